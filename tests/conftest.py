@@ -20,6 +20,23 @@ def pytest_configure(config) -> None:
         config.option.hypothesis_seed = str(SEED)
 
 
+durations_s: dict[str, float] = {}  # of each test, with its set-up and clean-up
+
+
+def pytest_runtest_logreport(report) -> None:
+    durations_s[report.nodeid] = durations_s.get(report.nodeid, 0.0) + report.duration
+
+
+def pytest_sessionfinish(session) -> None:
+    """Write how long each test took, the slowest first, into the file that `make test` names."""
+    path = os.environ.get("WORKSHOP_TEST_DURATIONS")
+    if not path or hasattr(session.config, "workerinput"):  # a worker of pytest-xdist
+        return
+    with open(path, "w", encoding="utf-8") as file:
+        for test, seconds in sorted(durations_s.items(), key=lambda item: -item[1]):
+            file.write(f"{seconds:.2f}\t{test}\n")
+
+
 @pytest.fixture
 def workshop_home(tmp_path, monkeypatch) -> Path:
     """An empty $WORKSHOP_HOME for one test."""

@@ -25,6 +25,7 @@ MARKS = {
 }
 SIDE_BY_SIDE = ("slurm", "servers", "browser")  # two at a time, the longest first
 PRINTED = "servers"  # at once; what the others print comes when all are done
+SLOWEST = 30  # tests that are printed at the end
 TESTS_FAILED = 1  # exit code of pytest; others mean that it could not run them
 
 
@@ -34,9 +35,22 @@ def command(part: str, *options: str) -> list[str]:
     return [sys.executable, "-P", "-m", "pytest", "-o", cache, "-m", MARKS[part], *options]
 
 
+def environment(part: str, *options: str) -> dict[str, str]:
+    """Return the environment of a part; a run of what failed keeps the durations of the first run."""
+    if "--last-failed" in options:
+        return dict(os.environ)
+    return {**os.environ, "WORKSHOP_TEST_DURATIONS": str(durations_file(part))}
+
+
+def durations_file(part: str) -> Path:
+    """Return the file with the seconds and the name of each test of a part."""
+    return LOGS / f"durations-{part}.tsv"
+
+
 def run(part: str, *options: str) -> int:
     """Run a part of the tests, and return pytest's exit code."""
-    return subprocess.run(command(part, *options), cwd=ROOT).returncode
+    environ = environment(part, *options)
+    return subprocess.run(command(part, *options), cwd=ROOT, env=environ).returncode
 
 
 def run_to_log(part: str) -> int:
@@ -45,8 +59,20 @@ def run_to_log(part: str) -> int:
         return run(part)
     with (LOGS / f"{part}.log").open("wb") as log:
         return subprocess.run(
-            command(part), cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+            command(part), cwd=ROOT, env=environment(part), stdout=log, stderr=subprocess.STDOUT
         ).returncode
+
+
+def slowest_tests(count: int) -> list[str]:
+    """Return the slowest tests of all parts, a line each."""
+    lines: list[tuple[float, str]] = []
+    for part in MARKS:
+        if durations_file(part).exists():
+            for line in durations_file(part).read_text(encoding="utf-8").splitlines():
+                seconds, _, test = line.partition("\t")
+                lines.append((float(seconds), test))
+    lines.sort(reverse=True)
+    return [f"{seconds:8.1f} s  {test}" for seconds, test in lines[:count]]
 
 
 def run_side_by_side() -> dict[str, int]:
@@ -64,8 +90,13 @@ def main() -> int:
     """Run all parts; return 0 if every test passed, the second time at the latest."""
     os.environ["PYTHONUNBUFFERED"] = "1"
     LOGS.mkdir(parents=True, exist_ok=True)
+    for part in MARKS:
+        durations_file(part).unlink(missing_ok=True)
     with one_import.shared(LOGS / "preloaded.log"):
-        return run_parts()
+        code = run_parts()
+    print(f"\nThe {SLOWEST} slowest tests ({LOGS.relative_to(ROOT)}/durations-*.tsv has all):")
+    print(*slowest_tests(SLOWEST), sep="\n", flush=True)
+    return code
 
 
 def run_parts() -> int:

@@ -284,7 +284,6 @@ class Machines:
             "USER": user,
             "LOGNAME": user,
             "LANG": "C.UTF-8",
-            "PYTHONDONTWRITEBYTECODE": "1",
         }
 
     def _logs(self) -> str:
