@@ -1,8 +1,7 @@
 """Run every test that this machine can run: `make test`.
 
-The quick ones run in two processes. Then those with servers run beside those of the SLURM test bed, and those with
-browsers beside the one of the two that takes longer: they leave a core idle for most of the time. Tests that failed run
-once more, alone: beside others a time limit may pass that is kept otherwise.
+Two rows of parts run side by side. Tests that failed run once more, alone: beside others a time limit may pass that is
+kept otherwise. Servers are forked from one process that has imported vLLM.
 """
 
 from __future__ import annotations
@@ -23,8 +22,10 @@ MARKS = {
     "slurm": "slurm",
     "browser": "browser and not slurm",
 }
-SIDE_BY_SIDE = ("slurm", "servers", "browser")  # two at a time, the longest first
-PRINTED = "servers"  # at once; what the others print comes when all are done
+# Two rows of parts run side by side. SLURM's waits for its daemons for much of its time.
+ROWS = (("quick", "servers"), ("slurm", "browser"))
+PRINTED = ROWS[0]  # at once; what the others print comes when all are done
+OPTIONS = {"quick": ("-n", "2", "--dist", "loadfile")}
 SLOWEST = 30  # tests that are printed at the end
 TESTS_FAILED = 1  # exit code of pytest; others mean that it could not run them
 
@@ -53,14 +54,38 @@ def run(part: str, *options: str) -> int:
     return subprocess.run(command(part, *options), cwd=ROOT, env=environ).returncode
 
 
-def run_to_log(part: str) -> int:
+def run_to_log(part: str, *options: str) -> int:
     """Run a part of the tests, with what it prints in a file, and return pytest's exit code."""
-    if part == PRINTED:
-        return run(part)
     with (LOGS / f"{part}.log").open("wb") as log:
         return subprocess.run(
-            command(part), cwd=ROOT, env=environment(part), stdout=log, stderr=subprocess.STDOUT
+            command(part, *options),
+            cwd=ROOT,
+            env=environment(part),
+            stdout=log,
+            stderr=subprocess.STDOUT,
         ).returncode
+
+
+def run_row(parts: tuple[str, ...]) -> dict[str, int]:
+    """Run parts one after the other; return the exit code of each."""
+    codes = {}
+    for part in parts:
+        runner = run if part in PRINTED else run_to_log
+        codes[part] = runner(part, *OPTIONS.get(part, ()))
+    return codes
+
+
+def run_side_by_side() -> dict[str, int]:
+    """Run the rows of parts; return the exit code of each part."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    codes: dict[str, int] = {}
+    with ThreadPoolExecutor(len(ROWS)) as pool:
+        for row in pool.map(run_row, ROWS):
+            codes |= row
+    for part in codes:
+        if part not in PRINTED:
+            print((LOGS / f"{part}.log").read_text(errors="replace"), flush=True)
+    return codes
 
 
 def slowest_tests(count: int) -> list[str]:
@@ -73,17 +98,6 @@ def slowest_tests(count: int) -> list[str]:
                 lines.append((float(seconds), test))
     lines.sort(reverse=True)
     return [f"{seconds:8.1f} s  {test}" for seconds, test in lines[:count]]
-
-
-def run_side_by_side() -> dict[str, int]:
-    """Run the parts of SIDE_BY_SIDE, two at a time; return the exit code of each."""
-    LOGS.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(2) as pool:
-        codes = dict(zip(SIDE_BY_SIDE, pool.map(run_to_log, SIDE_BY_SIDE), strict=True))
-    for part in SIDE_BY_SIDE:
-        if part != PRINTED:
-            print((LOGS / f"{part}.log").read_text(errors="replace"), flush=True)
-    return codes
 
 
 def main() -> int:
@@ -101,8 +115,7 @@ def main() -> int:
 
 def run_parts() -> int:
     """Run all parts, and what failed once more; return the highest exit code."""
-    codes = {"quick": run("quick", "-n", "2", "--dist", "loadfile")}
-    codes |= run_side_by_side()
+    codes = run_side_by_side()
     for part, code in codes.items():
         if code == TESTS_FAILED:
             print(f"\nWhat failed of the part “{part}” runs once more, alone.", flush=True)

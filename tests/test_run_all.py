@@ -23,7 +23,7 @@ def run_of(monkeypatch, tmp_path):
         monkeypatch.setattr(run_all, "run", run)
         monkeypatch.setattr(run_all, "run_to_log", run)
         monkeypatch.setattr(run_all, "LOGS", tmp_path)
-        for part in run_all.SIDE_BY_SIDE:
+        for part in run_all.MARKS:
             (tmp_path / f"{part}.log").touch()
         return runs
 
