@@ -63,8 +63,8 @@ DAY_BEFORE = (
     "workshop stop 70b",
 )
 KEYS = (
-    "workshop keys add --roster class.csv",
     "workshop keys add ada",
+    "workshop keys add bob eve",
     "workshop keys list",
     "workshop keys revoke ada",
 )

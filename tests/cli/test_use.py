@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import http.server
 import json
 import re
@@ -15,9 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from workshop.cli import COMMANDS, group, nearest_command
-from workshop.errors import BadInput
 from workshop.servers import records
-from workshop.servers.guard import keys, roster
+from workshop.servers.guard import keys
 from workshop.servers.records import ServerRecord
 
 CLI = [sys.executable, "-m", "workshop"]
@@ -259,79 +257,21 @@ def test_help_is_one_screen_in_five_groups():
     assert all(re.search(rf"^  {name} ", text, re.MULTILINE) for name in COMMANDS)
 
 
-def read(path: Path) -> dict[str, str]:
-    with path.open(newline="") as file:
-        return {row["learner"]: row["api_key"] for row in csv.DictReader(file)}
-
-
-def test_a_roster_gives_each_name_one_key_and_again_changes_nothing(workshop_home, tmp_path):
-    path = tmp_path / "class.csv"
-    path.write_text("id,name\n1,Ada Lovelace\n2,José Núñez\n3,grace@uni.edu\n")
-    assert workshop("keys", "add", "--roster", str(path)).returncode == 0
-    output = tmp_path / "class.keys.csv"
-    assert output.stat().st_mode & 0o777 == 0o600
-    first = read(output)
-    assert list(first) == ["Ada.Lovelace", "Jose.Nunez", "grace@uni.edu"]
-    assert len(set(first.values())) == 3
-    before = output.read_text()
-    again = workshop("keys", "add", "--roster", str(path), "--json")
-    assert output.read_text() == before
-    assert json.loads(again.stdout)["new"] == [] and first["Ada.Lovelace"] not in again.stdout
-    path.write_text(path.read_text() + "4,Edsger\n")
-    assert "1 new key, 3 unchanged" in workshop("keys", "add", "--roster", str(path)).stdout
-    assert {name: read(output)[name] for name in first} == first
+def test_several_names_get_a_line_with_a_key_each(workshop_home):
+    result = workshop("keys", "add", "Ada.Lovelace", "grace@uni.edu")
+    lines = dict(line.split(",") for line in result.stdout.splitlines())
+    assert list(lines) == ["Ada.Lovelace", "grace@uni.edu"]
     server_side = keys.Learners(workshop_home / "servers" / "any.json")
-    assert server_side.who(first["Jose.Nunez"].encode()) == "Jose.Nunez"
-
-
-def test_a_revoked_key_is_not_given_again_by_a_roster(workshop_home, tmp_path):
-    path = tmp_path / "class.csv"
-    path.write_text("name\nada\nbob\n")
-    roster.add_keys(path, tmp_path / "keys.csv")
-    keys.revoke("bob")
-    result = roster.add_keys(path, tmp_path / "keys.csv")
-    assert (result.new, result.unchanged, result.revoked) == ([], ["ada"], ["bob"])
-
-
-def test_a_key_from_elsewhere_is_kept_and_named(workshop_home, tmp_path):
-    keys.add("ada")
-    path = tmp_path / "class.csv"
-    path.write_text("ada\nbob\n")
-    result = roster.add_keys(path, tmp_path / "keys.csv")
-    assert (result.new, result.elsewhere) == (["bob"], ["ada"])
-
-
-def test_nobody_has_a_key_if_the_file_of_keys_cannot_be_written(workshop_home, tmp_path):
-    path = tmp_path / "class.csv"
-    path.write_text("ada\n")
-    with pytest.raises(Exception, match="Cannot write"):
-        roster.add_keys(path, tmp_path / "nowhere" / "keys.csv")
-    assert keys.listed() == []
+    for name, key in lines.items():
+        assert server_side.who(key.encode()) == name
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "holds no name"),
-        ("name\n", "holds no name"),
-        ("name;age\nada;3\n;4\n", "row 2 has no name"),
-        ("name\nAda L\nAda.L\n", "are both the learner"),
-        ("name\n###\n", "cannot be a learner's name"),
-    ],
+    ("names", "says"),
+    [(("bob", "eve"), "eve has a key already"), (("bob", "bob"), "bob has a key already")],
 )
-def test_a_roster_that_is_none_is_refused(text, says, workshop_home, tmp_path):
-    path = tmp_path / "class.csv"
-    path.write_text(text)
-    with pytest.raises(BadInput, match=says):
-        roster.add_keys(path, tmp_path / "keys.csv")
-    assert not (tmp_path / "keys.csv").exists() and keys.listed() == []
-
-
-def test_a_file_that_is_not_ours_is_not_written_over(workshop_home, tmp_path):
-    path = tmp_path / "class.csv"
-    path.write_text("name\nada\n")
-    (tmp_path / "mine.csv").write_text("precious")
-    for output in (tmp_path / "mine.csv", path):
-        with pytest.raises(Exception, match=r"no file of keys|roster itself"):
-            roster.add_keys(path, output)
-    assert (tmp_path / "mine.csv").read_text() == "precious" and keys.listed() == []
+def test_nobody_gets_a_key_if_one_of_the_names_cannot(workshop_home, names, says):
+    keys.add("eve")
+    result = workshop("keys", "add", *names)
+    assert result.returncode == 2 and says in result.stderr
+    assert [entry["name"] for entry in keys.listed()] == ["eve"]

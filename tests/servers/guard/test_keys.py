@@ -1,4 +1,4 @@
-"""A key for each learner: made once, refused within seconds when it is taken back, and what was used is written down."""
+"""A key for each learner: made once, and refused within seconds when it is taken back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from workshop.servers.guard import auth, keys
 def guard(workshop_home, monkeypatch):
     """A guard of a server whose record lies in this test's home; its application answers with what it is told to."""
     monkeypatch.setattr(keys, "REREAD_S", 0.0)
-    monkeypatch.setattr(keys, "WRITE_S", 0.0)
     record = workshop_home / "servers" / "one.json"
     record.parent.mkdir(parents=True)
     record.write_text(json.dumps({"api_key": "owner"}))
@@ -33,13 +32,9 @@ def guard(workshop_home, monkeypatch):
 
     async def app(scope, receive, send):
         app.scope, app.body = scope, (await receive()).get("body", b"")
-        for part in app.answer:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"{}", "more_body": True})
 
-    app.answer = (b"{}",)
-    made = auth.RequireKey(app)
-    made.answers = lambda *parts: setattr(app, "answer", parts)
-    return made
+    return auth.RequireKey(app)
 
 
 def ask(guard, key: str, body: object = None, *, path="/v1/completions", method="POST", headers=()):
@@ -54,11 +49,7 @@ def ask(guard, key: str, body: object = None, *, path="/v1/completions", method=
     all_headers = [(b"authorization", f"Bearer {key}".encode()), *headers]
     scope = {"type": "http", "path": path, "method": method, "headers": all_headers}
 
-    async def all_of_it():
-        await guard(scope, receive, send)
-        await asyncio.sleep(0)  # the ledger's write comes after the answer
-
-    asyncio.run(all_of_it())
+    asyncio.run(guard(scope, receive, send))
     return sent
 
 
@@ -93,56 +84,6 @@ def test_the_limits_of_a_class_know_who_asks(guard):
         value for name, value in guard.app.scope["headers"] if name.lower() == b"x-workshop-learner"
     ]
     assert named == [b"ada"]
-
-
-@pytest.mark.parametrize(
-    ("path", "usage"),
-    [
-        (
-            "/v1/completions",
-            b'"usage":{"prompt_tokens":7,"total_tokens":12,"completion_tokens":5,"x":null}',
-        ),
-        ("/v1/messages", b'"usage": {"input_tokens": 7, "output_tokens": 5}'),
-    ],
-)
-def test_the_ledger_has_what_vllm_reports(guard, path, usage):
-    key = keys.add("ada")
-    lie = rb'"text":"\"usage\":{\"prompt_tokens\":900,\"completion_tokens\":900}",'
-    guard.answers(b"{" + lie + usage + b"}")
-    for _ in range(3):
-        ask(guard, key, path=path)
-    ask(guard, "owner", path=path)
-    (entry,) = keys.listed()
-    assert (entry["requests"], entry["prompt_tokens"], entry["completion_tokens"]) == (3, 21, 15)
-    assert entry["last_used"] and entry["revoked"] is None
-
-
-EVENTS = (
-    b'data: {"choices":[{"text":" a"}]}\n\n',
-    b'data: {"choices":[{"text":" b"}]}\n\n',
-    b'data: {"choices":[],"usage":{"prompt_tokens":4,"completion_tokens":9}}\n\n',
-    b"data: [DONE]\n\n",
-)
-
-
-@pytest.mark.parametrize("wants_usage", [False, True])
-def test_a_stream_is_counted_and_looks_as_it_was_asked_for(guard, wants_usage):
-    key = keys.add("ada")
-    guard.answers(*EVENTS)
-    options = {"stream_options": {"include_usage": True}} if wants_usage else {}
-    sent = [
-        message["body"] for message in ask(guard, key, {"prompt": "x", "stream": True, **options})
-    ]
-    assert json.loads(guard.app.body)["stream_options"] == {"include_usage": True}
-    assert sent == [event for event in EVENTS if wants_usage or b'"choices":[]' not in event]
-    assert keys.listed()[0]["completion_tokens"] == 9
-
-
-def test_a_stream_that_breaks_counts_what_was_sent(guard):
-    key = keys.add("ada")
-    guard.answers(*EVENTS[:2])
-    ask(guard, key, {"prompt": "x", "stream": True})
-    assert keys.listed()[0]["completion_tokens"] == 2
 
 
 STRANGE = ({"stream": "perhaps"}, {"stream": 2}, {"stream": True, "stream_options": 3})
@@ -183,9 +124,8 @@ def test_a_learner_may_ask_by_invocations_within_the_limits(guard):
     assert ask(guard, key, {"n": 33}, path="/invocations")[0]["status"] == 400 and not hasattr(
         guard.app, "body"
     )
-    guard.answers(b'{"usage": {"prompt_tokens": 7, "completion_tokens": 5}}')
     ask(guard, key, {"prompt": "x"}, path="/invocations")
-    assert guard.app.scope["path"] == "/invocations" and keys.listed()[0]["completion_tokens"] == 5
+    assert guard.app.scope["path"] == "/invocations"
 
 
 GOOD = {"sha256": "0" * 64, "created": "2026-01-01T00:00:00Z", "revoked": None}
@@ -327,39 +267,6 @@ def test_a_running_server_keeps_the_last_good_table_and_says_so_once(guard, work
     assert refused(ask(guard, ada)) and not capsys.readouterr().err
 
 
-def test_a_ledger_that_is_not_whole_is_named_and_the_others_count(guard, workshop_home):
-    guard.answers(b'{"usage": {"prompt_tokens": 7, "completion_tokens": 5}}')
-    ask(guard, keys.add("ada"))
-    for number, text in enumerate(["", "{", "[]", '{"ada": {"requests": "many"}}', '{"ada": 3}']):
-        (workshop_home / "ledger" / f"old.{number}.json").write_text(text)
-    told = []
-    (entry,) = keys.listed(told.append)
-    assert (
-        entry["completion_tokens"] == 5
-        and len(told) == 5
-        and all("old." in message for message in told)
-    )
-    shown = CliRunner().invoke(command, ["list"])
-    assert "old.0.json" in shown.stderr and "ada" in shown.stdout
-
-
-def test_a_server_of_the_same_process_number_adds_to_what_was_counted(guard, workshop_home):
-    guard.answers(b'{"usage": {"prompt_tokens": 7, "completion_tokens": 5}}')
-    key = keys.add("ada")
-    ask(guard, key)
-    ask(auth.RequireKey(guard.app), key)
-    ask(guard, key)
-    assert (keys.listed()[0]["requests"], keys.listed()[0]["completion_tokens"]) == (3, 15)
-
-
-def test_serving_goes_on_where_the_ledger_cannot_be_written(guard, workshop_home, capsys):
-    key = keys.add("ada")
-    (workshop_home / "ledger").write_text("in the way")
-    assert not refused(ask(guard, key))
-    assert "ledger" in capsys.readouterr().err
-    assert keys.listed()[0]["requests"] == 0
-
-
 @pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "a" * 65, "a\n", "Zoë"])
 def test_a_name_that_cannot_be_one_is_refused(workshop_home, name):
     with pytest.raises(BadInput, match=r"cannot be a learner's name.*from a to z"):
@@ -378,9 +285,9 @@ def test_a_second_key_and_a_stranger_are_refused_with_what_is_there(workshop_hom
 def test_the_command_line_says_the_same_as_data_and_in_words(workshop_home):
     run = CliRunner().invoke
     made = json.loads(run(command, ["add", "ada", "--json"]).output)
-    assert made["name"] == "ada" and len(made["api_key"]) >= 32
+    assert list(made) == ["ada"] and len(made["ada"]) >= 32
     listed = json.loads(run(command, ["list", "--json"]).output)
-    assert [entry["name"] for entry in listed] == ["ada"] and made["api_key"] not in str(listed)
+    assert [entry["name"] for entry in listed] == ["ada"] and made["ada"] not in str(listed)
     assert json.loads(run(command, ["revoke", "ada", "--json"]).output) == {
         "name": "ada",
         "revoked": True,
@@ -389,7 +296,7 @@ def test_the_command_line_says_the_same_as_data_and_in_words(workshop_home):
 
 
 @pytest.mark.live
-def test_a_running_server_takes_a_new_key_counts_its_tokens_and_refuses_it_within_5_seconds(
+def test_a_running_server_takes_a_new_key_and_refuses_it_within_5_seconds(
     server, live_home, monkeypatch
 ):
     monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
@@ -407,14 +314,6 @@ def test_a_running_server_takes_a_new_key_counts_its_tokens_and_refuses_it_withi
         time.sleep(0.2)
     answer, stream = status(), status(stream=True)
     assert answer.status_code == 200 and '"usage"' not in stream.text
-    prompt_tokens = answer.json()["usage"]["prompt_tokens"]
-    deadline = time.monotonic() + 10
-    while (used := keys.listed()[0])["requests"] < 2 and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert (
-        used["prompt_tokens"] == prompt_tokens * used["requests"]
-        and used["completion_tokens"] == 6 * used["requests"]
-    )
 
     keys.revoke("learner.1")
     revoked = time.monotonic()

@@ -1,1 +1,1 @@
-"""Middlewares in front of vLLM's HTTP server: keys, request limits, fair share, usage ledgers."""
+"""Middlewares in front of vLLM's HTTP server: keys, request limits, fair share."""

@@ -1,4 +1,4 @@
-"""Keeps a key for each learner of a class, and counts what they use: `workshop keys`.
+"""Keeps a key for each learner of a class: `workshop keys`.
 
 One file of this user's, keys.json, holds the names and the digests of their keys (never the keys).
 Every server of this user's reads it again while it runs: a key that is revoked is refused, and what
@@ -13,8 +13,6 @@ which no revoked key is.
 from __future__ import annotations
 
 import asyncio
-import atexit
-import contextlib
 import hashlib
 import json
 import os
@@ -22,18 +20,16 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from workshop import files, timestamps
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers.guard import engine_tokens, ledger, revocable
+from workshop.servers.guard import revocable
 from workshop.servers.guard.asgi import path_of
-from workshop.servers.guard.bodies import once_more
 from workshop.servers.guard.fairshare import LEARNER, FairShare
-from workshop.servers.guard.usage import Meter, ask_for_usage
 from workshop.servers.home import home, private_folder, write_private
 from workshop.servers.lock import Lock
 
@@ -43,7 +39,6 @@ FILE, LAST_GOOD = "keys.json", "keys.json.bak"
 MAX_BYTES = 16 * 2**20
 WAIT_TRIES = 600  # for other commands that change the keys: half a minute
 REREAD_S = 0.5  # how old what a server knows of the keys may be
-WRITE_S = 2.0  # how old a ledger may be
 INVOCATIONS, CHAT = "/invocations", "/v1/chat/completions"
 Table = dict[str, dict[str, Any]]
 
@@ -149,52 +144,36 @@ def _keep_orphan(folder: Path) -> None:
 
 def add(name: str) -> str:
     """Return a new key for a name that has none; it is kept nowhere, only its digest is."""
+    return add_all([name])[name]
+
+
+def add_all(names: list[str]) -> dict[str, str]:
+    """Return {name: new key} for names that have none.
+
+    Raises BadInput: one of the names cannot have a key. Then nobody gets one.
+    """
+    new_keys: dict[str, str] = {}
+    with _changing() as entries:
+        for name in names:
+            _refuse(name, entries)
+            new_keys[name] = secrets.token_urlsafe(24)
+            entries[name] = {
+                "sha256": _digest(new_keys[name]),
+                "created": timestamps.now(),
+                "revoked": None,
+            }
+    return new_keys
+
+
+def _refuse(name: str, entries: Table) -> None:
+    """Raise BadInput if this name cannot be a learner's, or has a key."""
     if not NAME.fullmatch(name):
         remedy = "Use up to 64 letters from a to z, digits, '.', '_', '-' and '@'."
         raise BadInput(f"{name!r} cannot be a learner's name.", remedy)
-    key = secrets.token_urlsafe(24)
-    with _changing() as entries:
-        if name in entries and not entries[name]["revoked"]:
-            raise BadInput(
-                f"{name} has a key already.", f"Revoke it first: workshop keys revoke {name}"
-            )
-        entries[name] = {"sha256": _digest(key), "created": timestamps.now(), "revoked": None}
-    return key
-
-
-def add_missing(names: list[str], write: Callable[[dict[str, str]], None]) -> dict[str, str | None]:
-    """Give a key to each of the names that never had one.
-
-    Args:
-        names: of learners, as NAME allows them.
-        write: is called with {name: new key} before the keys are valid; if it fails, nobody gets
-            one.
-
-    Returns: {name: digest of the key} of those who had one before; None for a key that was revoked.
-    """
-    earlier: dict[str, str | None] = {}
-    new: dict[str, str] = {}
-    with _changing() as entries:
-        for name in names:
-            entry = entries.get(name)
-            if entry is None:
-                new[name] = secrets.token_urlsafe(24)
-                entries[name] = {
-                    "sha256": _digest(new[name]),
-                    "created": timestamps.now(),
-                    "revoked": None,
-                }
-            elif entry["revoked"]:
-                earlier[name] = None
-            else:
-                earlier[name] = entry["sha256"]
-        write(new)
-    return earlier
-
-
-def is_key(key: str, digest: str) -> bool:
-    """Return True if this is the key with that digest."""
-    return secrets.compare_digest(_digest(key), digest)
+    if name in entries and not entries[name]["revoked"]:
+        raise BadInput(
+            f"{name} has a key already.", f"Revoke it first: workshop keys revoke {name}"
+        )
 
 
 def revoke(name: str) -> None:
@@ -207,33 +186,20 @@ def revoke(name: str) -> None:
         entries[name]["revoked"] = timestamps.now()
 
 
-def listed(warn: Callable[[str], None] = lambda problem: None) -> list[dict[str, Any]]:
-    """Return who has a key, since when, and what was used with it, over all servers; no keys.
-
-    warn: is told of a ledger that cannot be read, and so is missing in the counts.
-    """
-    entries = read_table(home() / FILE)
-    used = ledger.total(home() / "ledger", warn)
-    nothing = {**dict.fromkeys(ledger.COUNTS, 0), "last_used": ""}
+def listed() -> list[dict[str, Any]]:
+    """Return who has a key, since when, and when it was revoked; no keys."""
     rows = []
-    for name, entry in sorted(entries.items()):
-        counts = used.get(name, nothing)
-        row = {"name": name, "created": entry["created"], "revoked": entry["revoked"]}
-        row.update(counts)
-        row["last_used"] = counts["last_used"] or None
-        rows.append(row)
+    for name, entry in sorted(read_table(home() / FILE).items()):
+        rows.append({"name": name, "created": entry["created"], "revoked": entry["revoked"]})
     return rows
 
 
 class Learners:
-    """Knows whose key a request has, and counts what it uses."""
+    """Knows whose key a request has, and ends what a revoked key asked for."""
 
     def __init__(self, record: str | Path):
-        """record: the file of the server's record; keys and ledger are in the folder above it."""
-        record = Path(record)
-        home_of_record = record.parent.parent
-        self._path = home_of_record / FILE
-        self._ledger = ledger.Ledger(home_of_record / "ledger", record.stem)
+        """record: the file of the server's record; the keys are in the folder above it."""
+        self._path = Path(record).parent.parent / FILE
         # a class's, also where the server was started without --learners
         self._limits = FairShare(None)
         self._names: dict[str, str] = {}  # by the digest of the key
@@ -242,9 +208,6 @@ class Learners:
         # The digest of the key of each request that is served, by the event that ends it.
         self._served: dict[asyncio.Event, str] = {}
         self._watcher: asyncio.Task | None = None
-        self._settling: set[asyncio.Task] = set()
-        self._write_is_due = False
-        atexit.register(self._write)
 
     def who(self, key: bytes) -> str:
         """Return whose key this is, or ""."""
@@ -284,7 +247,7 @@ class Learners:
         self._problem = problem
 
     async def serve(self, name: str, key: bytes, app, scope, receive, send) -> None:
-        """Pass a learner's request on, and write down what it used.
+        """Pass a learner's request on until its key is revoked.
 
         The class's limits see it under the learner's name.
         """
@@ -296,35 +259,17 @@ class Learners:
         scope = {**scope, "headers": headers}
         path = scope.get("path")
 
-        async def metered(scope, receive, send):
-            await self._metered(name, app, {**scope, "path": path}, receive, send)
+        async def as_it_came(scope, receive, send):
+            await app({**scope, "path": path}, receive, send)
 
         async def limited(scope, receive, send):
-            await self._limits.limit(_as_limited(scope), receive, send, metered)
+            await self._limits.limit(_as_limited(scope), receive, send, as_it_came)
 
         app_behind = limited
         if scope["type"] == "websocket":  # a class's server closes it itself
-            app_behind = metered
+            app_behind = app
         with self._served_until_revoked(_digest(key)) as revoked:  # also what waits for its turn
             await revocable.run(app_behind, scope, receive, send, revoked)
-
-    async def _metered(self, name: str, app, scope, receive, send) -> None:
-        """Pass on a request whose turn has come.
-
-        The limits have read its body, and give it once more.
-        """
-        meter = Meter(send)
-        if _is_post(scope) and not engine_tokens.count_requests_of(scope.get("app")):
-            body = (await receive()).get("body", b"")
-            body, hides_usage, answers = ask_for_usage(body, path_of(scope))
-            meter = Meter(send, hides_usage, answers)
-            scope = _with_length(scope, len(body))
-            receive = once_more(body, receive)
-        with engine_tokens.noted_states() as states:
-            try:
-                await app(scope, receive, meter)
-            finally:
-                self._count(name, scope, meter, states)
 
     @contextmanager
     def _served_until_revoked(self, digest: str) -> Iterator[asyncio.Event]:
@@ -347,36 +292,6 @@ class Learners:
                 if digest not in self._names:
                     revoked.set()
 
-    def _count(self, name: str, scope: dict[str, Any], meter: Meter, states: list[Any]) -> None:
-        app = scope.get("app")
-        meter.close()
-        # the client has left just now
-        if meter.reported is None and engine_tokens.are_running(app, states):
-            task = asyncio.ensure_future(engine_tokens.aborted(app, states))
-            self._settling.add(task)  # asyncio itself keeps no task
-            task.add_done_callback(self._settling.discard)
-            task.add_done_callback(lambda _: self._add(name, engine_tokens.tokens_of(states)))
-        elif meter.reported is not None:
-            self._add(name, meter.reported)
-        elif states:
-            self._add(name, engine_tokens.tokens_of(states))
-        elif _is_post(scope):
-            self._add(name, meter.seen)
-
-    def _add(self, name: str, tokens: tuple[int, int]) -> None:
-        self._ledger.add(name, *tokens)
-        if not self._write_is_due:
-            self._write_is_due = True
-            asyncio.get_running_loop().call_later(WRITE_S, self._write)
-
-    def _write(self) -> None:
-        self._write_is_due = False
-        try:
-            self._ledger.write()
-        except (OSError, WorkshopError) as error:  # serving goes on; the next request tries again
-            with contextlib.suppress(OSError, ValueError):
-                print(f"The ledger of the keys cannot be written: {error}", file=sys.stderr)
-
 
 def _as_limited(scope: dict[str, Any]) -> dict[str, Any]:
     """Return the request as the limits take it: /invocations takes what the route of chats takes.
@@ -387,17 +302,3 @@ def _as_limited(scope: dict[str, Any]) -> dict[str, Any]:
     if path_of(scope) != INVOCATIONS or any(entry.cls is FairShare for entry in behind):
         return scope
     return {**scope, "path": scope.get("root_path", "") + CHAT}
-
-
-def _is_post(scope: dict[str, Any]) -> bool:
-    return scope["type"] == "http" and scope.get("method") == "POST"
-
-
-def _with_length(scope: dict[str, Any], length: int) -> dict[str, Any]:
-    """Return the request with the length that its body has now."""
-    headers: list[tuple[bytes, bytes]] = []
-    for name, value in scope["headers"]:
-        if name.lower() not in (b"content-length", b"transfer-encoding"):
-            headers.append((name, value))
-    headers.append((b"content-length", str(length).encode()))
-    return {**scope, "headers": headers}
