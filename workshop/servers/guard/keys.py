@@ -27,9 +27,9 @@ from typing import Any
 
 from workshop import files, timestamps
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers.guard import revocable
 from workshop.servers.guard.asgi import path_of
 from workshop.servers.guard.fairshare import LEARNER, FairShare
+from workshop.servers.guard.revocable import Request
 from workshop.servers.home import home, private_folder, write_private
 from workshop.servers.lock import Lock
 
@@ -205,8 +205,7 @@ class Learners:
         self._names: dict[str, str] = {}  # by the digest of the key
         self._read_at = float("-inf")
         self._problem = ""  # of the file, which was printed already
-        # The digest of the key of each request that is served, by the event that ends it.
-        self._served: dict[asyncio.Event, str] = {}
+        self._served: dict[Request, str] = {}  # with the digest of its key
         self._watcher: asyncio.Task | None = None
 
     def who(self, key: bytes) -> str:
@@ -268,29 +267,23 @@ class Learners:
         app_behind = limited
         if scope["type"] == "websocket":  # a class's server closes it itself
             app_behind = app
-        with self._served_until_revoked(_digest(key)) as revoked:  # also what waits for its turn
-            await revocable.run(app_behind, scope, receive, send, revoked)
-
-    @contextmanager
-    def _served_until_revoked(self, digest: str) -> Iterator[asyncio.Event]:
-        """Give the event that is set once this key is revoked."""
-        revoked = asyncio.Event()
-        self._served[revoked] = digest
+        request = Request(app_behind, scope, receive, send)
+        self._served[request] = _digest(key)  # also while it waits for its turn
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.ensure_future(self._watch())
         try:
-            yield revoked
+            await request.serve()
         finally:
-            del self._served[revoked]
+            del self._served[request]
 
     async def _watch(self) -> None:
         """Look at the file while something is served; in a thread, as a file system can be slow."""
         while self._served:
             await asyncio.sleep(REREAD_S)
             self._take(*await asyncio.to_thread(self._load))
-            for revoked, digest in self._served.items():
+            for request, digest in self._served.items():
                 if digest not in self._names:
-                    revoked.set()
+                    request.revoke()
 
 
 def _as_limited(scope: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,9 @@
-"""Run an ASGI application for a request, and end it when the key of the request is revoked.
+"""Runs an ASGI application for a request, and ends it when the key of the request is revoked.
 
-Its engine work ends as if the client had left: the application is told of a disconnect, and
-cancelled if it goes on.
+Its work ends as if the client had left: whoever waits for the client's next message hears that it
+has disconnected, and an application that goes on is cancelled. A cancelled task alone would not do:
+vLLM (0.32, entrypoints/serve/utils/api_utils.py, `with_cancellation`) lets the engine work on for
+it, and stops the engine when the client disconnects.
 """
 
 from __future__ import annotations
@@ -18,89 +20,101 @@ KIND = "invalid_api_key"
 REVOKED = {"type": "error", "error": {"message": MESSAGE, "type": KIND, "code": 401}}
 
 
-async def run(app, scope: dict[str, Any], receive, send, revoked: asyncio.Event) -> None:
-    """Run the application until it is done, or until `revoked` is set; then the client is told."""
-    answer = _Answer(scope, receive, send, revoked)
-    task = asyncio.ensure_future(app(scope, answer.receive, answer.send))
-    waiting = asyncio.ensure_future(revoked.wait())
-    try:
-        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        if not revoked.is_set():
-            await task
-            return
-        await asyncio.wait({task}, timeout=GRACE_S)
-    finally:
-        waiting.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=GRACE_S)
-    if task.done() and not task.cancelled():
-        task.exception()  # that of an application whose client has left
-    await answer.end()
+class Request:
+    """A request that is served until it is answered or revoked."""
 
-
-class _Answer:
-    """Both directions between the server and the application."""
-
-    def __init__(self, scope: dict[str, Any], receive, send, revoked: asyncio.Event):
-        self._is_websocket = scope["type"] == "websocket"
+    def __init__(self, app, scope: dict[str, Any], receive, send):
+        self._app = app
+        self._scope = scope
         self._receive = receive
         self._send = send
-        self._revoked = revoked
-        self._started = False
-        self._is_stream = False
-        self._ended = False
-        self._last = b"\n\n"
+        self._task: asyncio.Task | None = None
+        self._waiting: set[asyncio.Task] = set()  # for the client's next message
+        self._first: dict[str, Any] = {}  # message of the answer
+        self._last: dict[str, Any] = {}
+        self._is_revoked = False
 
-    async def receive(self) -> dict[str, Any]:
-        """Return the next message of the client; a disconnect once the key is revoked."""
-        message = asyncio.ensure_future(self._receive())
-        revoked = asyncio.ensure_future(self._revoked.wait())
+    async def serve(self) -> None:
+        """Run the application until it is done, or until the key is revoked; then say so."""
+        self._task = asyncio.current_task()
         try:
-            await asyncio.wait({message, revoked}, return_when=asyncio.FIRST_COMPLETED)
-            if message.done() and not self._revoked.is_set():
-                return message.result()
+            await self._app(self._scope, self._next_message, self._pass_on)
+        except asyncio.CancelledError:
+            if not self._is_revoked:
+                raise
+            _uncancel(self._task)
+        except Exception:  # of an application whose client has left
+            if not self._is_revoked:
+                raise
         finally:
-            message.cancel()
-            revoked.cancel()
-        if self._is_websocket:
+            self._task = None
+        if self._is_revoked:
+            await self._end()
+
+    def revoke(self) -> None:
+        """End the request: the client seems to leave, and after a moment its task is cancelled."""
+        if self._is_revoked:
+            return
+        self._is_revoked = True
+        for task in self._waiting:
+            task.cancel()
+        asyncio.get_running_loop().call_later(GRACE_S, self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _next_message(self) -> dict[str, Any]:
+        """Return the client's next message; a disconnect once the key is revoked."""
+        task = asyncio.current_task()
+        self._waiting.add(task)
+        try:
+            if not self._is_revoked:
+                return await self._receive()
+        except asyncio.CancelledError:
+            if not self._is_revoked:
+                raise
+            _uncancel(task)
+        finally:
+            self._waiting.discard(task)
+        if self._scope["type"] == "websocket":
             return {"type": "websocket.disconnect", "code": 1008}
         return {"type": "http.disconnect"}
 
-    async def send(self, message: dict[str, Any]) -> None:
-        """Pass a message on; an OSError once the key is revoked, as for a client that has left."""
-        if self._revoked.is_set():
-            raise OSError(MESSAGE)
-        self._note(message)
-        await self._send(message)
+    def _pass_on(self, message: dict[str, Any]):
+        """Send a message; an OSError once the key is revoked, as for a client that has left.
 
-    async def end(self) -> None:
+        This runs for every token of a stream, so it is no coroutine of its own.
+        """
+        if self._is_revoked:
+            raise OSError(MESSAGE)
+        if not self._first:
+            self._first = message
+        self._last = message
+        return self._send(message)
+
+    async def _end(self) -> None:
         """Tell the client why its answer ends here."""
-        if self._ended:
-            return
-        if self._is_websocket:
-            await self._send({"type": "websocket.close", "code": 1008, "reason": "key revoked"})
-        elif not self._started:
+        last = self._last.get("type", "")
+        if self._scope["type"] == "websocket":
+            if last != "websocket.close" and not last.startswith("websocket.http.response"):
+                await self._send({"type": "websocket.close", "code": 1008, "reason": "key revoked"})
+        elif not last:
             await refuse(self._send, 401, MESSAGE, KIND, (b"www-authenticate", b"Bearer"))
-        elif self._is_stream:
-            between = b"\n\n"
-            if self._last.endswith((b"\n\n", b"\r\n\r\n")):
-                between = b""
-            event = f"event: error\ndata: {json.dumps(REVOKED)}\n\n".encode()
-            await self._send(
-                {"type": "http.response.body", "body": between + event, "more_body": False}
-            )
+        elif last == "http.response.body" and not self._last.get("more_body", False):
+            return  # the answer was whole
+        elif (
+            header_of(self._first.get("headers", ()), b"content-type")
+            .lower()
+            .startswith(b"text/event-stream")
+        ):
+            # The empty line ends an event that is not whole, and says nothing after one that is.
+            event = f"\n\nevent: error\ndata: {json.dumps(REVOKED)}\n\n".encode()
+            await self._send({"type": "http.response.body", "body": event, "more_body": False})
         # Another answer that has begun stays unfinished: the server then closes the connection.
 
-    def _note(self, message: dict[str, Any]) -> None:
-        kind = message["type"]
-        if kind == "http.response.start":
-            self._started = True
-            content_type = header_of(message.get("headers", ()), b"content-type")
-            self._is_stream = content_type.lower().startswith(b"text/event-stream")
-        elif kind == "http.response.body":
-            self._started = True
-            self._last = (self._last + message.get("body", b""))[-4:]
-            self._ended = not message.get("more_body", False)
-        elif kind == "websocket.close" or kind.startswith("websocket.http.response"):
-            self._ended = True
+
+def _uncancel(task: asyncio.Task | None) -> None:
+    """Undo one `cancel()`, for what watches over cancelled tasks (from Python 3.11 on)."""
+    if hasattr(task, "uncancel"):
+        task.uncancel()
