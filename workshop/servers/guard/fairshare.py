@@ -164,10 +164,10 @@ class FairShare:
         """Return a `send` that puts the limits into the head of an answer."""
         header = (HEADER.encode(), self.description.encode())
 
-        async def marked(message):
+        def marked(message):  # for every token of a stream: no coroutine of its own
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message.get("headers", ()), header]}
-            await send(message)
+            return send(message)
 
         return marked
 
