@@ -143,16 +143,19 @@ def session(leader: int, start: int | None, log: str = "") -> list[tuple[int, in
     own = os.getsid(0) == leader or (start is not None and started(leader) == start)
     members = []
     for pid in psutil.pids():
-        with contextlib.suppress(OSError):
-            running, now = _look(pid)
-            if (
-                pid != os.getpid()
-                and running
-                and os.getsid(pid) == leader
-                and (own or _writes_to(pid, log))
-            ):
-                members.append((pid, now))
+        if pid == os.getpid() or not _is_in_session(pid, leader):
+            continue
+        # Only now: to read the state of a process costs far more than to ask for its session.
+        running, now = _look(pid)
+        if running and (own or _writes_to(pid, log)):
+            members.append((pid, now))
     return members
+
+
+def _is_in_session(pid: int, leader: int) -> bool:
+    with contextlib.suppress(OSError):
+        return os.getsid(pid) == leader
+    return False
 
 
 def _writes_to(pid: int, log: str) -> bool:
