@@ -7,7 +7,6 @@ import fnmatch
 import math
 import re
 import time
-from itertools import accumulate
 
 from inference_planner.errors import BadInput
 
@@ -17,6 +16,7 @@ LONGEST_SEARCH_S = (
 LONGEST_PATTERN = 1000  # characters
 NAME_LENGTH = 60  # characters of a module's name, about
 MOST_WAYS = 6_000_000  # to match one name, all of which a search that finds nothing may try
+MAGIC = re.compile(r"[*?\[]")  # what makes a name a pattern
 # Fused modules of vLLM and the names that checkpoints (and their ignore lists) use for the parts.
 PARTS = {
     "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -69,40 +69,40 @@ def _ways(plain: str) -> int:
 
 
 class ModulePatterns:
-    """The patterns of one config, each compiled once."""
+    """The patterns of one config, compiled once: all globs as one expression."""
 
     def __init__(self, patterns: tuple[str, ...]):
-        self._names = {pattern for pattern in patterns if not re.search(r"[*?\[]", pattern)}
-        self._expressions = [
-            re.compile(pattern[3:]) for pattern in patterns if pattern.startswith("re:")
-        ]
+        self._names = {pattern for pattern in patterns if not MAGIC.search(pattern)}
+        # Not joined: each may have groups and flags of its own.
+        expressions = [re.compile(pattern[3:]) for pattern in patterns if pattern.startswith("re:")]
         globs = [p for p in patterns if p not in self._names and not p.startswith("re:")]
         # Gemma 4: experts are beside its MLP
-        self._globs_of_mlp = [re.compile(fnmatch.translate(p)) for p in globs if p.endswith("mlp*")]
-        self._globs = [re.compile(fnmatch.translate(p)) for p in globs if not p.endswith("mlp*")]
-        self._known: dict[tuple[int, str], bool] = {}
+        globs_of_experts = [glob for glob in globs if not glob.endswith("mlp*")]
+        self._beginnings = _beginnings(globs)
+        self._beginnings_of_experts = _beginnings(globs_of_experts)
+        self._expressions = [*expressions, *_joined(globs)]
+        self._expressions_of_experts = [*expressions, *_joined(globs_of_experts)]
         self._spent_s = 0.0
 
     def match(self, layer: int, name: str) -> bool:
         """Return True where one of the patterns means this module of a layer."""
-        key = (layer, name)
-        if key not in self._known:
-            self._known[key] = any(
-                self._match(f"model.layers.{layer}.{part}", name.startswith("mlp.experts"))
-                for part in (name, *PARTS.get(name, ()))
-            )
-        return self._known[key]
+        is_expert = name.startswith("mlp.experts")
+        for part in (name, *PARTS.get(name, ())):
+            if self._match(f"model.layers.{layer}.{part}", is_expert):
+                return True
+        return False
 
     def _match(self, name: str, is_expert: bool) -> bool:
-        parts = name.split(".")
-        prefixes = accumulate(parts, lambda before, part: f"{before}.{part}")
-        suffixes = accumulate(reversed(parts), lambda after, part: f"{part}.{after}")
-        if any(part in self._names for part in (*prefixes, *suffixes)):
+        if not self._names.isdisjoint(_prefixes_and_suffixes(name)):
             return True
-        patterns = [*self._expressions, *self._globs]
-        if not is_expert:
-            patterns += self._globs_of_mlp
-        return any(self._search(pattern, name) for pattern in patterns)
+        beginnings = self._beginnings
+        expressions = self._expressions
+        if is_expert:
+            beginnings = self._beginnings_of_experts
+            expressions = self._expressions_of_experts
+        if name.startswith(beginnings):
+            return True
+        return any(self._search(expression, name) for expression in expressions)
 
     def _search(self, pattern: re.Pattern[str], name: str) -> bool:
         began_s = time.thread_time()
@@ -115,3 +115,29 @@ class ModulePatterns:
             )
             raise BadInput(problem, "Give the config.json as the model's authors published it.")
         return matches
+
+
+def _prefixes_and_suffixes(name: str) -> list[str]:
+    """Return every run of a name's parts that is at its beginning or its end."""
+    names = [name]
+    for place, letter in enumerate(name):
+        if letter == ".":
+            names += (name[:place], name[place + 1 :])
+    return names
+
+
+def _beginnings(globs: list[str]) -> tuple[str, ...]:
+    """Return the beginnings of names that globs such as `model.layers.0*` mean."""
+    return tuple(glob[:-1] for glob in globs if _is_beginning(glob))
+
+
+def _is_beginning(glob: str) -> bool:
+    return glob.endswith("*") and not MAGIC.search(glob[:-1])
+
+
+def _joined(globs: list[str]) -> list[re.Pattern[str]]:
+    """Return one expression that matches what any of the other globs matches; none without any."""
+    others = [fnmatch.translate(glob) for glob in globs if not _is_beginning(glob)]
+    if not others:
+        return []
+    return [re.compile("|".join(others))]

@@ -9,7 +9,6 @@ layers/linear.py.
 
 # m model, w weight, q quantization
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -63,11 +62,22 @@ def _moe_mlp(m: ModelConfig) -> Iterator[Weight]:
         yield Weight("mlp.shared_expert_gate", 1, hidden)
 
 
-@lru_cache(maxsize=4096)
 def layer_weights(m: ModelConfig, index: int) -> tuple[Weight, ...]:
     """Return the weights of decoder layer `index`."""
-    weights = list(attention.kind_of(m, index).weights(m))
-    if m.moe and index in m.moe.layers:
+    return _weights_of_kind(m, attention.kind_of(m, index), _has_experts(m, index))
+
+
+def _has_experts(m: ModelConfig, index: int) -> bool:
+    return bool(m.moe and index in m.moe.layers)
+
+
+@lru_cache(maxsize=1024)
+def _weights_of_kind(
+    m: ModelConfig, kind: attention.Attention, has_experts: bool
+) -> tuple[Weight, ...]:
+    """Return the weights of a decoder layer with this attention, with experts or without."""
+    weights = list(kind.weights(m))
+    if has_experts:
         weights += _moe_mlp(m)
     else:
         weights += _dense_mlp(m, m.intermediate_size)
@@ -78,27 +88,35 @@ def layer_weights(m: ModelConfig, index: int) -> tuple[Weight, ...]:
 
 @lru_cache(maxsize=256)
 def stand_ins(m: ModelConfig) -> tuple[int, ...]:
-    """Return for each layer an earlier one with the same tensors.
+    """Return for each layer the first one with the same tensors.
 
-    Each kind of layer is so computed once.
-
-    Layers that a quantization's ignore list names by number stand for themselves.
+    Each kind of layer is so computed once. Layers are of one kind if they have the same attention
+    and MLP, and the quantization stores the same modules of them in the same bits.
     """
-    ignore = m.quantization.ignore if m.quantization else ()
-    named_layers: set[int] = set()
-    for pattern in ignore:
-        if "layers" in pattern:
-            named_layers.update(map(int, re.findall(r"(?<!\d)\d{1,4}(?!\d)", pattern)))
-    first_layers: dict[tuple[attention.Attention, bool], int] = {}
+    first_layers: dict[tuple[attention.Attention, bool, tuple[bool, ...]], int] = {}
     layers: list[int] = []
     for layer in range(m.num_hidden_layers):
-        if layer in named_layers:
-            layers.append(layer)
-            continue
-        has_experts = bool(m.moe and layer in m.moe.layers)
-        kind = (attention.kind_of(m, layer), has_experts)
+        experts = _has_experts(m, layer)
+        kind = (attention.kind_of(m, layer), experts, _named_modules(m, layer))
         layers.append(first_layers.setdefault(kind, layer))
     return tuple(layers)
+
+
+def _named_modules(m: ModelConfig, layer: int) -> tuple[bool, ...]:
+    """Return for each module of a layer if a list of the quantization config names it.
+
+    There are two lists: of modules in 16 bit, and of modules in 8 bits beside those in 4.
+    """
+    q = m.quantization
+    if q is None:
+        return ()
+    named: list[bool] = []
+    for patterns in filter(None, (q.ignore, q.eight)):
+        module_patterns = _module_patterns(patterns)
+        for w in layer_weights(m, layer):
+            if w.quantizable:
+                named.append(module_patterns.match(layer, w.name))
+    return tuple(named)
 
 
 def embedding_weights(m: ModelConfig) -> Iterator[Weight]:
