@@ -137,7 +137,7 @@ def write(entries: list[dict]) -> None:
 
 def formula_bytes(m: ModelConfig, tp: int, pp: int, stage: int) -> int:
     """Return the bytes of all tensors of a rank by our formulas, rope tables with them, not rounded to blocks."""
-    before, after = ranks.stage_weights(m, stage, pp)
+    before, after = ranks.stage_weights(m, stage == 0, stage == pp - 1)
     layers = partition_layers(m.num_hidden_layers, pp)[stage]
     weights = [(w, 0) for w in (*before, *after)] + [
         (w, i) for i in layers for w in layer_weights(m, i)

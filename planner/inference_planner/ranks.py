@@ -192,17 +192,18 @@ def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
     raise BadInput(f"decode_context_parallel_size {dcp} is not possible: {why}.", remedy)
 
 
-def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[Iterable[Weight], Iterable[Weight]]:
+def stage_weights(
+    m: ModelConfig, is_first: bool, is_last: bool
+) -> tuple[Iterable[Weight], Iterable[Weight]]:
     """Return what a pipeline stage holds besides layers: (before them, after them)."""
-    last = stage == pp - 1
     has_both_ends = m.architecture in registries()["both_ends_everywhere"]
     # a tied lm_head needs the table on the last stage too
-    has_embedding = stage == 0 or (last and m.tie_word_embeddings) or has_both_ends
+    has_embedding = is_first or (is_last and m.tie_word_embeddings) or has_both_ends
     before = list(tower_weights(m))  # every stage has a multimodal model's encoder
     if has_embedding:
         before += embedding_weights(m)
     after: list[Weight] = []
-    if last or has_both_ends:
+    if is_last or has_both_ends:
         after += head_weights(m)
     return before, after
 
@@ -226,7 +227,6 @@ def _build_rope(m: ModelConfig, table: tuple[int, int], memory: Allocator) -> No
     memory.free(both)
 
 
-@lru_cache(maxsize=1024)
 def stage_bytes(
     m: ModelConfig,
     tp: int,
@@ -248,19 +248,45 @@ def stage_bytes(
         if deep_gemm:
             loaded += DEEP_GEMM_WORKSPACE
         return loaded
+    representatives = stand_ins(m)
+    windows = m.layer_windows or (None,) * m.num_hidden_layers
+    layers: list[tuple[int, bool]] = []
+    for i in partition_layers(m.num_hidden_layers, pp)[stage]:
+        layers.append((representatives[i], bool(windows[i])))
+    is_last = stage == pp - 1
+    allocated = _allocated_bytes(m, tp, stage == 0, is_last, tuple(layers), deep_gemm, experts)
+    if m.exact:
+        return int(allocated * m.exact.scale)
+    return allocated
+
+
+@lru_cache(maxsize=1024)
+def _allocated_bytes(
+    m: ModelConfig,
+    tp: int,
+    is_first: bool,
+    is_last: bool,
+    layers: tuple[tuple[int, bool], ...],
+    deep_gemm: bool,
+    experts: ExpertSplit | None,
+) -> int:
+    """Return the bytes of the blocks that a stage allocates. Stages with the same layers share it.
+
+    Args:
+        layers: for each layer of the stage, its stand-in, and whether it has a sliding window.
+    """
     memory = Allocator()
     tables = list(m.rope_tables)
-    representatives = stand_ins(m)
     late = main_kind(m).deep_gemm  # loaded with the attention, after the first rope table
     if deep_gemm and not late:
         memory.alloc(DEEP_GEMM_WORKSPACE)
-    before, after = stage_weights(m, stage, pp)
+    before, after = stage_weights(m, is_first, is_last)
     for w in before:
         memory.alloc_all(tensor_bytes(m, w, 0, tp))
-    for i in partition_layers(m.num_hidden_layers, pp)[stage]:
-        attention, rest = layer_tensors(m, representatives[i], tp, experts)
+    for stand_in, has_window in layers:
+        attention, rest = layer_tensors(m, stand_in, tp, experts)
         memory.alloc_all(attention)
-        if tables and (len(tables) == len(m.rope_tables) or not m.layer_windows[i]):
+        if tables and (len(tables) == len(m.rope_tables) or not has_window):
             # the second one, if any, is that of the full-attention layers
             _build_rope(m, tables.pop(0), memory)
             if deep_gemm and late:
@@ -268,8 +294,6 @@ def stage_bytes(
         memory.alloc_all(rest)
     for w in after:
         memory.alloc_all(tensor_bytes(m, w, 0, tp))
-    if m.exact:
-        return int(memory.allocated * m.exact.scale)
     return memory.allocated
 
 

@@ -363,6 +363,7 @@ def plain(name: str) -> str:
     return name.removeprefix("v")
 
 
+@lru_cache(maxsize=256)
 def numbers(name: str) -> tuple[int, ...]:
     """Return a version as numbers that can be compared: 0.8.5.post1 is (0, 8, 5, 1)."""
     return tuple(int(part) for part in re.findall(r"\d+", name))
