@@ -8,7 +8,6 @@ their answers. The records cover the catalog and this year's models, for machine
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -55,6 +54,8 @@ def digest(raw: Mapping[str, Any]) -> str:
 
     It is the same for the same fields, whatever their order, and whoever wrote the file.
     """
+    import hashlib
+
     sizes = {name: value for name, value in raw.items() if name not in NOT_SIZES}
     try:
         return hashlib.sha256(json.dumps(sizes, sort_keys=True).encode()).hexdigest()[:16]

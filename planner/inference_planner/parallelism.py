@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -231,6 +230,8 @@ def check_keywords(function: Callable[..., object], unknown: Mapping[str, object
     """
     if not unknown:
         return
+    from difflib import get_close_matches
+
     parameters = signature(function).parameters.values()
     keywords = [
         parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY

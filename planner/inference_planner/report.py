@@ -4,7 +4,6 @@ It prints a plan, the machines that hold a model, or the names of the catalog.
 """
 
 import json
-import shutil
 import textwrap
 from typing import Any
 
@@ -30,6 +29,8 @@ STYLES = {
 
 def columns() -> int:
     """Return the width of the terminal, at most WIDEST."""
+    import shutil
+
     return min(shutil.get_terminal_size().columns, WIDEST)
 
 

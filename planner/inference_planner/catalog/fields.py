@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,6 +56,8 @@ def nearest(unknown_name: str, names: Mapping[str, str], count: int = 1) -> str:
 
     It is empty if none is near. `names` maps spellings to names.
     """
+    import difflib
+
     spellings = difflib.get_close_matches(unknown_name, names, count, cutoff=0.5)
     if not spellings:
         return ""

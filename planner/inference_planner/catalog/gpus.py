@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ class GPU:
     def is_slice(self) -> bool:
         return self.link == "MIG"
 
-    @property
+    @cached_property
     def capability(self) -> float:
         """The CUDA compute capability as a number.
 
@@ -148,6 +148,8 @@ def load_gpu(name: str | GPU) -> GPU:
     """
     if isinstance(name, GPU):
         return name
+    if name in _gpus():
+        return _gpus()[name]
     names = _names()
     key = _spelt(str(name))
     if key in names:
