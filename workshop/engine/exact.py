@@ -9,13 +9,12 @@ without vLLM (inference_planner/builds.py).
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inference_planner import builds
 from inference_planner.basis import explain_sizes, lacks
@@ -35,11 +34,14 @@ from inference_planner.parallelism import plan as planner_plan
 
 from workshop import python_process
 from workshop.engine.learned import damaged, starts
+from workshop.engine.learned import files as kept_files
 from workshop.errors import BadInput, WorkshopError
 from workshop.files import output, read_json
 from workshop.home import home
 from workshop.vllm_package import installed
-from workshop.worker_process import JsonLines, NoAnswer, WorkerProcess
+
+if TYPE_CHECKING:
+    from workshop.worker_process import WorkerProcess
 
 WORKER_MODULE = "workshop.engine.exact_worker"  # runs in the engine's Python
 WORKER_FILE = Path(__file__).with_name("exact_worker.py")
@@ -97,6 +99,8 @@ class ExactWorker:
 
     def build(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """Return the worker's answer to a job (`exact_worker.run`), or {"error": the reason}."""
+        from workshop.worker_process import JsonLines, NoAnswer, WorkerProcess
+
         if not self._process:
             try:
                 self._process = WorkerProcess(WORKER_MODULE, JsonLines(), python=python())
@@ -136,6 +140,8 @@ def answers_folder() -> Path:
 
 def answer_file(job: Mapping[str, Any]) -> Path:
     """Return the file of the answer to a job; a digest of all that the answer depends on names it."""
+    import hashlib
+
     key = dict(job)
     # The blocks of a request follow from kv_cache.layout, so one answer serves every length.
     for name in ("max_model_len", "max_num_batched_tokens"):
@@ -328,9 +334,11 @@ def plan(
             model, or a model that vLLM cannot build.
     """
     check_keywords(plan, unknown)
+    learned_files: list[Path] = []
     measured_starts = learned
     if measured_starts is None:
-        measured_starts = kept_starts(exact)
+        learned_files = kept_files()
+        measured_starts = kept_starts(exact, learned_files)
     result = planner_plan(
         model,
         gpu,
@@ -372,9 +380,7 @@ def plan(
         learned=measured_starts,
         find_split=lambda deployment, sizes: choose(deployment, sizes, exact),
     )
-    if learned is not None:
-        return result
-    damaged_files = damaged()
+    damaged_files = damaged(learned_files)
     if damaged_files:
         note = (
             f"{damaged_files[0]} is damaged, so nothing was taken from it. "
@@ -384,16 +390,23 @@ def plan(
     return result
 
 
-def kept_starts(exact: bool | None = None) -> tuple[Start, ...]:
+def kept_starts(
+    exact: bool | None = None, learned_files: Sequence[Path] | None = None
+) -> tuple[Start, ...]:
     """Return what starts on this site measured, for plans with the same `exact`.
 
     `workshop reconcile LOG --keep` keeps them.
+
+    Args:
+        learned_files: the files of what was kept; None lists them.
     """
+    if learned_files is None:
+        learned_files = kept_files()
 
     def predict(model: ModelConfig, gpu: GPU, options: dict[str, Any]) -> Plan:
         return plan(model, gpu, **options, exact=exact, learned=())
 
-    return starts(predict, mode=str(exact))
+    return starts(learned_files, predict, mode=str(exact))
 
 
 def choose(d: Deployment, sizes: Sizes, exact: bool | None) -> Choice:

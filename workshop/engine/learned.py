@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -72,6 +71,8 @@ def folder() -> Path:
 
 def file_of(run: Mapping[str, Any]) -> Path:
     """Return the file of a case: the same for the same card, version, model, split and settings."""
+    import hashlib
+
     case = json.dumps(dict(run), sort_keys=True)
     digest = hashlib.sha256(case.encode()).hexdigest()[:12]
     parts = [run["gpu"], run["vllm_version"], run["model"], f"tp{run['tp']}"]
@@ -187,15 +188,20 @@ def _positive(value: object) -> None:
 _starts: dict[tuple[str, str], planner.Start | None] = {}
 
 
-def starts(predict: Predict, mode: str = "") -> tuple[planner.Start, ...]:
+def starts(
+    learned_files: Iterable[Path], predict: Predict, mode: str = ""
+) -> tuple[planner.Start, ...]:
     """Return what was kept on this site as the planner takes it; damaged files are left out.
 
     Args:
+        learned_files: by `files`.
         predict: makes the plan of a run from the formulas alone.
         mode: what the plan depends on besides; the same content and mode are computed once.
     """
+    import hashlib
+
     result: list[planner.Start] = []
-    for file in files():
+    for file in learned_files:
         try:
             content = read_bytes(file, LARGEST_FILE_BYTES)
         except (OSError, WorkshopError):
@@ -211,10 +217,10 @@ def starts(predict: Predict, mode: str = "") -> tuple[planner.Start, ...]:
     return tuple(result)
 
 
-def damaged() -> list[Path]:
-    """Return the files that could not be used."""
+def damaged(learned_files: Iterable[Path]) -> list[Path]:
+    """Return those of these files that cannot be used."""
     broken: list[Path] = []
-    for file in files():
+    for file in learned_files:
         try:
             read(file)
         except (OSError, WorkshopError):
