@@ -10,10 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
-import shutil
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -140,7 +137,7 @@ def replacement(path: Path, *, private: bool = False, sync: bool = True) -> Iter
     """
     if private:
         target = path
-        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        part = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
         _create(part, 0o600)
     else:
         target = Path(os.path.realpath(path))
@@ -288,17 +285,21 @@ def _stream_number(path: str | Path) -> int:
 
 
 def _copy(part: Path, descriptor: int) -> None:
+    import shutil
+
     with part.open("rb") as source, os.fdopen(os.dup(descriptor), "wb") as target:
         shutil.copyfileobj(source, target)
 
 
 def _new_part(target: Path | int, mode: int) -> Path:
     """Return a new, empty file beside the target, in which the output grows."""
+    import tempfile
+
     if isinstance(target, int):
-        part = Path(tempfile.gettempdir(), f"output.{secrets.token_hex(8)}")
+        part = Path(tempfile.gettempdir(), f"output.{os.urandom(8).hex()}")
         mode = 0o600
     else:
-        part = target.with_name(f".{target.name[:64]}.{secrets.token_hex(8)}")
+        part = target.with_name(f".{target.name[:64]}.{os.urandom(8).hex()}")
     _create(part, mode)
     return part
 

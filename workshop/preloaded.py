@@ -13,7 +13,6 @@ and signals. It outlives this process.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import importlib
 import json
@@ -473,6 +472,8 @@ class _Server:
 
 def _end_with(tie: int) -> None:
     """Let Linux send SIGTERM to this process when the other end of a pipe closes."""
+    import fcntl  # not there on Windows, where nothing is forked
+
     fcntl.fcntl(tie, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(tie, fcntl.F_SETSIG, signal.SIGTERM)
     fcntl.fcntl(tie, fcntl.F_SETFL, fcntl.fcntl(tie, fcntl.F_GETFL) | os.O_ASYNC)

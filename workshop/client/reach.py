@@ -10,22 +10,23 @@ Redirects are never followed, as they may lead to another host.
 both from here.
 """
 
+from __future__ import annotations
+
 import functools
 import ipaddress
 import os
-import ssl
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
-from urllib.request import (
-    getproxies_environment,
-    proxy_bypass_environment,  # pyright: ignore[reportAttributeAccessIssue]  (typeshed lacks it)
-)
 
 from workshop.engine.http import PROXY_VARIABLE, trusted_proxy
 from workshop.errors import BadInput, WorkshopError, plain
 from workshop.servers import records
 from workshop.servers.records import ServerRecord
+
+if TYPE_CHECKING:
+    import ssl
 
 CHECK_ADDRESS = "Check the address, and that the server runs there; it ends in /v1."
 START = "Start one: `workshop serve --background`, or run the panel of notebook 00_start."
@@ -141,6 +142,8 @@ def proxy_to(url: str) -> str | None:
 
     Raises BadInput: it is a proxy of a kind that is not supported.
     """
+    from urllib.request import proxy_bypass_environment  # pyright: ignore[reportAttributeAccessIssue]  (typeshed lacks it)
+
     parts = urlsplit(url)
     host = parts.hostname or ""
     if proxy_bypass_environment(parts.netloc.rpartition("@")[2]) or _this_machine(host):
@@ -174,6 +177,8 @@ def _named_proxy(scheme: str) -> tuple[str, str]:
 
     The proxy is '' if there is none.
     """
+    from urllib.request import getproxies_environment
+
     proxy = trusted_proxy()
     if proxy:
         return proxy, PROXY_VARIABLE
@@ -198,6 +203,8 @@ def tls() -> ssl.SSLContext | None:
 
     None: the usual certificates count.
     """
+    import ssl
+
     file = os.environ.get("SSL_CERT_FILE")
     folder = os.environ.get("SSL_CERT_DIR")
     if not file and not folder:
@@ -273,6 +280,11 @@ def keep_off_proxies(url: str) -> None:
 
     Learners' requests carry its key, which a proxy must not see.
     """
+    from urllib.request import (
+        getproxies_environment,
+        proxy_bypass_environment,  # pyright: ignore[reportAttributeAccessIssue]  (typeshed lacks it)
+    )
+
     host = urlsplit(url).hostname
     if host and getproxies_environment() and not proxy_bypass_environment(host):
         hosts = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))

@@ -1,10 +1,12 @@
 """One GET of what a server says of itself, which ends whatever the server does."""
 
-import asyncio
-import os
-from concurrent.futures import ThreadPoolExecutor
+from __future__ import annotations
 
-import httpx
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import httpx
 
 PROXY_VARIABLE = "WORKSHOP_PROXY"  # the user's own word: this proxy may see what is sent
 LARGEST_BYTES = 1 << 26  # what vLLM publishes of itself has less than a tenth of that
@@ -23,6 +25,11 @@ def get(address: str, timeout_s: float = 5.0, **options) -> tuple[httpx.Response
     its reader for ever, one that floods takes all memory. Raises httpx.HTTPError, also where the
     whole takes more than `timeout_s` or LARGEST_BYTES.
     """
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    import httpx
+
     plain = address.startswith("http:") and not (
         options.get("proxy") or options.get("follow_redirects")
     )

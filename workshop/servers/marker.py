@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,7 +47,7 @@ class Holder:
             pid=os.getpid(),
             start=processes.started(os.getpid()),
             since=timestamps.now(),
-            token=secrets.token_hex(8),
+            token=os.urandom(8).hex(),
         )
 
     def is_this_process(self) -> bool:
@@ -87,7 +86,7 @@ class Marker:
         """Take over the marker of the process that started this one."""
         holder = self.holder()
         if holder is not None and holder.pid == os.getppid():
-            new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(8)}")
+            new = self.path.with_name(f"{self.path.name}.{os.urandom(8).hex()}")
             if Marker(new)._make(Holder.this_process()):
                 os.replace(new, self.path)
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-import psutil
-
 from workshop.preloaded import ForkedProcess
 
 Child = subprocess.Popen | ForkedProcess  # what was started here, either way
@@ -62,6 +60,8 @@ def _look(pid: int) -> tuple[bool, int | None]:
         except OSError:
             return False, None
         return fields[0] not in (b"Z", b"X"), int(fields[19])
+    import psutil
+
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         return process.status() != psutil.STATUS_ZOMBIE, round(process.create_time() * 1e6)
@@ -140,6 +140,8 @@ def session(leader: int, start: int | None, log: str = "") -> list[tuple[int, in
     While the leader is there, or this process is of that session, the number cannot be another
     session's. After that it can: then only those count whose output goes to the engine's own log.
     """
+    import psutil
+
     own = os.getsid(0) == leader or (start is not None and started(leader) == start)
     members = []
     for pid in psutil.pids():

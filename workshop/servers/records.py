@@ -10,7 +10,6 @@ so.
 import contextlib
 import json
 import os
-import secrets
 import socket
 import sys
 from collections.abc import Callable
@@ -42,6 +41,8 @@ def new(
     job_id: str | None = None,
 ) -> ServerRecord:
     """Return the record of a server of this machine that is about to start, with a new key."""
+    import secrets
+
     return ServerRecord(
         name=name,
         url=url,
