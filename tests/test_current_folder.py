@@ -122,8 +122,8 @@ def of_serve(monkeypatch) -> None:
 def of_serve_help(monkeypatch) -> None:
     from workshop.cli import serve
 
-    monkeypatch.setattr(serve.local, "engine_device", lambda: "cpu")
-    monkeypatch.setattr(serve.subprocess, "call", Start)
+    monkeypatch.setattr(local, "engine_device", lambda: "cpu")
+    monkeypatch.setattr(subprocess, "call", Start)
     serve.command.make_context("serve", ["--help=max-num-seqs"])
 
 

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from workshop.cli import serve
 from workshop.errors import BadInput
+from workshop.servers import local
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def prepare_arguments(monkeypatch) -> dict:
         arguments.update(options, model=model)
         raise BadInput("Enough.", "Nothing starts in this test.")
 
-    monkeypatch.setattr(serve.local, "prepare", prepare)
+    monkeypatch.setattr(local, "prepare", prepare)
     return arguments
 
 

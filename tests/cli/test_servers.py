@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from workshop.cli import serve, servers
 from workshop.engine.metrics import Metrics
 from workshop.errors import WorkshopError
+from workshop.servers.local import supervise
 from workshop.servers.records import ServerRecord
 
 
@@ -80,7 +81,7 @@ def test_a_running_server_is_in_the_table(server):
 
 def test_serve_says_what_no_plan_counts(monkeypatch):
     """A draft's weights and cache, and adapters, come out of the KV cache that `plan` promised."""
-    monkeypatch.setattr(serve.supervise, "run", lambda launch, bar, ready: None)
+    monkeypatch.setattr(supervise, "run", lambda launch, bar, ready: None)
     draft = ("--speculative-config", '{"model": "draft", "num_speculative_tokens": 3}')
     messages = {
         flags: CliRunner().invoke(serve.command, ["--name", "drafts", *flags]).stderr

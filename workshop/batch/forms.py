@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from workshop.batch.rows import ENDED_IN_LENGTH
+from workshop.batch.cut_answers import ENDED_IN_LENGTH
 
 SCHEMAS_KEPT = 256
 # What may stand in a request's JSON, so that most rows need no second look.

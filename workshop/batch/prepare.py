@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
+from workshop.batch.cut_answers import RETRY_FACTOR
 from workshop.batch.forms import Outcome, Outcomes, form_text, outcome
 from workshop.batch.inputs import Source
 from workshop.batch.lines import Answer
@@ -28,7 +29,6 @@ TABLES = (
     "CREATE TABLE forms (id BLOB PRIMARY KEY, form TEXT) WITHOUT ROWID",
     "CREATE TABLE retries (row INTEGER PRIMARY KEY, max_tokens INTEGER, prompt_tokens INTEGER, outcome TEXT)",
 )
-RETRY_FACTOR = 4  # so many times the tokens that an answer had which ended in length
 
 
 class Bits:

@@ -14,11 +14,11 @@ from pathlib import Path
 import workshop
 from workshop import timestamps
 from workshop.batch.answers import write_parquet
+from workshop.batch.cut_answers import ENDED_IN_LENGTH
 from workshop.batch.inputs import Source
 from workshop.batch.paths import Paths, read_meta, write_meta
 from workshop.batch.prepare import Work
 from workshop.batch.progress import COMPLETE, FAILED, Summary
-from workshop.batch.rows import ENDED_IN_LENGTH
 from workshop.errors import BadInput, WorkshopError
 
 FORMAT = 1

@@ -16,7 +16,6 @@ from workshop.errors import BadInput
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 EMBEDDINGS = "/v1/embeddings"
 COMPLETION_TOKENS = 16  # max_tokens of a completion that gives none; a chat has the whole context
-ENDED_IN_LENGTH = "length"  # the finish reason of an answer that had no tokens left
 TOKEN_LIMITS = ("max_completion_tokens", "max_tokens")
 KEY_BYTES = 16
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode

@@ -12,12 +12,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from workshop.batch import provenance
+from workshop.batch.cut_answers import ENDED_IN_LENGTH, RETRY_FACTOR
 from workshop.batch.inputs import Source
 from workshop.batch.lines import answer_line, error_line
 from workshop.batch.paths import Paths, cannot_write, read_meta
-from workshop.batch.prepare import RETRY_FACTOR, Work, shard_of
+from workshop.batch.prepare import Work, shard_of
 from workshop.batch.progress import COMPLETE, FAILED, INTERRUPTED, Progress, Rate, Summary
-from workshop.batch.rows import ENDED_IN_LENGTH, Builder, Row, check_sampling
+from workshop.batch.rows import Builder, Row, check_sampling
 from workshop.batch.store import Journal, Lock, newest
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import energy

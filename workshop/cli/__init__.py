@@ -10,7 +10,6 @@ from workshop import own_packages, python_process
 python_process.leave_current_folder()
 own_packages.environment_first()
 
-import difflib
 import importlib
 import io
 import os
@@ -21,7 +20,6 @@ from typing import NoReturn
 import click
 
 import workshop
-from workshop import install_words
 from workshop.cli.say import plain_lines
 from workshop.errors import WorkshopError
 
@@ -101,6 +99,8 @@ ALIASES = {
 
 def nearest_command(word: str) -> str | None:
     """Return the command that somebody who typed this word probably meant; None if none is near."""
+    import difflib
+
     word = word.lower()
     if word in ALIASES and ALIASES[word] in COMMANDS:
         return ALIASES[word]
@@ -187,6 +187,8 @@ def _show_wrong_use(error: click.ClickException) -> NoReturn:
 
 
 def _show(error: WorkshopError) -> NoReturn:
+    from workshop import install_words
+
     click.secho(f"✗ {error.message}", fg="red", err=True)
     remedy = getattr(error, "command_remedy", error.remedy)
     if remedy:

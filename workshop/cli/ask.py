@@ -72,11 +72,13 @@ def command(
 
 def connect(name: str | None, url: str | None) -> Client:
     """Return a client of the server of this name, or at this address, or of the only one."""
-    from workshop.client import client, reach  # they import openai, which takes a second
+    from workshop.client import reach
 
-    if url is None:
-        return client.connect(name)
-    return client.connect_to(reach.record_of_address(url, "--url"))
+    record = reach.find(name) if url is None else reach.record_of_address(url, "--url")
+    # It imports openai, which takes a second, so only where there is a server.
+    from workshop.client import client
+
+    return client.connect_to(record)
 
 
 def _answer(

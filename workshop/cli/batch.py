@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import contextlib
 import difflib
 import json
@@ -5,21 +7,19 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from workshop import batch as batch_package
-from workshop.batch.paths import Paths, read_meta
-from workshop.batch.prepare import RETRY_FACTOR
-from workshop.batch.progress import EXIT_INTERRUPTED, Summary, summary_line
-from workshop.batch.progress import Progress as BatchProgress
-from workshop.batch.rows import ENDED_IN_LENGTH
+from workshop.batch.cut_answers import ENDED_IN_LENGTH, RETRY_FACTOR
 from workshop.cli.say import Bar, Seconds, json_option, say, say_json
 from workshop.cli.serve import Forwarding
-from workshop.client.sampling_settings import PARAMETERS
 from workshop.errors import BadInput
-from workshop.servers.processes import on_signals
-from workshop.servers.progress import Progress
+
+if TYPE_CHECKING:
+    from workshop.batch.progress import Progress as BatchProgress
+    from workshop.batch.progress import Summary
+    from workshop.servers.progress import Progress
 
 # of people and of SLURM: the first lets it end in order
 SIGNALS = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT
@@ -31,6 +31,8 @@ def sampling_options(function: Callable[..., None]) -> Callable[..., None]:
 
     click lists the last one added first.
     """
+    from workshop.client.sampling_settings import PARAMETERS
+
     for name, parameter in reversed(PARAMETERS.items()):
         if parameter.kind is not None:
             flag = "--" + name.replace("_", "-")
@@ -126,6 +128,9 @@ def command(
     Exit codes: 0 every row is answered, 1 some are not, 2 wrong use, 75 interrupted (SIGTERM,
     SIGUSR1, Ctrl-C) with everything kept: run it again.
     """
+    from workshop.servers.processes import on_signals
+    from workshop.servers.progress import Progress
+
     if merge:
         return _merge(input, output)
     with Bar(input.name, LINE_S, bare=True) as bar:
@@ -147,6 +152,8 @@ def command(
 
 def _print_summary(summary: Summary) -> None:
     """Print how a batch ended, and what to do about answers that were cut."""
+    from workshop.batch.progress import EXIT_INTERRUPTED
+
     signs = {0: "✓", EXIT_INTERRUPTED: "…"}
     say(f"{signs.get(summary.exit_code, '✗')} {summary}.")
     if summary.exit_code == EXIT_INTERRUPTED:
@@ -158,10 +165,16 @@ def _print_summary(summary: Summary) -> None:
 
 def _shown(now: BatchProgress) -> Progress:
     """Return the state of a batch as the terminal's bar shows it."""
+    from workshop.batch.progress import summary_line
+    from workshop.servers.progress import Progress
+
     return Progress(now.fraction, f"{now.done:,}/{now.rows:,} · {summary_line(now)}")
 
 
 def _merge(folder: Path, output: Path) -> None:
+    from workshop import batch as batch_package
+    from workshop.batch.paths import Paths, read_meta
+
     count = batch_package.merge(folder, output)
     paths = Paths(output)
     record = read_meta(paths) or {"input": {}}
@@ -187,6 +200,8 @@ def _batch(
     trace,
     **options,
 ):
+    from workshop import batch as batch_package
+
     engine_args: tuple[str, ...] = ctx.obj or ()
     if engine_args and not offline:
         _refuse_unknown(ctx, engine_args[0])

@@ -8,12 +8,10 @@ import click
 from workshop.cli.plan import command as plan_command
 from workshop.cli.say import force_option, json_option, say, say_json, waiting
 from workshop.cli.simulate import ENGINE, PLACE, Range
-from workshop.client import client, reach
 from workshop.errors import BadInput, WorkshopError
-from workshop.files import check_output, is_stream, output
-from workshop.servers.record_file import ServerRecord
 
 if TYPE_CHECKING:
+    from workshop.servers.record_file import ServerRecord
     from workshop.simulate.bench.points import Load, Point
     from workshop.simulate.bench.prediction import Simulate
     from workshop.simulate.sessions import Sessions
@@ -113,6 +111,8 @@ def command(
       workshop bench --url http://gpu17:8000/v1 --rates 1,4,16 --slo ttft=500ms,tpot=50ms --gpu h100
       workshop bench --read result.json
     """
+    from workshop.files import check_output, is_stream, output
+
     if files:
         _read_files(files, as_json)
         return
@@ -217,6 +217,8 @@ def _exactly(name: str, tokens: tuple[int, int]) -> int:
 
 
 def _server(name: str | None, url: str | None) -> ServerRecord:
+    from workshop.client import reach
+
     if name and url:
         raise BadInput("--name and --url are both given.", "Give one of the two.")
     if url:
@@ -232,6 +234,8 @@ def _model(server: ServerRecord) -> tuple[str, str | None]:
 
     Both are as the server names them.
     """
+    from workshop.client import client
+
     models = client.Client(server).models()
     if not models:
         raise WorkshopError(f"{server.url} serves no model.", "Is this a vLLM server?")

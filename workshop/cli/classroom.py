@@ -1,21 +1,20 @@
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING
 
 import click
-from inference_planner.parallelism import Plan
-from inference_planner.speed import QUESTION_TOKENS
 
 from workshop.cli.batch import LINE_S, SIGNALS
 from workshop.cli.say import Bar, json_option, say, say_json
 from workshop.cli.simulate import as_text as simulation_text
-from workshop.course.classroom.plan import arrivals
-from workshop.course.classroom.report import Criteria, Report
-from workshop.course.classroom.run import Classroom
-from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.servers.processes import on_signals
-from workshop.simulate.arrivals import Arrival
-from workshop.simulate.load import on_plan
-from workshop.simulate.report import MEASURES, percentiles
+
+if TYPE_CHECKING:
+    from inference_planner.parallelism import Plan
+
+    from workshop.course.classroom.report import Criteria, Report
+    from workshop.simulate.arrivals import Arrival
 
 
 @click.command
@@ -73,6 +72,12 @@ def command(
     Exit codes: 0 it will hold, 1 it will not (or not everything could be measured), 2 wrong use.
     Ctrl-C prints what was measured so far.
     """
+    from workshop.course.classroom.plan import arrivals
+    from workshop.course.classroom.report import Criteria
+    from workshop.course.classroom.run import Classroom
+    from workshop.engine.exact import plan
+    from workshop.servers.processes import on_signals
+
     if minutes is not None and seconds is not None:
         raise BadInput("--minutes and --seconds are both given.", "Give one of the two.")
     if options["url"] is not None and options["name"] is not None:
@@ -118,6 +123,10 @@ def _simulated(
     planned: Plan, learners: int, load: list[Arrival], criteria: Criteria, as_json: bool
 ) -> bool:
     """Simulate a class on a plan and print the verdict; return whether it holds."""
+    from inference_planner.speed import QUESTION_TOKENS
+
+    from workshop.simulate.load import on_plan
+
     limits = {"ttft": criteria.p95_ttft_s * 1e3, "e2el": criteria.p95_e2el_s * 1e3}
     simulation = on_plan(planned, load, slo=limits)
     holds = True
@@ -146,6 +155,8 @@ def _seconds(value: float | None) -> str:
 
 def as_text(report: Report) -> str:
     """Return what was measured of a class, and the verdict, as lines of text."""
+    from workshop.simulate.report import MEASURES, percentiles
+
     lines = [
         f"{report.model} at {report.url}, {report.seconds:.0f} s, a cell every {report.every_s:.0f} s",
         "",

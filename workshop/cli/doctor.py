@@ -1,10 +1,8 @@
 import sys
-from dataclasses import asdict
 
 import click
 
 from workshop.cli.say import json_option, say, say_json
-from workshop.servers import doctor
 
 WIDEST_NAME = 26  # of a check; a longer one, of a server, moves its own line
 
@@ -13,6 +11,10 @@ WIDEST_NAME = 26  # of a check; a longer one, of a server, moves its own line
 @json_option('{"ok": bool, "checks": [{"name", "state", "found", "remedy"}]}')
 def command(as_json: bool) -> None:
     """Examine this machine or cluster. Exit code 0 if nothing that the course needs is lacking."""
+    from dataclasses import asdict
+
+    from workshop.servers import doctor
+
     checks = doctor.examine()
     lacks = 0
     for check in checks:

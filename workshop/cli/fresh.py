@@ -1,12 +1,12 @@
 import click
 
-from workshop.servers.local import course
-
 
 @click.command
 @click.argument("notebook")
 def command(notebook: str) -> None:
     """Put a fresh copy of NOTEBOOK (01_memory) in place; yours is kept beside it."""
+    from workshop.servers.local import course
+
     copy, previous = course.fresh(notebook)
     message = f"✓ {copy} is fresh."
     if previous:

@@ -1,7 +1,5 @@
 import click
 
-from workshop.servers.local import kernel
-
 
 @click.group
 def command() -> None:
@@ -14,5 +12,7 @@ def install() -> None:
 
     It needs no administrator.
     """
+    from workshop.servers.local import kernel
+
     for line in kernel.install():
         click.echo(f"✓ {line}")

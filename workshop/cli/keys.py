@@ -1,7 +1,6 @@
 import click
 
 from workshop.cli.say import json_option, say, say_json
-from workshop.servers.guard import keys
 
 
 @click.group
@@ -21,6 +20,8 @@ def add(names: tuple[str, ...], as_json: bool) -> None:
     Several names give a line NAME,KEY each. One that has a key already, or cannot be a learner's
     name, is refused, and then nobody gets a key.
     """
+    from workshop.servers.guard import keys
+
     new_keys = keys.add_all(list(names))
     if as_json:
         say_json(new_keys)
@@ -37,6 +38,8 @@ def add(names: tuple[str, ...], as_json: bool) -> None:
 @json_option("A list of names, when each key was made and when it was revoked; no keys.")
 def list_(as_json: bool) -> None:
     """Show who has a key, and since when."""
+    from workshop.servers.guard import keys
+
     learners = keys.listed()
     if as_json:
         say_json(learners)
@@ -58,6 +61,8 @@ def revoke(name: str, as_json: bool) -> None:
 
     Servers that run refuse it within a second, and end the requests that it sent.
     """
+    from workshop.servers.guard import keys
+
     keys.revoke(name)
     if as_json:
         say_json({"name": name, "revoked": True})

@@ -2,7 +2,6 @@ import click
 
 from workshop import own_packages
 from workshop.cli.say import Bar
-from workshop.servers.local import lab
 from workshop.servers.progress import Progress
 
 
@@ -19,6 +18,7 @@ from workshop.servers.progress import Progress
 @click.option("--no-browser", is_flag=True, help="Print the address, open no browser.")
 def command(port: int | None, host: str, no_server: bool, no_browser: bool) -> None:
     """Open JupyterLab on your copy of the notebooks, with a server behind it; Ctrl-C ends both."""
+    from workshop.servers.local import lab
 
     bar: Bar | None = None
 

@@ -1,14 +1,16 @@
+from __future__ import annotations
+
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from workshop.cli.say import say
 from workshop.errors import BadInput
-from workshop.files import reason
-from workshop.servers import records
-from workshop.servers.home import home
-from workshop.servers.records import ServerRecord
+
+if TYPE_CHECKING:
+    from workshop.servers.records import ServerRecord
 
 POLL_S = 0.3
 RUNS = ("ready", "starting")
@@ -26,6 +28,9 @@ def command(name: str, follow: bool, tail: int | None) -> None:
     The log of a server that has ended stays until the next one of that name starts. For a job:
     workshop slurm logs.
     """
+    from workshop.files import reason
+    from workshop.servers import records
+
     record = records.read(name)
     path = _log_of(name, record)
     try:
@@ -48,6 +53,9 @@ def _log_of(name: str, record: ServerRecord | None) -> Path:
 
     Raises BadInput: there is none, or the server is elsewhere.
     """
+    from workshop.servers import records
+    from workshop.servers.home import home
+
     if record is not None and record.where == "slurm":
         raise BadInput(f"{name} is a job of SLURM.", f"Its log: workshop slurm logs {name}")
     if record is not None and record.log:
@@ -64,6 +72,8 @@ def _log_of(name: str, record: ServerRecord | None) -> Path:
 
 def _follow(name: str, file) -> None:
     """Print what is appended to a log, until the server has ended."""
+    from workshop.servers import records
+
     while True:
         line = file.readline()
         if line:

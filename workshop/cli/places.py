@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from inference_planner.arguments import required
-from inference_planner.parallelism import Plan
 
 from workshop.cli.plan_options import plan_options
 from workshop.cli.say import say
-from workshop.engine import exact
 from workshop.errors import BadInput
+
+if TYPE_CHECKING:
+    from inference_planner.parallelism import Plan
 
 COUNT = click.IntRange(1)
 FEW_REQUESTS = 2.0  # at once: below it a server is practically for one
@@ -116,6 +116,10 @@ def print_for(
         options: the plan's settings.
         own: the place's own options.
     """
+    from inference_planner.arguments import required
+
+    from workshop.engine import exact
+
     model, gpu = required(model, gpu, options["gpu_memory_gib"])
     if gpu is None:
         raise BadInput(

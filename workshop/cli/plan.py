@@ -1,19 +1,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from inference_planner import machines, report
-from inference_planner.arguments import check_no_card, required
-from inference_planner.intervals import of_speed
-from inference_planner.parallelism import Plan
 
 from workshop.cli import places
 from workshop.cli.plan_options import plan_options
-from workshop.engine import exact
-from workshop.simulate import together
-from workshop.simulate.intervals import share_of_time
+
+if TYPE_CHECKING:
+    from inference_planner.parallelism import Plan
 
 
 @click.command(params=[*plan_options(), *places.options_of_plan()])
@@ -42,6 +38,11 @@ def command(
 
     Manifests and units from the same options: workshop kubernetes, workshop vm.
     """
+    from inference_planner import machines, report
+    from inference_planner.arguments import check_no_card, required
+
+    from workshop.engine import exact
+
     place, own = places.take_place(options, as_json)
     if listed:
         click.echo(report.names(listed, as_json))
@@ -67,6 +68,11 @@ def command(
 
 def _print_many_requests(plan: Plan) -> None:
     """Print the tokens per second of many requests together, if the plan knows its speed."""
+    from inference_planner.intervals import of_speed
+
+    from workshop.simulate import together
+    from workshop.simulate.intervals import share_of_time
+
     if not plan.starts or not plan.decode or not plan.command:
         return
     most = together.most_at_once(plan)

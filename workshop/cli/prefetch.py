@@ -4,12 +4,6 @@ import click
 
 from workshop.cli.say import Bar, json_option, say, say_json
 from workshop.errors import WorkshopError
-from workshop.servers.disk import refuse_closed
-from workshop.servers.slurm import site
-from workshop.servers.slurm.recipes import model_of
-from workshop.servers.weights import hub as prefetch_hub
-from workshop.servers.weights import prefetch
-from workshop.servers.weights.model_id import hub_id
 
 
 @click.command
@@ -50,6 +44,13 @@ def command(
     need their licence accepted on the model's page, and a token of that account: HF_TOKEN, or you
     are asked.
     """
+    from workshop.servers.disk import refuse_closed
+    from workshop.servers.slurm import site
+    from workshop.servers.slurm.recipes import model_of
+    from workshop.servers.weights import hub as prefetch_hub
+    from workshop.servers.weights import prefetch
+    from workshop.servers.weights.model_id import hub_id
+
     to = to or str(site.models_folder())
     hub = hub_id(model_of(model))
     folder, remote = prefetch.target_folder(hub, to), None
@@ -71,6 +72,8 @@ def command(
 
 def _look_up(hub: str, token: str | None, trust_remote_code: bool):
     """Ask the Hub; if it wants a token and there is none, ask the person, who is told what for."""
+    from workshop.servers.weights import prefetch
+
     try:
         return prefetch.look_up(hub, token, trust_remote_code=trust_remote_code), token
     except WorkshopError as error:

@@ -1,14 +1,16 @@
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from workshop.cli.say import console, json_option, say, say_json, shown
-from workshop.course import class_progress, exercises
-from workshop.course.course_map import course_map
-from workshop.course.readable_numbers import counted
 from workshop.errors import BadInput
+
+if TYPE_CHECKING:
+    from workshop.course import class_progress
 
 CLASS = (
     '{"learners": [{"name", "claim", "file", "updated", "notebook", "done", "failing", "tests"}], '
@@ -31,6 +33,9 @@ def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> N
 
     With --shared, show the progress of a class. Its files are in $WORKSHOP_SHARED/progress.
     """
+    from workshop.course import class_progress, exercises
+    from workshop.course.course_map import course_map
+
     own_checks = {}
     for key, entry in exercises.progress().items():
         if "tries" in entry:
@@ -58,6 +63,8 @@ def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> N
 
 
 def _class(as_json: bool) -> None:
+    from workshop.course import class_progress, exercises
+
     every = exercises.all_exercises()
     learners, passed = class_progress.read(every)  # their checks are in the course's order
     place = class_progress.folder()
@@ -124,6 +131,8 @@ def _row_of_person(person: dict[str, Any]) -> tuple[object, ...]:
 
 def _say_mean(when: str, learners: Sequence[class_progress.Learner]) -> None:
     """Print the mean of a test ("pre" or "post"), if somebody has done it."""
+    from workshop.course.readable_numbers import counted
+
     scores = [learner.tests[when] for learner in learners if when in learner.tests]
     if scores:
         mean = sum(scores) / len(scores)
@@ -131,6 +140,8 @@ def _say_mean(when: str, learners: Sequence[class_progress.Learner]) -> None:
 
 
 def _share(name: str) -> None:
+    from workshop.course import class_progress, exercises
+
     shown_name = class_progress.share(exercises.progress(), name)
     say(f"✓ Your instructor sees your tries as {shown_name}.", fg="green")
     place = class_progress.folder()
@@ -142,6 +153,8 @@ def _share(name: str) -> None:
 
 def _last_notebook(checks: Mapping[str, Mapping]) -> str:
     """Return the notebook of the last check in the course's order; empty without any."""
+    from workshop.course import exercises
+
     for key in reversed(list(checks)):
         return exercises.all_exercises()[key].notebook
     return ""

@@ -1,16 +1,15 @@
-from dataclasses import asdict
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from workshop.cli.say import console, json_option, say, say_json, shown
-from workshop.engine import learned, recording
-from workshop.engine import log as engine_log
-from workshop.engine.anonymise import anonymise as anonymise_text
-from workshop.engine.reconcile import reconcile
-from workshop.engine.reconcile_case import LoggedRun, make_case
 from workshop.errors import BadInput
+
+if TYPE_CHECKING:
+    from workshop.engine.reconcile_case import LoggedRun
 
 NUMBERS = ("predicted", "actual", "error")
 
@@ -93,6 +92,11 @@ def command(
       workshop reconcile vllm.log --gpu h100 --keep      plan this site with what the start measured
       workshop reconcile vllm.log --anonymise > out.log  a copy that can be shared
     """
+    from workshop.engine import learned
+    from workshop.engine import log as engine_log
+    from workshop.engine.reconcile import reconcile
+    from workshop.engine.reconcile_case import make_case
+
     _check_actions(log, keep=keep, forget=forget, forget_all=forget_all, anonymise=anonymise)
     if forget_all:
         _say_removed(learned.forget_all(), as_json)
@@ -133,6 +137,10 @@ def _check_actions(log: Path | None, **flags: bool) -> None:
 
 
 def _keep_or_forget(case: LoggedRun, keep: bool, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from workshop.engine import learned, recording
+
     for assumption in case.assumed:
         say(f"· {assumption}", err=True)
     if not keep:
@@ -165,6 +173,9 @@ def _say_removed(count: int, as_json: bool) -> None:
 
 def _anonymise(log: Path) -> None:
     """Print a log without what names people and places, and say on stderr what was removed."""
+    from workshop.engine import log as engine_log
+    from workshop.engine.anonymise import anonymise as anonymise_text
+
     text, removed = anonymise_text(engine_log.text_of(log))
     click.echo(text, nl=False)
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(removed.items()))

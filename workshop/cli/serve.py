@@ -1,12 +1,7 @@
-import subprocess
-
 import click
 
 from workshop import python_process
 from workshop.cli.say import Bar
-from workshop.servers import local
-from workshop.servers.flags import uncounted
-from workshop.servers.local import supervise
 
 
 class Forwarding(click.Command):
@@ -27,10 +22,8 @@ class Forwarding(click.Command):
             arg = queue.pop(0)
             name, equals, value = arg.partition("=")
             flag = name.replace("_", "-")
-            # vLLM's words on flags of its own
-            if flag == "--help" and value and local.engine_device():
-                command = python_process.command("workshop.servers.vllm_main", "serve", arg)
-                ctx.exit(subprocess.call(command, env=python_process.environment()))
+            if flag == "--help" and value:
+                _explain_flag(ctx, arg)
             if flag in takes_value:
                 own_arguments.append(flag + equals + value)
                 if takes_value[flag] and not equals and queue:
@@ -44,6 +37,17 @@ class Forwarding(click.Command):
                 own_arguments.append(arg)
         ctx.obj = tuple(vllm_arguments)
         return super().parse_args(ctx, own_arguments)
+
+
+def _explain_flag(ctx: click.Context, help_argument: str) -> None:
+    """Let vLLM explain a flag of its own, and exit. Without vLLM nothing happens."""
+    import subprocess
+
+    from workshop.servers import local
+
+    if local.engine_device():
+        command = python_process.command("workshop.servers.vllm_main", "serve", help_argument)
+        ctx.exit(subprocess.call(command, env=python_process.environment()))
 
 
 def _is_flag(text: str) -> bool:
@@ -87,6 +91,10 @@ def command(ctx: click.Context, model, background, tensor_parallel_size, **optio
     this machine is let in unless --host says otherwise. Every path but /health needs the server's
     key, which `workshop.connect()` finds by itself.
     """
+    from workshop.servers import local
+    from workshop.servers.flags import uncounted
+    from workshop.servers.local import supervise
+
     vllm_args: tuple[str, ...] = ctx.obj
     if tensor_parallel_size:
         vllm_args = ("--tensor-parallel-size", str(tensor_parallel_size), *vllm_args)

@@ -1,19 +1,23 @@
+from __future__ import annotations
+
 import time
-from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import click
 
 from workshop.cli.say import Seconds, console, json_option, say, say_json, shown
-from workshop.client import configurations, reach
-from workshop.engine import metrics
+from workshop.client import configurations
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers import energy, records
-from workshop.servers.records import ServerRecord
+
+if TYPE_CHECKING:
+    from workshop.engine import metrics
+    from workshop.servers.records import ServerRecord
+
+    Look = metrics.Metrics | WorkshopError | None
 
 SIGNS = {"ready": "✓", "starting": "…", "failed": "✗"}
 NOBODY = "No server is known here. Start one: workshop serve --background"
 COLOURS = {"ready": "green", "failed": "red"}
-Look = metrics.Metrics | WorkshopError | None
 
 
 @click.command
@@ -47,6 +51,8 @@ def command(name: str | None, client: str | None, as_json: bool, watch: bool, ev
     if as_json + watch + (client is not None) > 1:
         raise BadInput("--json, --watch and --client print different things.", "Give one of them.")
     if client is not None:
+        from workshop.client import reach
+
         _say_configuration(reach.choose(name), client)
         return
     listed = _known()
@@ -72,6 +78,8 @@ def _say_configuration(record: ServerRecord, kind: str) -> None:
 
     What it needs beside it goes to standard error.
     """
+    from workshop.servers import records
+
     say(configurations.configuration(kind, record.name, record.url, record.model))
     path = records.path_of(record.name)
     note = f"The key is read from {configurations.KEY}."
@@ -82,6 +90,8 @@ def _say_configuration(record: ServerRecord, kind: str) -> None:
 
 
 def _say_record(record: ServerRecord) -> None:
+    from workshop.servers import energy
+
     sign = SIGNS.get(record.state, "?")
     colour = COLOURS.get(record.state)
     if record.in_doubt:
@@ -110,6 +120,8 @@ def _with_energy(record: ServerRecord) -> dict:
 
     The energy is None without counters.
     """
+    from workshop.servers import energy
+
     used_energy = energy.of_server(record)
     fields = {**record.public(), "energy": None}
     if used_energy:
@@ -118,10 +130,14 @@ def _with_energy(record: ServerRecord) -> dict:
 
 
 def _known() -> list[ServerRecord]:
+    from workshop.servers import records
+
     return [*records.own(), *records.shared()]
 
 
 def _look(record: ServerRecord) -> Look:
+    from workshop.engine import metrics
+
     if record.state != "ready":
         return None
     try:
@@ -137,6 +153,8 @@ def table(now: list[tuple[ServerRecord, Look]], before: dict[str, Look]) -> list
 
     before: what each said at the look before this, by its address.
     """
+    from workshop.engine import metrics
+
     rows = []
     for record, look in now:
         state = record.state
@@ -154,6 +172,8 @@ def _cells(look: metrics.Metrics, last: Look) -> list[str]:
 
     `last` is the look before.
     """
+    from workshop.engine import metrics
+
     running, waiting, usage, tokens_per_s, first_token = "", "", "", "", ""
     if look.requests_running is not None:
         running = str(look.requests_running)
@@ -170,6 +190,8 @@ def _cells(look: metrics.Metrics, last: Look) -> list[str]:
 
 
 def _watch(every: float) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
     from rich.live import Live
     from rich.table import Table
 

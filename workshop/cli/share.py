@@ -2,7 +2,6 @@ import click
 
 from workshop.cli.say import say
 from workshop.errors import BadInput
-from workshop.servers import records, share
 
 
 @click.command
@@ -17,6 +16,8 @@ def command(name: str, group: str | None, folder: str | None, stop: bool) -> Non
 
     Learners set WORKSHOP_SHARED to that folder, and `workshop.connect()` finds the server.
     """
+    from workshop.servers import records, share
+
     if stop:
         removed = records.withdraw(name)
         noun = "copies"

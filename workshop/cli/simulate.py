@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from inference_planner.catalog.read import existing
 
 from workshop.cli.plan import command as plan_command
 from workshop.cli.plan_options import Tokens
 from workshop.cli.say import force_option, json_option, say, say_json, waiting
 from workshop.errors import BadInput
-from workshop.files import check_output, is_stream
 
 if TYPE_CHECKING:
     from workshop.simulate.report import Simulation
@@ -49,6 +47,8 @@ def inputs(model: str, trace: str | None) -> list[Path]:
 
     No output may replace one of them.
     """
+    from inference_planner.catalog.read import existing
+
     files = [Path(trace)] if trace else []
     place = existing(model)
     if place and place.is_dir():
@@ -177,6 +177,8 @@ def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, a
       workshop simulate llama-3.1-8b --gpu h100 --sessions 90 --turns 6 --think 3 --system 1500 --tool 50:600
       workshop simulate --local
     """
+    from workshop.files import check_output, is_stream
+
     if local:
         from workshop.simulate import local as here
 

@@ -1,17 +1,16 @@
+from __future__ import annotations
+
 import sys
-from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from workshop.cli.plan_options import Tokens
 from workshop.cli.say import Bar, json_option, say, say_json
-from workshop.servers import flags
-from workshop.servers.slurm import options as sbatch_options
-from workshop.servers.slurm import queue as slurm_queue
-from workshop.servers.slurm import site as slurm_site
-from workshop.servers.slurm import status as slurm_status
-from workshop.servers.slurm import submit as slurm
+
+if TYPE_CHECKING:
+    from workshop.servers.slurm import status as slurm_status
 
 SHOWN = ("command", "arguments", "environment", "reasons", "advice", "fits")
 
@@ -31,6 +30,8 @@ class WithSbatchOptions(click.Command):
 
     def _parted(self, args: list[str], helps: set[str]) -> tuple[list[str], list[str], list[str]]:
         """Return this command's options, MODEL with stray words, and sbatch's options."""
+        from workshop.servers.slurm import options as sbatch_options
+
         own, positional, passed = [], [], []
         waiting = list(args)
         while waiting:
@@ -53,6 +54,8 @@ class WithSbatchOptions(click.Command):
 
         Words that are values of the options belong to them.
         """
+        from workshop.servers.slurm import options as sbatch_options
+
         name, equals, value = word.partition("=")
         option = self._own(name) or self._own(f"--{sbatch_options.full_name(name[2:])}")
         if option and word.startswith("--"):
@@ -135,6 +138,10 @@ def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
 
     Options that are not listed here go to sbatch as they are (--partition=…, -A lab, -M cluster).
     """
+    from workshop.servers import flags
+    from workshop.servers.slurm import queue as slurm_queue
+    from workshop.servers.slurm import submit as slurm
+
     request = slurm.Request(what=model, vllm=flags.split(vllm), sbatch_args=sbatch_args, **options)
     submission = slurm.prepare(request)
     job_id = None
@@ -181,6 +188,8 @@ def script(name: str) -> None:
     For plain sbatch: workshop slurm script 70b >my-70b.sbatch; source slurm/site.sh && sbatch
     my-70b.sbatch
     """
+    from workshop.servers.slurm import submit as slurm
+
     click.echo(slurm.script_for_site(name), nl=False)
 
 
@@ -191,6 +200,8 @@ def site() -> None:
     It counts instead of the one that came with the workshop. An upgrade never touches it, nor does
     this command.
     """
+    from workshop.servers.slurm import site as slurm_site
+
     path, is_new = slurm_site.make_own_file()
     if is_new:
         say("Edit its lines marked EDIT; then workshop doctor checks it.", err=True)
@@ -219,6 +230,10 @@ def status(job: str, cluster: str | None, as_json: bool) -> None:
 
     It waits in the queue, loads, answers at an address, or has failed with an error.
     """
+    from dataclasses import asdict
+
+    from workshop.servers.slurm import status as slurm_status
+
     now = slurm_status.status(slurm_status.resolve(job), _cluster(job, cluster))
     if as_json:
         say_json(asdict(now))
@@ -239,6 +254,8 @@ def logs(job: str, cluster: str | None, follow: bool) -> None:
 
     With --follow, new lines are shown as they come.
     """
+    from workshop.servers.slurm import status as slurm_status
+
     number = slurm_status.resolve(job)
     where = _cluster(job, cluster)
     if not follow:
@@ -256,6 +273,9 @@ def logs(job: str, cluster: str | None, follow: bool) -> None:
 
 def _cluster(job: str, option: str | None) -> str:
     """Return the cluster of a job: that of the option --clusters, if it was given."""
+    from workshop.servers.slurm import queue as slurm_queue
+    from workshop.servers.slurm import status as slurm_status
+
     if option:
         return slurm_queue.cluster_name(option)
     return slurm_status.cluster_of(job)

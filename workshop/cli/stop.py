@@ -2,8 +2,6 @@ import click
 
 from workshop.cli.say import say
 from workshop.errors import BadInput
-from workshop.servers import records
-from workshop.servers.local import stopping
 
 
 @click.command
@@ -15,6 +13,8 @@ from workshop.servers.local import stopping
 )
 def command(name: str | None, forget: bool) -> None:
     """Stop the server NAME (see `workshop servers`) and forget its record."""
+    from workshop.servers.local import stopping
+
     if name is None:
         raise _nameless()
     say(stopping.forget(name) if forget else stopping.stop(name))
@@ -22,6 +22,8 @@ def command(name: str | None, forget: bool) -> None:
 
 def _nameless() -> BadInput:
     """Return the refusal of a command without a name: it lists the names that there are."""
+    from workshop.servers import records
+
     names = [record.name for record in records.own()]
     if not names:
         return BadInput("Nothing is stopped: you have no server.", "Start one: workshop serve.")

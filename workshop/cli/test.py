@@ -1,16 +1,23 @@
-import tomllib
-from importlib.resources import files
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
 from workshop.cli.say import json_option, say, say_json
-from workshop.course import exercises
-from workshop.course.judging import Exercise, letter
 from workshop.errors import BadInput
+
+if TYPE_CHECKING:
+    from workshop.course.judging import Exercise
 
 
 def questions() -> dict[str, Exercise]:
     """Return the ten questions by their keys."""
+    import tomllib
+    from importlib.resources import files
+
+    from workshop.course.judging import Exercise
+
     path = files("workshop.course") / "before_after.toml"
     tables = tomllib.loads(path.read_text(encoding="utf-8"))
     return {key: Exercise.of(table, None) for key, table in tables.items()}
@@ -31,6 +38,8 @@ def command(when: str, answers: str | None, as_json: bool) -> None:
 
     Before it no solution is shown, after it all of them.
     """
+    from workshop.course import exercises
+
     exercises_by_key = questions()
     if answers is None:
         answers = ""
@@ -65,6 +74,8 @@ def _letters(answers: str, exercises_by_key: dict[str, Exercise]) -> dict[str, s
 
     Raises BadInput: there are more or fewer, or others than a to d.
     """
+    from workshop.course.judging import letter
+
     letters = dict(zip(exercises_by_key, map(letter, answers), strict=False))
     count = len(exercises_by_key)
     problem = BadInput(

@@ -3,8 +3,6 @@ import click
 from workshop.cli.say import force_option, json_option, say, say_json
 from workshop.cli.simulate import LOAD, PLACE, inputs, planned, required
 from workshop.errors import BadInput
-from workshop.files import check_output, is_stream, output
-from workshop.servers import gpus
 
 
 @click.command(params=[*LOAD, *planned("gpu", *PLACE)])
@@ -51,6 +49,9 @@ def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
     \b
       workshop tune llama-3.1-8b --gpu h100 --rate 20 --seconds 30 --slo ttft=500ms,tpot=30ms --price 2.5
     """
+    from workshop.files import check_output, is_stream, output
+    from workshop.servers import gpus
+
     example = "tune llama-3.1-8b --gpu h100 --rate 20 --seconds 30 --slo ttft=500ms,tpot=30ms"
     model = required(model, "MODEL", example)
     gpu = required(gpu, "--gpu", example)

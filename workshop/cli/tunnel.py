@@ -1,9 +1,7 @@
 import click
 
 from workshop.cli.say import say
-from workshop.client.reach import choose
 from workshop.errors import WorkshopError
-from workshop.servers import records, tunnel
 
 LOGIN = "YOU@LOGIN-NODE"  # stands in the printed commands when --login is not given
 
@@ -33,6 +31,9 @@ def command(name: str | None, login: str | None, port: int | None, only_print: b
     is open, also after the server has started again on another node. On the cluster: prints the
     `ssh -L` command to type on the laptop.
     """
+    from workshop.client.reach import choose
+    from workshop.servers import tunnel
+
     if login:
         tunnel.checked_login(login)
     if only_print or not login:
@@ -46,6 +47,8 @@ def command(name: str | None, login: str | None, port: int | None, only_print: b
 
 
 def _through(login: str, name: str | None, port: int | None) -> None:
+    from workshop.servers import records, tunnel
+
     record = tunnel.fetch(login, name)
     own_record = records.read(record.name)
     if own_record is not None and own_record.state != "failed":

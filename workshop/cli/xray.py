@@ -4,7 +4,6 @@ import click
 
 from workshop.cli.say import force_option, say
 from workshop.errors import BadInput
-from workshop.files import check_output, is_stream, output
 
 
 @click.command()
@@ -28,6 +27,7 @@ def command(trace: str, html: str | None, force: bool, first: int | None) -> Non
     """
     from workshop.course.widgets.xray.case import Replay, page
     from workshop.engine.trace import read
+    from workshop.files import check_output, is_stream, output
 
     source = Path(trace)
     to = html or str(source.with_suffix(".html") if source.suffix != ".html" else f"{source}.html")
