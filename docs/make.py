@@ -16,6 +16,7 @@ GENERATORS = {
     "docs/glossary.py": "docs/glossary.md and the notebooks' tooltips, from docs/glossary.toml",
     "docs/checks.py": "the checks of docs/teaching.md, from the exercises and notebooks",
     "docs/cards.py": "docs/cards.md, from the public measurements and logs",
+    "docs/hardware.py": "the record of the table of `workshop models`, in the planner's data",
     "docs/dashboard.py": "docs/monitoring/grafana.json, the dashboard of a server",
     "benchmarks/gpu/report.py": "the tables of docs/gpu.md and docs/figures.md, from the recorded runs",
     "benchmarks/accuracy/accuracy.py": "docs/accuracy.md, its picture and the test vectors, from the recorded runs",

@@ -2,13 +2,16 @@
 
 The table has the fewest GPUs that serve it, and the command.
 
-All of it is arithmetic over `plan`.
+All of it is arithmetic over `plan`. The rows of the catalog are recorded (data/hardware.json), since
+they take 1,352 plans (docs/hardware.py): `recorded` reads them.
 """
 
 # m model, p plan
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from inference_planner.attention import Attention, layers, main_kind
@@ -24,6 +27,7 @@ from inference_planner.parallelism import Plan, plan
 from inference_planner.weights import active_parameters, parameters
 
 GPUS = ("t4", "a10g", "l4", "a100-40gb", "a100-80gb", "h100", "h200", "b200")
+RECORD = Path(__file__).parent / "data" / "hardware.json"
 CONTEXT = 8192  # tokens of the one request that must fit; less where the model reads less
 MOST = 16  # two nodes of eight
 
@@ -49,10 +53,13 @@ class Place:
     """The fewest GPUs of one kind that hold a model and one request."""
 
     gpu: str
-    gpus: int  # 0: it does not run there, and `reason` says why
+    gpus: int = 0  # 0: it does not run there, and `reason` says why
     reason: str = ""
-    plan: Plan | None = None  # with its command; None where gpus is 0
+    plan: Plan | None = None  # None where gpus is 0, and in a recorded row
     too_many: bool = False  # it needs more GPUs than were looked for
+    command: str = ""  # of the plan, as are the sizes
+    tensor_parallel_size: int = 0
+    pipeline_parallel_size: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,31 +76,23 @@ class Row:
     max_position_embeddings: int
     source: str
     places: tuple[Place, ...]
+    sizes_by: str = ""  # the vLLM whose classes gave the sizes; "" for those of formulas
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as `workshop models --json` prints it."""
         result = dict(self.__dict__)
-        del result["places"]
+        del result["places"], result["sizes_by"]
         places: dict[str, Any] = {}
         for place in self.places:
             places[place.gpu] = {
                 "gpus": place.gpus,
                 "reason": place.reason,
-                **_split(place.plan),
+                "command": place.command,
+                "tensor_parallel_size": place.tensor_parallel_size,
+                "pipeline_parallel_size": place.pipeline_parallel_size,
             }
         result["smallest"] = places
         return result
-
-
-def _split(p: Plan | None) -> dict[str, Any]:
-    """Return the command and the split of a plan; without a plan they are empty."""
-    if p is None:
-        return {"command": "", "tensor_parallel_size": 0, "pipeline_parallel_size": 0}
-    return {
-        "command": p.command,
-        "tensor_parallel_size": p.tensor_parallel_size,
-        "pipeline_parallel_size": p.pipeline_parallel_size,
-    }
 
 
 def family(name: str) -> str:
@@ -156,7 +155,14 @@ def smallest(
         return Place(card.name, 0, p.deployment.refused)
     if not p.fits or p.gpus > most:
         return Place(card.name, 0, f"More than {most} × {card.title}.", too_many=True)
-    return Place(card.name, p.gpus, "", p)
+    return Place(
+        gpu=card.name,
+        gpus=p.gpus,
+        plan=p,
+        command=p.command,
+        tensor_parallel_size=p.tensor_parallel_size,
+        pipeline_parallel_size=p.pipeline_parallel_size,
+    )
 
 
 @lru_cache(maxsize=512)
@@ -186,6 +192,7 @@ def row(
         max_position_embeddings=m.max_position_embeddings,
         source=m.source,
         places=tuple(places),
+        sizes_by=m.exact.source if m.exact else "",
     )
 
 
@@ -196,9 +203,26 @@ def table(
     make_plan: Callable[..., Plan] = plan,
 ) -> list[Row]:
     """Return the rows of these models, or of all, by family and then by size."""
+    return in_order(row(name, tuple(gpus), context, make_plan) for name in names or list_models())
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """Return rows by family and then by size."""
     order = families()
-    rows = [row(name, tuple(gpus), context, make_plan) for name in names or list_models()]
     return sorted(rows, key=lambda line: (order.index(line.family), line.parameters, line.model))
+
+
+@lru_cache(maxsize=1)
+def recorded() -> dict[str, Row]:
+    """Return the recorded rows of the catalog, by the model's name: on GPUS, with CONTEXT tokens.
+
+    They are what `table` gives, without the plans.
+    """
+    rows: dict[str, Row] = {}
+    for entry in json.loads(RECORD.read_text(encoding="utf-8")):
+        places = tuple(Place(**place) for place in entry.pop("places"))
+        rows[entry["model"]] = Row(**entry, places=places)
+    return rows
 
 
 def names_of(family_name: str) -> list[str]:

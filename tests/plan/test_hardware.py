@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -10,8 +12,10 @@ from inference_planner import hardware
 from inference_planner.attention import main_kind
 from inference_planner.catalog import list_models, load_gpu, load_model
 from inference_planner.kv_cache import kv_cache_bytes_per_token
+from inference_planner.parallelism import plan as planner_plan
 
 from workshop.cli.models import command
+from workshop.engine import exact
 from workshop.errors import BadInput
 
 
@@ -23,7 +27,8 @@ def test_the_page_has_a_row_for_every_model():
 
 
 def test_every_catalogd_model_has_a_row_and_every_family_of_the_course_a_model():
-    rows = hardware.table()
+    rows = list(hardware.recorded().values())
+    assert rows == hardware.in_order(rows)
     assert sorted(r.model for r in rows) == sorted(list_models())
     assert {r.family for r in rows} >= {
         "Jamba",
@@ -39,6 +44,56 @@ def test_every_catalogd_model_has_a_row_and_every_family_of_the_course_a_model()
     }
 
 
+def without_plans(row: hardware.Row) -> hardware.Row:
+    return replace(row, places=tuple(replace(place, plan=None) for place in row.places))
+
+
+@pytest.mark.parametrize("name", list_models()[::14])
+def test_the_record_is_what_planning_gives(name):
+    """After a change of the catalog or of a formula: `make docs`, or docs/hardware.py alone."""
+    assert hardware.recorded()[name] == without_plans(hardware.row(name))
+
+
+@pytest.fixture
+def plans(monkeypatch) -> list[tuple[str, str]]:
+    """The model and the GPU of each plan that the command makes."""
+    made: list[tuple[str, str]] = []
+
+    def plan(model, gpu, **options):
+        made.append((model.name, gpu.name))
+        return planner_plan(model, gpu, **options)
+
+    monkeypatch.setattr(exact, "plan", plan)
+    return made
+
+
+def test_the_table_of_the_catalog_needs_no_plan(plans, workshop_home):
+    rows = json.loads(CliRunner().invoke(command, ["--json"]).output)
+    assert rows == [row.to_dict() for row in hardware.recorded().values()]
+    assert not plans
+
+
+def test_only_what_the_record_lacks_is_planned(plans, workshop_home, monkeypatch):
+    CliRunner().invoke(command, ["llama-3.1-8b", "--gpu", "h100", "--gpu", "rtx-4090"])
+    assert plans == [("llama-3.1-8b", "rtx-4090")]
+    plans.clear()
+    CliRunner().invoke(command, ["llama-3.1-8b", "--gpu", "h100", "--max-model-len", "4096"])
+    assert plans == [("llama-3.1-8b", "h100")]
+    plans.clear()
+    monkeypatch.setattr(exact, "kept_starts", lambda: [SimpleNamespace(gpu="h100")])
+    CliRunner().invoke(command, ["--family", "mixtral"])
+    assert sorted(plans) == [("mixtral-8x22b", "h100"), ("mixtral-8x7b", "h100")]
+
+
+@pytest.mark.parametrize(("version", "count"), [("0.32.0", 0), ("0.31.0", 1), ("", 0)])
+def test_sizes_of_another_vllm_are_planned(version, count, plans, workshop_home, monkeypatch):
+    monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
+    monkeypatch.setattr(exact, "version", lambda: version)
+    asked = next(row for row in hardware.recorded().values() if row.sizes_by == "0.32.0")
+    CliRunner().invoke(command, ["llama-3.1-8b", asked.model, "--gpu", "h200"])
+    assert plans == [(asked.model, "h200")] * count
+
+
 @pytest.mark.parametrize(
     ("model", "gpu", "gpus"),
     [
@@ -52,7 +107,7 @@ def test_every_catalogd_model_has_a_row_and_every_family_of_the_course_a_model()
 )
 def test_the_fewest_gpus_follow_from_the_weights(model, gpu, gpus):
     place = hardware.smallest(model, gpu)
-    assert place.gpus == gpus and place.plan.fits
+    assert place.gpus == gpus
     usable = 0.92 * load_gpu(gpu).engine_gib
     assert hardware.row(model).weights_gib < gpus * usable
     # Half as many would be too tight for weights, overheads and one request.
@@ -86,7 +141,7 @@ def test_where_it_does_not_run_the_row_says_why(model, gpu, says):
 
 
 def test_a_t4_runs_a_bfloat16_model_in_float16():
-    assert "--dtype half" in hardware.smallest("llama-3.2-1b", "t4").plan.command
+    assert "--dtype half" in hardware.smallest("llama-3.2-1b", "t4").command
 
 
 def test_the_command_prints_names_rows_and_json():

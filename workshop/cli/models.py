@@ -1,12 +1,20 @@
-import click
-from inference_planner import hardware
-from inference_planner.catalog import ModelConfig, list_models, load_gpu, load_model
-from inference_planner.hardware import size_words
+from __future__ import annotations
 
-from workshop.cli import models_page
-from workshop.cli.say import console, json_option, say_json, shown, waiting
-from workshop.engine import exact
-from workshop.errors import BadInput
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from workshop.cli.say import json_option, say_json, waiting
+from workshop.errors import BadInput, plain
+
+if TYPE_CHECKING:
+    from inference_planner import hardware
+    from inference_planner.catalog import ModelConfig
+
+TOO_MANY = "–"
+NOT_THERE = "✗"
 
 
 @click.command()
@@ -36,34 +44,110 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -
       workshop models --family qwen
       workshop models llama-3.1-70b mixtral-8x7b --gpu l4 --gpu h100
     """
+    from inference_planner import hardware
+    from inference_planner.catalog import list_models, load_gpu, load_model
+
     if markdown:
+        from workshop.cli import models_page
+
         click.echo(models_page.page(), nl=False)
         return
-    if not names and family:
-        names = hardware.names_of(family)
-    models = [load_model(name) for name in names or list_models()]
+    catalog = list_models()
+    models: list[str | ModelConfig] = []
+    if not names:
+        models += hardware.names_of(family) if family else catalog
+    for name in names:
+        models.append(name if name in catalog else load_model(name))
     if only_names:
         _print_names(models, as_json)
         return
     kinds = tuple(load_gpu(gpu).name for gpu in gpus) or hardware.GPUS
-    longest = 0
-    for model in models:
-        longest = max(longest, model.max_position_embeddings)
-    if max_model_len and max_model_len > longest:
+    if max_model_len:
+        _check_longest(models, max_model_len)
+    context = max_model_len or hardware.CONTEXT
+    rows = _rows(models, kinds, context)
+    if as_json:
+        say_json([row.to_dict() for row in rows])
+    else:
+        _show(rows, kinds, context)
+
+
+def _check_longest(models: Sequence[str | ModelConfig], max_model_len: int) -> None:
+    """Raise BadInput if no model reads so many tokens."""
+    from inference_planner.catalog import load_model
+
+    longest = max(load_model(model).max_position_embeddings for model in models)
+    if max_model_len > longest:
         raise BadInput(
             f"No such model reads {max_model_len:,} tokens.",
             f"Give --max-model-len {longest} or less.",
         )
-    with waiting("Planning each model on each GPU …"):
-        rows = hardware.table(models, kinds, max_model_len or hardware.CONTEXT, exact.plan)
-    if as_json:
-        say_json([row.to_dict() for row in rows])
-    else:
-        _show(rows, kinds, max_model_len or hardware.CONTEXT)
 
 
-def _print_names(models: list[ModelConfig], as_json: bool) -> None:
-    names = [model.name for model in models]
+def _rows(
+    models: Sequence[str | ModelConfig], kinds: tuple[str, ...], context: int
+) -> list[hardware.Row]:
+    """Return the rows of the table: recorded where the record holds, and else planned.
+
+    A GPU of which a start was kept on this site is planned for every model.
+    """
+    from inference_planner import hardware
+
+    from workshop.engine import exact
+
+    measured_gpus = {start.gpu for start in exact.kept_starts()}
+    unmeasured = [kind for kind in kinds if kind not in measured_gpus]
+    recorded = [_recorded_row(model, unmeasured, context) for model in models]
+    rows = [row for row in recorded if row and len(row.places) == len(kinds)]
+    if len(rows) < len(models):
+        with waiting("Planning each model on each GPU …"):
+            rows = [
+                _whole_row(model, row, kinds, context)
+                for model, row in zip(models, recorded, strict=True)
+            ]
+    return hardware.in_order(rows)
+
+
+def _recorded_row(
+    model: str | ModelConfig, kinds: Sequence[str], context: int
+) -> hardware.Row | None:
+    """Return what the record says of a model on these kinds of GPU; None if it does not hold.
+
+    It holds for names of the catalog and its own number of tokens, where the vLLM beside us is the
+    recorded one. A kind of GPU that is not recorded is left out.
+    """
+    from inference_planner import hardware
+
+    from workshop.engine import exact
+
+    if not isinstance(model, str) or context != hardware.CONTEXT:
+        return None
+    row = hardware.recorded()[model]
+    if exact.may_ask(row.sizes_by):
+        return None
+    places = {place.gpu: place for place in row.places}
+    return replace(row, places=tuple(places[kind] for kind in kinds if kind in places))
+
+
+def _whole_row(
+    model: str | ModelConfig, recorded: hardware.Row | None, kinds: tuple[str, ...], context: int
+) -> hardware.Row:
+    """Return the row of a model; what is not recorded is planned."""
+    from inference_planner import hardware
+
+    from workshop.engine import exact
+
+    if recorded is None:
+        return hardware.row(model, kinds, context, exact.plan)
+    places = {place.gpu: place for place in recorded.places}
+    for kind in kinds:
+        if kind not in places:
+            places[kind] = hardware.smallest(model, kind, make_plan=exact.plan)
+    return replace(recorded, places=tuple(places[kind] for kind in kinds))
+
+
+def _print_names(models: Sequence[str | ModelConfig], as_json: bool) -> None:
+    names = [model if isinstance(model, str) else model.name for model in models]
     if as_json:
         say_json(names)
     else:
@@ -71,36 +155,53 @@ def _print_names(models: list[ModelConfig], as_json: bool) -> None:
 
 
 def _gpus_of(place: hardware.Place) -> str:
-    """Return how many GPUs hold a model, with rich's colours; a sign where none or too many do."""
+    """Return how many GPUs hold a model; a sign where none or too many do."""
     if place.gpus:
         return str(place.gpus)
     if place.too_many:
-        return "[dim]–[/]"
-    return "[red]✗[/]"
+        return TOO_MANY
+    return NOT_THERE
 
 
 def _show(rows: list[hardware.Row], kinds: tuple[str, ...], context: int) -> None:
-    from rich.table import Table
+    """Print the table. rich would take a second for its 2,000 cells."""
+    from inference_planner.hardware import size_words
 
-    screen = console()
-    out = Table(box=None, pad_edge=False, header_style="dim")
-    out.add_column("model", no_wrap=True)
-    for title in ("parameters", "weights GiB", "KV KiB", *kinds):
-        out.add_column(title, justify="right", no_wrap=True)
+    heads = ("model", "parameters", "weights GiB", "KV KiB", *kinds)
+    lines: list[tuple[str, ...]] = []
     for row in rows:
-        parameters = size_words(row.parameters)
-        sizes = (parameters, f"{row.weights_gib:,.1f}", f"{row.kv_kib_per_token:,.4g}")
-        out.add_row(f"[bold]{row.model}[/]", *sizes, *map(_gpus_of, row.places))
-    # every GPU, also in a pipe or a small terminal
-    console(least=console(1000).measure(out).maximum).print(out)
-    marks = "–: more than 16. ✗: it does not run there."
+        sizes = (f"{row.weights_gib:,.1f}", f"{row.kv_kib_per_token:,.4g}")
+        counts = map(_gpus_of, row.places)
+        lines.append((plain(row.model), size_words(row.parameters), *sizes, *counts))
+    widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
+    click.secho("  ".join(_aligned(heads, widths)), dim=True)
+    for cells in lines:
+        name, *others = _aligned(cells, widths)
+        click.echo("  ".join([click.style(name, bold=True), *map(_coloured, others)]))
+    marks = f"{TOO_MANY}: more than 16. {NOT_THERE}: it does not run there."
     explanation = (
         f"GPUs that hold the model and one request of {context:,} tokens, or of all that it reads."
     )
-    screen.print(f"\n[dim]{explanation} {marks}[/]")
-    screen.print("[dim]The whole plan, with its command: workshop plan MODEL --gpu GPU[/]")
+    click.secho(f"\n{explanation} {marks}", dim=True)
+    click.secho("The whole plan, with its command: workshop plan MODEL --gpu GPU", dim=True)
     if len(rows) != 1:
         return
     for place in rows[0].places:
         if not place.gpus and not place.too_many:
-            screen.print(f"[dim]{place.gpu}: {shown(place.reason)}[/]")
+            click.secho(f"{place.gpu}: {plain(place.reason)}", dim=True)
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Return the cells of a line in the widths of their columns: the name left, the rest right."""
+    name = cells[0].ljust(widths[0])
+    others = zip(cells[1:], widths[1:], strict=True)
+    return [name, *(cell.rjust(width) for cell, width in others)]
+
+
+def _coloured(cell: str) -> str:
+    """Return a cell with the colour of its sign."""
+    if cell.endswith(TOO_MANY):
+        return click.style(cell, dim=True)
+    if cell.endswith(NOT_THERE):
+        return click.style(cell, fg="red")
+    return cell

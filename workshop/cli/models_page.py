@@ -4,14 +4,24 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from inference_planner.catalog import load_gpu
-from inference_planner.hardware import CONTEXT, GPUS, MOST, Place, Row, families, size_words, table
+from inference_planner.hardware import (
+    CONTEXT,
+    GPUS,
+    MOST,
+    Place,
+    Row,
+    families,
+    in_order,
+    recorded,
+    size_words,
+)
 
 PAGE = Path(__file__).with_suffix(".md")  # the words around the tables
 
 
 def page() -> str:
-    """Return the page; the same catalog gives the same page."""
-    rows = table()
+    """Return the page of what is recorded of the catalog."""
+    rows = in_order(recorded().values())
     parts = []
     for title in families():
         of_family = [row for row in rows if row.family == title]
@@ -59,12 +69,10 @@ def _commands(rows: list[Row]) -> list[str]:
     """
     lines = []
     for row in rows:
-        places = [place for place in row.places if place.plan is not None and place.gpus]
-        if not places:
-            continue
-        best = min(places, key=lambda place: place.gpus)
-        if best.plan is not None:
-            lines.append(f"{best.plan.command}   # {best.gpus} × {load_gpu(best.gpu).title}")
+        places = [place for place in row.places if place.gpus]
+        if places:
+            best = min(places, key=lambda place: place.gpus)
+            lines.append(f"{best.command}   # {best.gpus} × {load_gpu(best.gpu).title}")
     if not lines:
         return []
     return ["```bash", *lines, "```"]

@@ -461,3 +461,12 @@ def _choose_exactly(d: Deployment, sizes: Sizes) -> Choice:
 def is_recorded(m: ModelConfig) -> bool:
     """Return True if the planner's record holds what the vLLM beside us would say."""
     return bool(m.exact and m.exact.basis == "recorded" and m.exact.source == version())
+
+
+def may_ask(sizes_by: str) -> bool:
+    """Return True if a plan may ask the vLLM beside us for sizes that another release has given.
+
+    Args:
+        sizes_by: the recorded release; "" for sizes of formulas.
+    """
+    return bool(sizes_by and python() and sizes_by != version())
