@@ -51,7 +51,7 @@ def rows(path, **options):
 @pytest.mark.parametrize("ending", inputs.FORMATS)
 def test_every_format_gives_the_same_rows(ending, tmp_path):
     file_rows = rows(write(tmp_path / f"in{ending}"))
-    assert [json.loads(row.body)["prompt"] for row in file_rows] == PROMPTS
+    assert [json.loads(row.request)["prompt"] for row in file_rows] == PROMPTS
     assert [row.key for row in file_rows] == [
         row.key for row in rows(write(tmp_path / "other.json"))
     ]
@@ -64,7 +64,7 @@ def test_an_array_is_read_in_chunks_of_any_size(chunk, tmp_path, monkeypatch):
     monkeypatch.setattr(strict_json, "CHUNK_BYTES", chunk)
     path = tmp_path / "in.json"
     path.write_text(json.dumps(PROMPTS[:3], indent=2))
-    assert [json.loads(row.body)["prompt"] for row in rows(path)] == PROMPTS[:3]
+    assert [json.loads(row.request)["prompt"] for row in rows(path)] == PROMPTS[:3]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '["a" "b"]', '["a", ', '["a"', '"a"', '["a", b]'])
@@ -176,7 +176,12 @@ def test_openai_rows_keep_their_requests(tmp_path):
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     first, second = rows(path, model="stub", sampling={"max_tokens": 3, "top_k": 5})
-    assert json.loads(first.body) == {"prompt": "hello", "max_tokens": 7, "top_k": 5}
+    assert json.loads(first.payload("stub")) == {
+        "model": "stub",
+        "prompt": "hello",
+        "max_tokens": 7,
+        "top_k": 5,
+    }
     assert second.url == CHAT and json.loads(second.payload("stub")) == {
         "model": "stub",
         "messages": lines[1]["body"]["messages"],
@@ -190,7 +195,7 @@ def test_fields_that_are_no_parameters_go_along(tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_text('{"prompt": "a", "label": "x", "temperature": 0.5}\n')
     (row,) = rows(path)
-    assert row.extra == {"label": "x"} and json.loads(row.body) == {
+    assert json.loads(row.metadata) == {"label": "x"} and json.loads(row.request) == {
         "prompt": "a",
         "temperature": 0.5,
     }
@@ -202,7 +207,7 @@ def test_a_table_without_the_column_is_refused_with_those_it_has(tmp_path):
         Source(tmp_path / "in.csv")
     with pytest.raises(BadInput, match="no column 'promt'"):
         Source(tmp_path / "in.csv", "promt")
-    assert json.loads(rows(tmp_path / "in.csv", column="question")[0].body)["prompt"] == "why?"
+    assert json.loads(rows(tmp_path / "in.csv", column="question")[0].request)["prompt"] == "why?"
 
 
 def test_a_row_put_in_front_changes_the_key_of_no_other(tmp_path):

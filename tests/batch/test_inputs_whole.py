@@ -31,7 +31,7 @@ def prompts(path, column=None, skip_bad=False) -> list[str]:
     source = Source(path, column)
     work = Work(source, Builder(column=source.column, table=source.table))
     work.check(skip_bad)
-    return [json.loads(row.body)["prompt"] for row in work.rows() if row is not None]
+    return [json.loads(row.request)["prompt"] for row in work.rows() if row is not None]
 
 
 def put(tmp_path, name: str, data: bytes | str):

@@ -69,7 +69,7 @@ def check(line: bytes, folder) -> dict:
 @pytest.mark.parametrize("literal", TEXTS)
 def test_a_text_is_read_back_as_it_was_said(literal, encoding, tmp_path):
     body = (BODY % (literal, "0.0")).encode(encoding, "surrogatepass")
-    record = check(lines.answer_line("id", KEY, 0, body, {}), tmp_path)
+    record = check(lines.answer_line("id", KEY, 0, body), tmp_path)
     assert record["response"]["body"]["choices"][0]["text"] == TEXTS[literal]
 
 
@@ -77,9 +77,7 @@ def test_a_text_is_read_back_as_it_was_said(literal, encoding, tmp_path):
 def test_a_number_that_json_does_not_have_is_null(literal, tmp_path):
     if literal == "1e999":  # JSON, but of no finite value: with a second look alone
         literal = "1e999, NaN"
-    record = check(
-        lines.answer_line("id", KEY, 0, (BODY % ('"x"', literal)).encode(), {}), tmp_path
-    )
+    record = check(lines.answer_line("id", KEY, 0, (BODY % ('"x"', literal)).encode()), tmp_path)
     read = record["response"]["body"]["choices"][0]["logprobs"]["token_logprobs"]
     assert read[0] == NUMBERS[literal.split(",")[0]]
 
@@ -101,7 +99,10 @@ def test_a_number_that_json_does_not_have_is_null(literal, tmp_path):
 )
 def test_the_rows_own_fields_are_read_back_too(value, tmp_path):
     record = check(
-        lines.answer_line("id", KEY, 0, (BODY % ('"x"', "0")).encode(), {"field": value}), tmp_path
+        lines.answer_line(
+            "id", KEY, 0, (BODY % ('"x"', "0")).encode(), lines.metadata_text({"field": value})
+        ),
+        tmp_path,
     )
     assert "field" in record["metadata"]
 
@@ -146,17 +147,20 @@ def test_whatever_a_server_says_is_read_back(custom_id, more, text, extra, ascii
         "id": more,
     }
     data = json.dumps(body, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
-    check(lines.answer_line(custom_id, KEY, 0, data, extra), tmp_path_factory.mktemp("line"))
+    check(
+        lines.answer_line(custom_id, KEY, 0, data, lines.metadata_text(extra)),
+        tmp_path_factory.mktemp("line"),
+    )
 
 
 def test_half_a_pair_in_an_older_output_is_mended_when_it_is_read():
-    line = lines.answer_line("id", KEY, 0, (BODY % ('"x"', "0")).encode(), {})
+    line = lines.answer_line("id", KEY, 0, (BODY % ('"x"', "0")).encode())
     answer = lines.read_answer(line.replace(b'"x"', rb'"\ud83d"') + b"\n", 0)
     assert answer.line["response"]["body"]["choices"][0]["text"] == "\ufffd"
 
 
 def test_what_is_no_answer_is_none():
-    whole = lines.answer_line("id", KEY, 0, (BODY % ('"x"', "0")).encode(), {}) + b"\n"
+    whole = lines.answer_line("id", KEY, 0, (BODY % ('"x"', "0")).encode()) + b"\n"
     assert lines.read_answer(whole, 0)
     glued = whole[:150] + whole
     for wrong in (
@@ -173,7 +177,7 @@ def test_what_is_no_answer_is_none():
 
 def test_a_number_of_a_row_is_put_right_in_its_place_alone():
     line = (
-        lines.answer_line('"row": 1, ', KEY, 12, (BODY % ('"x"', "0")).encode(), {"row": 12})
+        lines.answer_line('"row": 1, ', KEY, 12, (BODY % ('"x"', "0")).encode(), '{"row": 12}')
         + b"\n"
     )
     record = json.loads(lines.read_answer(line, 0).renumbered(7))

@@ -274,10 +274,10 @@ def current(
         return
     with contextlib.closing(work.index):
         work.read_journal = reader
-        for answer, row, body in work.answered(*journals):
-            request = json.loads(body or "{}")
+        for answer, row in work.answered(*journals):
+            request = json.loads(row.request)
             prompt = request.get("prompt", request.get("messages"))
-            yield answer, row, request.get("input", prompt)
+            yield answer, row.number, request.get("input", prompt)
 
 
 def _every(
@@ -317,7 +317,7 @@ def _work(meta: dict, input: str | Path | None, shard: tuple[int, int] | None) -
         builder = Builder(
             meta["sampling_parameters"], source.column, bool(facts.get("chat")), table=source.table
         )
-        work = Work(source, builder, shard=shard or shard_of(facts.get("shard")), keep_bodies=True)
+        work = Work(source, builder, shard=shard or shard_of(facts.get("shard")))
         work.check(skip_bad=True, tell=False)
     except (BadInput, OSError, KeyError, TypeError, ValueError):
         return None

@@ -82,16 +82,27 @@ def choices_of(body: dict) -> list[dict]:
     return body["choices"]
 
 
+def metadata_text(fields: dict) -> str:
+    """Return the fields of a row that are not part of its request, as JSON; '' if there are none.
+
+    What JSON does not have, such as a date of a table, becomes text.
+    """
+    if not fields:
+        return ""
+    return json.dumps(fields, default=str)
+
+
 def answer_line(
     custom_id: str,
     key: bytes,
     row: int,
     answer: bytes,
-    extra: dict,
+    metadata: str = "",
     more_tokens: int | None = None,
 ) -> bytes:
     """Return one line of OpenAI's batch output, with `key`, `row` and the row's own fields added.
 
+    metadata: the row's own fields, as `metadata_text` gives them.
     more_tokens: the limit with which a row was asked again whose first answer was cut.
 
     Raises ValueError: the answer, the body of the server's, is no JSON.
@@ -101,8 +112,8 @@ def answer_line(
     fields = b""
     if more_tokens is not None:
         fields = b', "retry": {"max_tokens": %d}' % more_tokens
-    if extra:
-        fields += b', "metadata": ' + _sound(json.dumps(extra, default=str).encode())
+    if metadata:
+        fields += b', "metadata": ' + _sound(metadata.encode())
     return (f'{{"custom_id": {name}, "key": "{digest}", "row": {row}, "id": "batch_req_{digest}", "response": '
             f'{{"status_code": 200, "request_id": "{digest}", "body": ').encode() + _sound(answer) + (
             b'}, "error": null' + fields + b"}")  # fmt: skip

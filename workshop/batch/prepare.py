@@ -1,33 +1,38 @@
 """Checks every row before anything is sent, and finds the answers that the output already has.
 
-The list of rows is in a temporary file; memory holds only a few bits a row. The file is made from
-input and output at every start, so it can be neither stale nor broken.
+The input is read once: the check keeps the requests in a temporary file, from which they are sent.
+Memory holds only a few bits a row. The file is made from input and output at every start, so it can
+be neither stale nor broken.
 """
 
 import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
 from workshop.batch.cut_answers import RETRY_FACTOR
 from workshop.batch.forms import Outcome, Outcomes, form_text, outcome
 from workshop.batch.inputs import Source
-from workshop.batch.lines import Answer
-from workshop.batch.rows import Builder, Content, Malformed, Row, derived_id
+from workshop.batch.lines import Answer, metadata_text
+from workshop.batch.rows import Builder, Content, Malformed, Row, derived_id, key_of, samples_of
 from workshop.batch.store import scan
 from workshop.errors import BadInput, WorkshopError
 
 SHOWN = 3  # bad rows that a message names
-CACHE_KIB = 16_384
+CACHE_KIB = 4_096
 TABLES = (
-    "CREATE TABLE ids (id BLOB PRIMARY KEY, key BLOB, row INTEGER, samples INTEGER, place INTEGER, body TEXT, "
-    "times INTEGER, form BLOB) WITHOUT ROWID",
-    "CREATE TABLE again (row INTEGER PRIMARY KEY, times INTEGER)",
+    "CREATE TABLE rows (row INTEGER PRIMARY KEY, id BLOB UNIQUE, place INTEGER, custom_id TEXT, url TEXT, "
+    "request TEXT, key BLOB, samples INTEGER, metadata TEXT, form BLOB, times INTEGER)",
     "CREATE TABLE forms (id BLOB PRIMARY KEY, form TEXT) WITHOUT ROWID",
     "CREATE TABLE retries (row INTEGER PRIMARY KEY, max_tokens INTEGER, prompt_tokens INTEGER, outcome TEXT)",
+)
+_INSERT_ROW = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT DO NOTHING"
+_SELECT_ROW = (
+    "SELECT row, place, custom_id, url, request, key, samples, metadata, forms.form "
+    "FROM rows LEFT JOIN forms ON forms.id = rows.form"
 )
 
 
@@ -76,24 +81,20 @@ class Index:
         self.other = Bits()  # rows of other shards
         self.retry = Bits()  # rows that have an answer and are asked again, because it was cut
         self.rows = 0
-        self._repeats = False
-        self._forms = False
 
     def do(self, line: str, *values: object) -> tuple | None:
         """Execute a line of SQL; return the first row of its result.
 
         Raises WorkshopError: there is no space, or no folder, for the file.
         """
+        return self._execute(line, values).fetchone()
+
+    def _execute(self, line: str, values: tuple) -> sqlite3.Cursor:
+        """Execute a line of SQL, as `do` does; return its cursor."""
         try:
-            return self._db.execute(line, values).fetchone()
+            return self._db.execute(line, values)
         except sqlite3.Error as error:
-            problem = (
-                f"The temporary file of this run cannot be written ({error}). All answers are kept."
-            )
-            space = "Free some space, or set TMPDIR to a folder that has some"
-            raise WorkshopError(
-                problem, f"{space}, and run the same command again: it goes on."
-            ) from None
+            raise _cannot_use(error) from None
 
     def _first(self, line: str, *values: object) -> tuple:
         """Execute a line of SQL; return the first row of its result.
@@ -107,65 +108,55 @@ class Index:
 
     def place_of(self, custom_id: str) -> int:
         """Return where the row of an id stands in the input. Raises LookupError: there is none."""
-        return self._first("SELECT place FROM ids WHERE id = ?", short(custom_id))[0]
+        return self._first("SELECT place FROM rows WHERE id = ?", short(custom_id))[0]
 
     def close(self) -> None:
         """Remove the file. A second call does no harm."""
         self._db.close()
 
-    def again(self, row: int, first: str) -> int:
-        """Record that this row repeats the row with the id `first`; return its count.
+    def add(self, row: Row) -> bool:
+        """Keep a row until it is sent; return False if another row has its id already.
 
-        The count is 2 for the first repeat.
+        A form is kept once for all rows that share it.
         """
-        self._repeats = True
-        update = "UPDATE ids SET times = times + 1 WHERE id = ? RETURNING times"
-        times = self._first(update, short(first))[0]
-        self.do("INSERT INTO again VALUES (?, ?)", row, times)
-        return times
-
-    def times(self, row: int) -> int:
-        """Return the count that `again` recorded for this row; 1 if it repeats no other row."""
-        if not self._repeats:
-            return 1
-        record = self.do("SELECT times FROM again WHERE row = ?", row)
-        if not record:
-            return 1
-        return record[0]
-
-    def add(self, row: Row, body: str | None = None) -> bool:
-        """Add a row; return False if its id is there already.
-
-        The body is stored if `find` has to return it.
-        """
-        form_id = self._form_id(row.body)
-        values = short(row.custom_id), row.key, row.number, row.samples, row.place, body, form_id
-        added = self.do(
-            "INSERT INTO ids VALUES (?, ?, ?, ?, ?, ?, 1, ?) ON CONFLICT DO NOTHING RETURNING 1",
-            *values,
+        form_id = None
+        if row.form is not None:
+            form_id = short(row.form)
+            self.do("INSERT OR IGNORE INTO forms VALUES (?, ?)", form_id, row.form)
+        values = (
+            row.number,
+            short(row.custom_id),
+            row.place,
+            row.custom_id,
+            row.url,
+            row.request,
+            row.key,
+            row.samples,
+            row.metadata,
+            form_id,
         )
-        return added is not None
+        return self._execute(_INSERT_ROW, values).rowcount == 1
 
-    def _form_id(self, body: str) -> bytes | None:
-        """Keep the form that a request asks for, once for all rows that share it; return its id."""
-        form = form_text(body)
-        if form is None:
+    def again(self, first: str) -> int:
+        """Record one more row that equals the one with the id `first`; return their number."""
+        update = "UPDATE rows SET times = times + 1 WHERE id = ? RETURNING times"
+        return self._first(update, short(first))[0]
+
+    def find(self, custom_id: str) -> Row | None:
+        """Return the row with an id; None if the input has no such row."""
+        record = self.do(f"{_SELECT_ROW} WHERE rows.id = ?", short(custom_id))
+        if record is None:
             return None
-        self._forms = True
-        form_id = short(form)
-        self.do("INSERT INTO forms VALUES (?, ?) ON CONFLICT DO NOTHING", form_id, form)
-        return form_id
+        return Row(*record)
 
-    def form_of(self, custom_id: str) -> str | None:
-        """Return the form that a row asks for, as `forms.form_text` gives it.
-
-        None if the row asks for none.
-        """
-        if not self._forms:
-            return None
-        select = "SELECT form FROM forms WHERE id = (SELECT form FROM ids WHERE id = ?)"
-        record = self.do(select, short(custom_id))
-        return record[0] if record else None
+    def all_rows(self) -> Iterator[Row]:
+        """Yield the rows in the order of the input."""
+        rows = self._execute(f"{_SELECT_ROW} ORDER BY row", ())
+        try:
+            for record in rows:
+                yield Row(*record)
+        except sqlite3.Error as error:
+            raise _cannot_use(error) from None
 
     def add_retry(self, row: int, max_tokens: int, prompt_tokens: int, earlier: Outcome) -> None:
         """Note that a row is sent again, with the tokens and the outcome of its present answer."""
@@ -185,13 +176,12 @@ class Index:
         reasons, asks_form, misses_form = json.loads(outcome_json)
         return max_tokens, prompt_tokens, Outcome(tuple(reasons), asks_form, misses_form)
 
-    def find(self, custom_id: str) -> tuple[bytes, int, int, str | None]:
-        """Return (key, row, samples, body) of an id.
 
-        The key is empty if the input has no such row.
-        """
-        record = self.do("SELECT key, row, samples, body FROM ids WHERE id = ?", short(custom_id))
-        return record or (b"", 0, 0, None)
+def _cannot_use(error: sqlite3.Error) -> WorkshopError:
+    """Return the error for a temporary file that there is no space for, or no folder."""
+    problem = f"The temporary file of this run cannot be written ({error}). All answers are kept."
+    space = "Free some space, or set TMPDIR to a folder that has some"
+    return WorkshopError(problem, f"{space}, and run the same command again: it goes on.")
 
 
 def short(custom_id: str) -> bytes:
@@ -220,18 +210,15 @@ class Work:
     shard: tuple[int, int] = (1, 1)  # (which, of how many): every so-many-th row is this run's
     # answers of rows that read differently now, are gone, or are another shard's
     superseded: int = 0
-    keep_bodies: bool = False  # so that answers come with their requests
     outcomes: Outcomes = field(default_factory=Outcomes)  # of the answers that count
     retry: bool = False  # ask rows again whose answer ended in length
     max_model_len: int | None = None  # of the server or the engine, once it is known
     retried: int = 0  # rows that have their second answer
     read_journal: Callable[[Path], Iterator[Answer]] = scan
     full: int = 0  # rows that were not asked again: their context has no room for more
+    stamp: tuple[int, int] = (0, 0)  # of the input when it was read
 
     MANY = 10_000
-
-    def __post_init__(self) -> None:
-        self._builder_of_keys = replace(self.builder, for_keys_alone=True)
 
     def check(self, skip_bad: bool = False, tell: bool = True) -> None:
         """Read the whole input once, and check every row.
@@ -242,18 +229,16 @@ class Work:
 
         Raises BadInput: a row is malformed, or has the id of another; no row is left.
         """
+        self.stamp = self.source.stamp()
         for number, (place, raw) in enumerate(self.source.raws()):
             self.source.poll()
             self.index.rows = number + 1
+            if not self._is_of_shard(number):
+                self.index.other.add(number)
             try:
                 self._add(number, place, raw)
-                if not self._is_of_shard(number):
-                    self.index.other.add(number)
             except Malformed as error:
-                if skip_bad and not self._is_of_shard(
-                    number
-                ):  # another shard's file of errors has it
-                    self.index.other.add(number)
+                if skip_bad and number in self.index.other:  # its shard's file of errors has it
                     continue
                 self.index.bad.add(number)
                 if len(self.bad) < (self.MANY if skip_bad else SHOWN):
@@ -285,43 +270,47 @@ class Work:
         for _ in self.answered(*journals):
             pass
 
-    def answered(self, *journals: Path) -> Iterator[tuple[Answer, int, str | None]]:
-        """Yield each answer that counts, the present number of its row, and that row's body.
-
-        The body is None if it was not stored.
+    def answered(self, *journals: Path) -> Iterator[tuple[Answer, Row]]:
+        """Yield each answer that counts, and its row.
 
         An answer counts if it has all samples, and the key that its row has now. An equal id or row
         number is not enough.
         """
+        index = self.index
         for journal in journals:
             for answer in self.read_journal(journal):
                 self.source.poll()
                 self.keep_bytes = answer.end
-                key, number, samples, body = self.index.find(answer.custom_id)
-                sound = key == answer.key and number not in self.index.other and answer.has(samples)
-                if sound and self.index.done.add(number):
-                    self._count(answer, number)
-                    yield answer, number, body
+                row = index.find(answer.custom_id)
+                if row is not None and self._counts(answer, row) and index.done.add(row.number):
+                    self._count(answer, row)
+                    yield answer, row
                 else:
                     self.superseded += 1
 
-    def _count(self, answer: Answer, number: int) -> None:
+    def _counts(self, answer: Answer, row: Row) -> bool:
+        """Return True if an answer is a whole one to what this row asks now."""
+        if row.number in self.index.other or row.key != answer.key:
+            return False
+        return answer.has(row.samples)
+
+    def _count(self, answer: Answer, row: Row) -> None:
         """Count how an answer ended.
 
         If it was cut and `retry` is set, its row is noted for another attempt.
         """
-        ended = outcome(answer.choices, self.index.form_of(answer.custom_id))
+        ended = outcome(answer.choices, row.form)
         self.outcomes.add(ended)
         if self.retry and ended.is_cut:
             tokens = answer.tokens_of_retry or 0
             prompt_tokens = _whole(answer.usage.get("prompt_tokens"))
             # for a row that names no limit: the server's own, which the answer has met
             generated = _whole(answer.usage.get("completion_tokens"))
-            self.index.add_retry(number, tokens or -generated, prompt_tokens, ended)
+            self.index.add_retry(row.number, tokens or -generated, prompt_tokens, ended)
 
     def keep(self, row: Row, choices: list[dict]) -> None:
         """Record that a row has an answer with these choices."""
-        ended = outcome(choices, form_text(row.body))
+        ended = outcome(choices, row.form)
         if row.more_tokens is not None:
             self.outcomes.add(self.index.retry_of(row.number)[2], -1)
             self.retried += 1
@@ -350,22 +339,13 @@ class Work:
         Yields None from time to time while rows are skipped, so that other tasks may run.
         """
         index = self.index
-        before = index.done.count  # rows answered from now on are ahead of nobody
-        for number, (place, raw) in enumerate(self.source.raws()):
-            if number >= index.rows:
-                return  # the input grew since it was checked
-            is_done = before and number in index.done and number not in index.retry
-            if number in index.other or number in index.bad or is_done:
-                if number % 256 == 0:
+        for row in index.all_rows():
+            is_done = row.number in index.done and row.number not in index.retry
+            if is_done or row.number in index.other:
+                if row.number % 256 == 0:
                     yield None
                 continue
-            try:
-                row = self._row(number, place, raw)
-            except Malformed:  # the input changed since; the caller sees that by its stamp
-                continue
-            if index.find(row.custom_id)[:2] != (row.key, number):  # it changed, too
-                continue
-            if number in index.retry and not self._give_more_tokens(row):
+            if row.number in index.retry and not self._give_more_tokens(row):
                 continue
             yield row
 
@@ -387,29 +367,30 @@ class Work:
         return True
 
     def _add(self, number: int, place: int, raw: object) -> None:
-        """Add a row to the index. Raises Malformed: it is malformed, or its id is another row's."""
-        content = self._content(raw, self._builder_of_keys)
-        row = _row_of(number, place, content, 1)
-        body = content.body if self.keep_bodies else None
-        new = self.index.add(row, body)
-        if not new and content.custom_id is None:  # an equal row came before
-            times = self.index.again(number, row.custom_id)
-            row = _row_of(number, place, content, times)
-            new = self.index.add(row, body)
-        if not new:
-            before = self.index.place_of(row.custom_id)
+        """Keep a row. One without an id gets one, made of its content and the count of equal rows.
+
+        Raises Malformed: it is malformed, or its id is another row's.
+        """
+        content = self.builder.content(*self.source.read(raw))
+        custom_id = content.custom_id or derived_id(content.url, content.body, 1)
+        is_new = self._add_as(custom_id, number, place, content)
+        if not is_new and content.custom_id is None:
+            times = self.index.again(custom_id)
+            custom_id = derived_id(content.url, content.body, times)
+            is_new = self._add_as(custom_id, number, place, content)
+        if not is_new:
+            before = self.index.place_of(custom_id)
             raise Malformed(
-                f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} already"
+                f"its custom_id {custom_id!r} is that of {self.source.place} {before:,} already"
             )
 
-    def _row(self, number: int, place: int, raw: object) -> Row:
-        content = self._content(raw, self.builder)
-        times = 1 if content.custom_id else self.index.times(number)
-        return _row_of(number, place, content, times)
-
-    def _content(self, raw: object, builder: Builder) -> Content:
-        record, text = self.source.read(raw)
-        return builder.content(record, text)
+    def _add_as(self, custom_id: str, number: int, place: int, content: Content) -> bool:
+        """Keep a row under an id; return False if another row has the id already."""
+        row = _row_of(number, place, custom_id, content)
+        if not self._is_of_shard(number):  # its id alone matters here
+            row.request = ""
+            row.metadata = ""
+        return self.index.add(row)
 
 
 def _whole(count: object) -> int:
@@ -417,13 +398,19 @@ def _whole(count: object) -> int:
     return count if type(count) is int else 0
 
 
-def _row_of(number: int, place: int, content: Content, times: int) -> Row:
-    """Return the row with this content.
-
-    If it has no id, it gets one; `times` tells it from equal rows before it.
-    """
-    custom_id = content.custom_id or derived_id(content.url, content.body, times)
-    return Row(number, place, custom_id, content.url, content.body, content.extra, content.request)
+def _row_of(number: int, place: int, custom_id: str, content: Content) -> Row:
+    """Return the row with an id and this content."""
+    return Row(
+        number,
+        place,
+        custom_id,
+        content.url,
+        content.request,
+        key_of(custom_id, content.url, content.body),
+        samples_of(content.url, content.body),
+        metadata_text(content.extra),
+        form_text(content.body),
+    )
 
 
 def shard_of(text: str | None) -> tuple[int, int]:

@@ -23,7 +23,7 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fals
 _in_order = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-@dataclass
+@dataclass(slots=True)
 class Row:
     """One request."""
 
@@ -31,33 +31,15 @@ class Row:
     place: int  # where it stands: its line, item, or row of a table, from 1
     custom_id: str
     url: str
-    body: str  # the request as canonical JSON, without the model: for the hash alone
-    # fields that are not part of the request; they go into the output
-    extra: dict = field(default_factory=dict)
-    request: str = ""  # the request as it was given, to be sent; '': the canonical one is sent
+    request: str  # its JSON, as the input has it
+    # The hash of the request and its id: an answer belongs to it, not to a position in the input.
+    key: bytes = b""
+    samples: int = 1  # of embeddings: the number of inputs
+    # fields that are not part of the request, as JSON; they go into the output
+    metadata: str = ""
+    form: str | None = None  # what `forms.form_text` says of it
     # of a row that is asked again because its answer was cut: more tokens than it gives itself
     more_tokens: int | None = None
-
-    @cached_property
-    def key(self) -> bytes:
-        """The hash of the request and its id.
-
-        An answer belongs to this key, not to a position in the input.
-        """
-        content = f"{self.custom_id}\0{self.url}\0{self.body}".encode("utf-8", "surrogatepass")
-        return blake2b(content, digest_size=KEY_BYTES).digest()
-
-    @property
-    def samples(self) -> int:
-        """The number of samples that the request asks for.
-
-        Of embeddings it is the number of inputs.
-        """
-        if self.url == EMBEDDINGS:
-            return inputs_of(json.loads(self.body).get("input"))
-        if '"n":' not in self.body:
-            return 1
-        return json.loads(self.body).get("n", 1)
 
     @property
     def given_request(self) -> str:
@@ -65,10 +47,9 @@ class Row:
 
         The order of its keys and the notation of its numbers stay.
         """
-        request = self.request or self.body
         if self.more_tokens is None:
-            return request
-        return with_more_tokens(request, self.more_tokens)
+            return self.request
+        return with_more_tokens(self.request, self.more_tokens)
 
     @property
     def token_limit(self) -> int | None:
@@ -76,7 +57,7 @@ class Row:
 
         None: as many as the context has room for.
         """
-        body = json.loads(self.body)
+        body = json.loads(self.request)
         for name in TOKEN_LIMITS:
             if type(body.get(name)) is int:
                 return body[name]
@@ -99,6 +80,21 @@ class Row:
         if json.loads(text[begin:end]) not in (model, *names):
             text = text[:begin] + json.dumps(model) + text[end:]
         return text.encode()
+
+
+def key_of(custom_id: str, url: str, body: str) -> bytes:
+    """Return the key under which an answer is kept; `body` is the canonical request."""
+    content = f"{custom_id}\0{url}\0{body}".encode("utf-8", "surrogatepass")
+    return blake2b(content, digest_size=KEY_BYTES).digest()
+
+
+def samples_of(url: str, body: str) -> int:
+    """Return how many samples a canonical request asks for; of embeddings, its inputs."""
+    if url == EMBEDDINGS:
+        return inputs_of(json.loads(body).get("input"))
+    if '"n":' not in body:
+        return 1
+    return json.loads(body).get("n", 1)
 
 
 def with_more_tokens(request: str, tokens: int) -> str:
@@ -167,9 +163,9 @@ class Content(NamedTuple):
 
     custom_id: str | None
     url: str
-    body: str  # canonical
+    body: str  # the request as canonical JSON, without the model: for the hash alone
     extra: dict
-    request: str  # as given
+    request: str  # as given: this is sent
 
 
 @dataclass(frozen=True)
@@ -184,8 +180,6 @@ class Builder:
     any_model: bool = False  # … but here
     table: bool = False
     names: frozenset[str] = frozenset()  # other names of the same model
-    # leave out what is sent: the first reading of an input only needs keys
-    for_keys_alone: bool = False
 
     def content(self, record: object, text: str | None = None) -> Content:
         """Return what a row asks for.
@@ -201,7 +195,7 @@ class Builder:
             raise Malformed(f"it is {kind_of(record)}, not a string or an object")
         custom_id = _custom_id(record)
         texts = {}
-        if text is not None and not self.for_keys_alone:
+        if text is not None:
             texts = {name: text[begin:end] for name, (begin, end) in members(text).items()}
         if self._is_openai(record):
             return Content(custom_id, *self._openai(record, texts))
@@ -301,15 +295,18 @@ class Builder:
         if url == COMPLETIONS:
             _refuse_chat_only((*self.sampling, *parameters))
         body = self._canonical(content, parameters)
-        if self.for_keys_alone:
-            return url, body, {}, ""
         values = {**self.sampling, **parameters, **content}
-        shared = {name: _in_order(value) for name, value in self.sampling.items()}
-        texts = {**shared, **dict.fromkeys(parameters), **parameter_texts, **content_texts}
+        row_texts = {**dict.fromkeys(parameters), **parameter_texts, **content_texts}
+        texts = {**self._sampling_texts, **row_texts}
         parts = []
         for name, value in values.items():
-            parts.append(f"{_in_order(name)}:{texts.get(name) or _sendable(value)}")
+            parts.append(f'"{name}":{texts[name] or _sendable(value)}')
         return url, body, {}, "{" + ",".join(parts) + "}"
+
+    @cached_property
+    def _sampling_texts(self) -> dict[str, str]:
+        """The JSON of each sampling parameter of the run."""
+        return {name: _in_order(value) for name, value in self.sampling.items()}
 
     def _openai(self, record: dict, texts: dict[str, str]) -> tuple[str, str, dict, str]:
         """Return (endpoint, canonical body, extra fields, request) of a row in OpenAI's format."""
@@ -336,8 +333,6 @@ class Builder:
         if url == COMPLETIONS:
             _refuse_chat_only(self.sampling)  # what a body says itself goes out as it is
         canonical = self._canonical_of_openai(url, body)
-        if self.for_keys_alone:
-            return url, canonical, extra, ""
         return url, canonical, extra, self._completed(text or _sendable(body), body)
 
     def _embeddings(self, body: dict, extra: dict, text: str | None) -> tuple[str, str, dict, str]:
@@ -351,8 +346,6 @@ class Builder:
             canonical = _encode(fields)
         except (TypeError, ValueError) as error:
             raise Malformed(f"it cannot be sent as JSON ({error})") from None
-        if self.for_keys_alone:
-            return EMBEDDINGS, canonical, extra, ""
         return EMBEDDINGS, canonical, extra, text or _sendable(body)
 
     def _check_model(self, model: object) -> None:
@@ -381,9 +374,9 @@ class Builder:
     def _completed(self, text: str, body: dict) -> str:
         """Return a body, with the run's sampling parameters that it lacks added in front."""
         added = ""
-        for name, value in self.sampling.items():
+        for name, value_text in self._sampling_texts.items():
             if name not in body:
-                added += f"{_in_order(name)}:{_in_order(value)},"
+                added += f'"{name}":{value_text},'
         return "{" + added + text[1:]
 
     def _canonical(self, content: dict, parameters: dict) -> str:

@@ -57,7 +57,7 @@ class Ledger:
 
         Raises ValueError: it is not JSON.
         """
-        line = answer_line(row.custom_id, row.key, row.number, body, row.extra, row.more_tokens)
+        line = answer_line(row.custom_id, row.key, row.number, body, row.metadata, row.more_tokens)
         self.answers.add(line)
         self.work.keep(row, choices)
         self.new += 1
@@ -350,7 +350,6 @@ class Session:
         """
         work.max_model_len = work.max_model_len or facts.get("max_model_len")
         meta = provenance.begin(self.paths, self.source, work, facts, self.sampling)
-        stamp = self.source.stamp()
         ledger = Ledger(work, self.paths)
         failures: list[WorkshopError] = []
         try:
@@ -379,7 +378,7 @@ class Session:
         elif self.stopping and ledger.left > 0:
             state = INTERRUPTED
         stamp_now = self.source.stamp()
-        if stamp_now != stamp:
+        if stamp_now != work.stamp:
             change = "was removed meanwhile"
             if any(stamp_now):
                 change = "changed meanwhile: run it again for the rows that are new"

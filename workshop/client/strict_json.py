@@ -21,6 +21,7 @@ CHUNK_BYTES = 1 << 20
 LONGEST_TOKEN = 12  # two escapes, a number's end, or -Infinity: what a chunk's end may have cut
 ARRAY = 'Give a JSON array: ["first prompt", "second prompt"].'
 _SPACE = re.compile(r"[ \t\r\n]*")
+_NAME_AND_COLON = re.compile(r'[ \t\r\n,]*"([^"\\]*(?:\\.[^"\\]*)*)"[ \t\r\n]*:[ \t\r\n]*')
 _KINDS = {type(None): "nothing", dict: "an object", list: "a list", str: "text", bool: "true or false",
           int: "a number", float: "a number"}  # fmt: skip
 
@@ -112,17 +113,15 @@ def members(text: str) -> dict[str, tuple[int, int]]:
     The text must have passed `decode`: nothing is checked here again.
     """
     places = {}
-    at = text.index("{") + 1
-    at = _after_space(text, at)
-    while text[at] != "}":
-        if text[at] == ",":
-            at = _after_space(text, at + 1)
-        name, at = DECODER_OF_ITEMS.raw_decode(text, at)
-        colon = _after_space(text, at)
-        begin = _after_space(text, colon + 1)
-        _, at = DECODER_OF_ITEMS.raw_decode(text, begin)
-        places[name] = begin, at
-        at = _after_space(text, at)
+    name_and_colon = _NAME_AND_COLON.match(text, text.index("{") + 1)
+    while name_and_colon:
+        begin = name_and_colon.end()
+        _, end = DECODER_OF_ITEMS.raw_decode(text, begin)
+        name = name_and_colon[1]
+        if "\\" in name:
+            name = json.loads(f'"{name}"')
+        places[name] = begin, end
+        name_and_colon = _NAME_AND_COLON.match(text, end)
     return places
 
 
