@@ -16,12 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import llguidance
-import llguidance.hf
-import llguidance.torch
-import xgrammar
 from attacks import TEXT, nested, properties
-from transformers import AutoTokenizer
 
 from workshop.servers.guard.fairshare import FairShare
 from workshop.servers.local import TEACHING_FOLDER
@@ -81,6 +76,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="forms whose name has these words")
     only = parser.parse_args().only
+    from transformers import AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(TEACHING_FOLDER)
     for name, schema in FORMS.items():
         if only in name:
@@ -101,6 +98,8 @@ def line(name: str, schema: dict[str, Any], tokenizer) -> str:
 
 def with_xgrammar(schema: dict[str, Any], tokenizer) -> list[float]:
     """Return the milliseconds to check and to compile."""
+    import xgrammar
+
     text = json.dumps(schema)
     info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=len(tokenizer))
     compiler = xgrammar.GrammarCompiler(info, max_threads=8, cache_enabled=False)
@@ -111,6 +110,8 @@ def with_xgrammar(schema: dict[str, Any], tokenizer) -> list[float]:
 
 def with_guidance(schema: dict[str, Any], tokenizer) -> list[float]:
     """Return the milliseconds to check, to compile, and of the longest step with tokens drawn at random."""
+    import llguidance.hf
+
     defaults = {"whitespace_flexible": True}
     grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=defaults)
     vocabulary = llguidance.hf.from_tokenizer(tokenizer, len(tokenizer))
@@ -121,6 +122,8 @@ def with_guidance(schema: dict[str, Any], tokenizer) -> list[float]:
 
 def longest_step(matcher, vocabulary_size: int) -> float:
     """Return the milliseconds of the longest of the first steps."""
+    import llguidance.torch
+
     mask = llguidance.torch.allocate_token_bitmask(1, vocabulary_size)
     draw = random.Random(0)
     longest = 0.0

@@ -13,14 +13,17 @@ import random
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import torch
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.teaching_model import corpus, evaluate
 from benchmarks.teaching_model.train import model_config, save_weights
 from workshop.teaching_model import FOLDER
+
+if TYPE_CHECKING:  # its import takes seconds, and --help needs none
+    from transformers import LlamaForCausalLM
 
 ROW_TOKENS = 120
 TOP = 8
@@ -91,6 +94,8 @@ def beginner(
     teacher: LlamaForCausalLM, hidden: int, layers: int, heads: int, kv_heads: int
 ) -> LlamaForCausalLM:
     """Return a small Llama whose embeddings are the teacher's in its `hidden` principal directions."""
+    from transformers import LlamaForCausalLM
+
     draft = LlamaForCausalLM(model_config(hidden, layers, heads, kv_heads))
     table = teacher.get_input_embeddings().weight.detach().float()
     u, s, _ = torch.linalg.svd(table, full_matrices=False)
@@ -202,6 +207,8 @@ def main(
     device,
 ):
     """Write the draft to OUT, and what training said to training_log.txt beside it."""
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
     torch.manual_seed(0)
     torch.set_num_threads(threads)
     out.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import click
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.teaching_model import corpus
 from benchmarks.teaching_model.measure import agreement, first_sentence, repeated_ngrams
@@ -175,6 +174,8 @@ def report(model, tokenizer, log=print) -> dict:
 )
 def main(folder: Path, device: str, write_prompts: bool) -> None:
     """Measure the model in FOLDER."""
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).to(device)
     report(model, tokenizer)

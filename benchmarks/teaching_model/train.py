@@ -16,14 +16,17 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.teaching_model import corpus, evaluate
+
+if TYPE_CHECKING:  # its import takes seconds, and --help needs none
+    from transformers import LlamaConfig, LlamaForCausalLM
 
 BOS, EOS = "<|begin_of_text|>", "<|end_of_text|>"
 VOCAB_SIZE = 8192
@@ -101,6 +104,8 @@ def shuffled(tokens: np.ndarray, starts: np.ndarray, seed: int) -> np.ndarray:
 
 
 def model_config(hidden: int, layers: int, heads: int, kv_heads: int) -> LlamaConfig:
+    from transformers import LlamaConfig
+
     return LlamaConfig(
         vocab_size=VOCAB_SIZE, hidden_size=hidden, intermediate_size=hidden * 8 // 3 // 64 * 64,
         num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=hidden // heads,
@@ -257,6 +262,8 @@ def train_stage(
 def main(out, stages, start, hidden, layers, heads, kv_heads, batch_tokens, seed, workers, cache, evaluation,
          max_seconds, device):  # fmt: skip
     """Train the teaching model and write it to OUT with training_log.txt."""
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
     out.mkdir(parents=True, exist_ok=True)
     log_file = (out / "training_log.txt").open("w", encoding="utf-8")
 
