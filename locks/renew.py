@@ -10,6 +10,8 @@ with `--no-deps`, so what stands in LEFT_OUT is never downloaded:
   A text model needs none of them;
 - triton (1 GB) compiles kernels for GPUs, and vLLM on the CPU does without; opencv is for pictures and videos;
 - httptools: without it uvicorn reads HTTP with h11, which limits the size of headers; httptools does not;
+- fastapi-cli and what it alone needs are the command `fastapi`, which deploys to a cloud and reports crashes
+  (sentry-sdk). vLLM asks for fastapi[standard], and uses none of it;
 - scikit-learn and the rest are for metrics of lm-eval that our tasks do not use (ROUGE, BLEURT, F1), and for its cache.
   transformers imports scikit-learn wherever it finds it, which makes each start of vLLM a tenth slower; rouge-score,
   word2number and sqlitedict exist as sources alone, which would have to be built.
@@ -34,6 +36,14 @@ LEFT_OUT = (
     "triton",
     "opencv-python-headless",
     "httptools",
+    "fastapi-cli",
+    "fastapi-cloud-cli",
+    "agent-detector",
+    "detect-installer",
+    "fastar",
+    "rich-toolkit",
+    "rignore",
+    "sentry-sdk",
     "scikit-learn",
     "joblib",
     "threadpoolctl",
