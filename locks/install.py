@@ -194,8 +194,31 @@ def install(venv, wanted):
         make_venv(venv)
         stamp(venv, {})
         with_uv.install(python_of(venv), locks_of(wanted), ROOT)
+        write_paths_in_ascii(venv)
         stamp(venv, {"set": wanted, "fingerprint": fingerprint(wanted)})
     say("✓ Installed in %.0f s." % (time.time() - began))
+
+
+def write_paths_in_ascii(venv):
+    """Let every .pth file be readable in every locale.
+
+    The editable packages name their folder there in UTF-8. Python before 3.13 reads the file in the locale's encoding,
+    also in UTF-8 mode, and no program of the environment starts where that is ASCII (LC_ALL=C).
+    """
+    for packages in ("lib/python3*/site-packages", "Lib/site-packages"):
+        for path in glob.glob(os.path.join(glob.escape(venv), packages, "*.pth")):
+            with open(path, "rb") as file:
+                lines = file.read().splitlines()
+            if max(b"".join(lines), default=0) > 127:
+                with open(path, "wb") as file:
+                    file.writelines(line_in_ascii(line) + b"\n" for line in lines)
+
+
+def line_in_ascii(line):
+    """Return a line of a .pth file that does the same, without a letter outside ASCII."""
+    if max(line, default=0) < 128:
+        return line
+    return b"import os, sys; sys.path.extend({os.fsdecode(%a)} - set(sys.path))" % line
 
 
 def stamp(venv, facts):

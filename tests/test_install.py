@@ -237,6 +237,30 @@ def test_an_installation_counts_until_the_lock_changes(install, tmp_path):
     assert not install.is_installed(str(tmp_path), "local")
 
 
+def test_an_environment_starts_below_a_folder_with_a_letter_outside_ascii(install, tmp_path):
+    venv = tmp_path / "ätelier" / ".venv"
+    checkout = tmp_path / "ätelier" / "checkout"
+    checkout.mkdir(parents=True)
+    (checkout / "lesson.py").write_text("", encoding="utf-8")
+    subprocess.run([sys.executable, "-I", "-m", "venv", "--without-pip", venv], check=True)
+    (packages,) = venv.glob("lib/python3*/site-packages")
+    (packages / "editable.pth").write_text(f"{checkout}", encoding="utf-8")
+    (packages / "plain.pth").write_text("plain", encoding="utf-8")
+    script = venv / "bin" / "lesson"
+    script.write_text(
+        f"#!{venv}/bin/python\nimport lesson, sys\nprint(ascii(lesson.__file__))\n"
+        "print(sys.path.count(sys.path[-1]))\n",
+        encoding="utf-8",
+    )
+    script.chmod(0o755)
+    install.write_paths_in_ascii(str(venv))
+    for locale in ("C", "POSIX", "C.UTF-8"):
+        variables = {"PATH": os.environ["PATH"], "LC_ALL": locale}
+        done = subprocess.run([script], env=variables, capture_output=True, text=True)
+        assert done.stdout.splitlines() == [ascii(str(checkout / "lesson.py")), "1"], done.stderr
+    assert (packages / "plain.pth").read_bytes() == b"plain"
+
+
 def test_the_command_runs_in_the_environment_with_its_own_exit_code(tmp_path):
     (tmp_path / "workshop-installed.json").touch()
     (tmp_path / "bin").mkdir()
