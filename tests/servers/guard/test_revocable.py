@@ -277,9 +277,9 @@ def test_a_real_server_ends_all_that_a_revoked_key_asked_for_and_nothing_else(se
     async def story():
         async with served.running() as client:
             began = [asyncio.Event() for _ in range(4)]
-            asked = ((ada, STREAMS), (ada, STREAMS), (bob, STREAMS), ("owner", STREAMS))
+            requests = ((ada, STREAMS), (ada, STREAMS), (bob, STREAMS), ("owner", STREAMS))
             tasks = []
-            for (key, path), event in zip(asked, began, strict=True):
+            for (key, path), event in zip(requests, began, strict=True):
                 tasks.append(asyncio.ensure_future(served.ask(client, key, path, event)))
             for event in began:
                 await asyncio.wait_for(event.wait(), 60)
