@@ -1,4 +1,4 @@
-"""`workshop ask`, `logs`, `batch --name`, rosters, and what an unknown command is told."""
+"""`workshop ask`, `logs`, `batch --name`, keys, and what an unknown command is told."""
 
 from __future__ import annotations
 
