@@ -40,6 +40,9 @@ def environment(
 ) -> dict[str, str]:
     """Return an environment for Python in which neither it nor what it starts takes code from the current folder.
 
+    Bytecode is kept, whatever PYTHONDONTWRITEBYTECODE says: vLLM's 6,300 modules take 45 seconds of a processor without
+    it, at every start. Where it cannot lie beside the packages, it is kept in WORKSHOP_HOME.
+
     Args:
         changes: variables to set.
         base: the environment to begin with; by default this process's.
@@ -48,12 +51,24 @@ def environment(
     result = dict(os.environ if base is None else base)
     result.update(changes or {})
     result["PYTHONSAFEPATH"] = "1"
+    result.pop("PYTHONDONTWRITEBYTECODE", None)
+    if python == PYTHON and not _packages_can_be_written():
+        from workshop.home import home
+
+        result.setdefault("PYTHONPYCACHEPREFIX", str(home() / "bytecode"))
     folders = whole_paths(result.pop("PYTHONPATH", ""))
     if python != PYTHON or not _is_installed():
         folders = [*_holders(), *folders]
     if folders:
         result["PYTHONPATH"] = os.pathsep.join(folders)
     return result
+
+
+def _packages_can_be_written() -> bool:
+    """Return True if bytecode can lie beside this Python's packages."""
+    import sysconfig
+
+    return os.access(sysconfig.get_path("purelib"), os.W_OK)
 
 
 def whole_paths(search_path: str) -> list[str]:
