@@ -147,6 +147,11 @@ class TestOrder:
         assert len(next_token_probabilities(HALVES, temperature=2.0, top_p=0.75)) == 3
         assert len(next_token_probabilities(HALVES, temperature=1.0, top_p=0.75)) == 2
 
+    def test_min_p_sees_the_tempered_distribution(self):
+        """At temperature 2 the odds of c to a are the root of 1 : 4."""
+        assert len(next_token_probabilities(HALVES, temperature=2.0, min_p=0.4)) == 4
+        assert len(next_token_probabilities(HALVES, temperature=1.0, min_p=0.4)) == 2
+
     def test_top_p_sees_what_top_k_left_over(self):
         # Of all four, a and b hold 0.75; of the two that top_k leaves, a alone holds 0.67.
         assert set(next_token_probabilities(HALVES, top_k=2, top_p=0.6)) == {"a"}

@@ -85,6 +85,14 @@ def test_gptq_makes_good_the_first_columns_error_in_the_second():
     assert q.round_to_nearest(w, 4).codes[0, 1] == 3
 
 
+def test_gptq_makes_good_an_error_in_the_next_group():
+    # Columns 1 and 2 hang together, and are in different groups of two: 0.46 + 0.9 · 0.033 is 3.7 steps of 1 / 7.5.
+    w, h = np.array([[1.0, 0.30, 0.46, 1.0]]), np.eye(4)
+    h[1, 2] = h[2, 1] = 0.9
+    assert q.gptq(w, h, 4, 2, damp=0.0).codes.tolist() == [[7, 2, 4, 7]]
+    assert q.round_to_nearest(w, 4, 2).codes.tolist() == [[7, 2, 3, 7]]
+
+
 def test_gptq_changes_the_outputs_less_than_rounding(rng):
     h, w = correlated(rng, 128), rng.normal(size=(32, 128)).astype(np.float32)
     plain = q.output_error(w, q.round_to_nearest(w, 4, 64).dequantize(), h)
