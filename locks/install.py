@@ -55,6 +55,7 @@ def where():
 def main(argv):
     """Install what is missing, then run the command; return the exit code."""
     end = argv.index("--") if "--" in argv else len(argv)
+    command = argv[end + 1 :]
     use_plain_environment()
     try:
         need_python()
@@ -63,8 +64,8 @@ def main(argv):
             raise Failed("There is no set %r." % wanted, "Choose one of %s." % ", ".join(SETS))
         venv = where()
         if not is_installed(venv, wanted):
-            install(venv, wanted)
-        return run(venv, argv[end + 1 :]) if argv[end + 1 :] else 0
+            install(venv, wanted, command)
+        return run(venv, command) if command else 0
     except Failed as error:
         say("\n✗ %s\n→ %s" % error.args)
         return 1
@@ -182,8 +183,11 @@ def python_of(venv):
     )
 
 
-def install(venv, wanted):
-    """Make the environment and install the set; tell what is done and how long it takes."""
+def install(venv, wanted, command=()):
+    """Make the environment and install the set; tell what is done and how long it takes.
+
+    Modules are compiled until the end, or beside the command that comes next: JupyterLab's come first.
+    """
     began = time.time()
     need_disk(venv, wanted)
     os.makedirs(venv, exist_ok=True)
@@ -193,10 +197,15 @@ def install(venv, wanted):
         say("Setting up %s with the set %r (once)." % (os.path.relpath(venv), wanted))
         make_venv(venv)
         stamp(venv, {})
-        with_uv.install(python_of(venv), locks_of(wanted), ROOT)
+        compiling = with_uv.install(python_of(venv), locks_of(wanted), ROOT)
         write_paths_in_ascii(venv)
         stamp(venv, {"set": wanted, "fingerprint": fingerprint(wanted)})
-    say("✓ Installed in %.0f s." % (time.time() - began))
+    if command:
+        say("✓ Installed in %.0f s; vLLM is being compiled meanwhile." % (time.time() - began))
+    else:
+        say("  compiling the modules …")
+        compiling.wait()
+        say("✓ Installed in %.0f s." % (time.time() - began))
 
 
 def write_paths_in_ascii(venv):

@@ -75,8 +75,12 @@ def say(text):
 
 
 def install(python, locks, root):
-    """Install every lock, and the two packages of the repository at root, into the environment of this Python."""
+    """Install every lock, and the two packages of the repository at root, into the environment of this Python.
+
+    Return the process that goes on to compile what was installed.
+    """
     installer = find(python, locks[-1])
+    compiling = None
     for lock in locks:
         args = ["--no-deps", "--require-hashes", "-r", lock]
         if os.path.basename(lock) == "torch.txt":
@@ -85,10 +89,28 @@ def install(python, locks, root):
             with open(lock) as file:
                 count = len(re.findall(r"^[\w.-]+(?:\[.*\])?==", file.read(), re.MULTILINE))
             use(installer, python, "%d packages" % count, args)
+        if compiling:
+            compiling.wait()
+        compiling = start_compiling(python)
     ours = ["--editable", os.path.join(root, "planner"), "--editable", root]
     if os.path.basename(locks[0]) == "torch.txt":  # vLLM's build for the CPU comes along
         ours.append(os.path.join(root, "locks", "vllm_name"))
     use(installer, python, "the workshop", ["--no-deps", "--no-build-isolation"] + ours)
+    return compiling
+
+
+def start_compiling(python):
+    """Compile what is installed by now and imported later, beside whatever is done next."""
+    command = [
+        python,
+        "-P",
+        os.path.join(os.path.dirname(os.path.abspath(__file__)), "bytecode.py"),
+    ]
+    log = os.path.join(os.path.dirname(os.path.dirname(python)), "install.log")
+    with open(log, "a") as output:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
 
 
 def install_torch(installer, python, args):

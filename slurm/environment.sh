@@ -26,6 +26,7 @@ set_python_path() {                     # what job.sh offers first; an entry tha
         unset PYTHONPATH
     fi
     export PYTHONSAFEPATH=1             # Python runs no file of the folder from which sbatch was called
+    unset PYTHONDONTWRITEBYTECODE       # else each process of each start compiles all of vLLM anew
 }
 set_python_path
 environment_said=''                     # while the site's own function runs: the file with its words

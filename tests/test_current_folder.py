@@ -458,22 +458,3 @@ def test_the_owner_imports_only_what_every_python_has_loaded():
         subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True).stdout
         == "[]\n"
     )
-
-
-@pytest.mark.parametrize("can_be_written", [True, False])
-def test_bytecode_is_kept_whatever_the_environment_says(monkeypatch, tmp_path, can_be_written):
-    """As in a container that sets the variable, and with the packages of an administrator."""
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
-    monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path))
-    monkeypatch.setattr(python_process, "_packages_can_be_written", lambda: can_be_written)
-    code = "import sys; print(sys.dont_write_bytecode, sys.pycache_prefix)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=python_process.environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    folder = None if can_be_written else tmp_path / "bytecode"
-    assert done.stdout.split() == ["False", str(folder)]

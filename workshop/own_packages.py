@@ -90,7 +90,7 @@ def for_kernel() -> dict[str, str]:
     from workshop import python_process
 
     package_folder = python_process.environment(base={}).get("PYTHONPATH", "")
-    result = {"PYTHONHOME": "", "PYTHONPATH": package_folder}
+    result = {"PYTHONHOME": "", "PYTHONPATH": package_folder, "PYTHONDONTWRITEBYTECODE": ""}
     if not needs_user_site():
         result[NO_USER_SITE] = "1"
     return result

@@ -40,8 +40,8 @@ def environment(
 ) -> dict[str, str]:
     """Return an environment for Python in which neither it nor what it starts takes code from the current folder.
 
-    Bytecode is kept, whatever PYTHONDONTWRITEBYTECODE says: vLLM's 6,300 modules take 45 seconds of a processor without
-    it, at every start. Where it cannot lie beside the packages, it is kept in WORKSHOP_HOME.
+    What Python compiles is kept, also where the person's environment says otherwise: vLLM imports thousands of modules,
+    and takes three times as long if each start compiles them.
 
     Args:
         changes: variables to set.
@@ -52,23 +52,16 @@ def environment(
     result.update(changes or {})
     result["PYTHONSAFEPATH"] = "1"
     result.pop("PYTHONDONTWRITEBYTECODE", None)
-    if python == PYTHON and not _packages_can_be_written():
-        from workshop.home import home
-
-        result.setdefault("PYTHONPYCACHEPREFIX", str(home() / "bytecode"))
+    if python == PYTHON and not result.get("PYTHONPYCACHEPREFIX"):
+        folder = _folder_for_bytecode()
+        if folder:
+            result["PYTHONPYCACHEPREFIX"] = folder
     folders = whole_paths(result.pop("PYTHONPATH", ""))
     if python != PYTHON or not _is_installed():
         folders = [*_holders(), *folders]
     if folders:
         result["PYTHONPATH"] = os.pathsep.join(folders)
     return result
-
-
-def _packages_can_be_written() -> bool:
-    """Return True if bytecode can lie beside this Python's packages."""
-    import sysconfig
-
-    return os.access(sysconfig.get_path("purelib"), os.W_OK)
 
 
 def whole_paths(search_path: str) -> list[str]:
@@ -115,6 +108,22 @@ def _is_error(line: str) -> bool:
     return name.replace(".", "").isidentifier() and name.endswith(
         ("Error", "Exception", "Interrupt")
     )
+
+
+def _folder_for_bytecode() -> str:
+    """Return a folder in $WORKSHOP_HOME for what this Python compiles; '' where that lies beside its packages, or can."""
+    from workshop import vllm_package
+    from workshop.errors import BadInput
+    from workshop.home import home
+
+    if vllm_package.has_bytecode() or vllm_package.can_keep_bytecode():
+        return ""
+    try:
+        folder = home().absolute()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (BadInput, OSError):
+        return ""
+    return str(folder / "bytecode")
 
 
 def _holders() -> list[str]:

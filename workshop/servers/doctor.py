@@ -19,7 +19,7 @@ from workshop.servers.home import home, private_folder
 from workshop.servers.local import kernel
 from workshop.servers.programs import Answer, ask
 from workshop.servers.slurm import doctor as slurm_doctor
-from workshop.servers.vllm_main import installed, is_cpu
+from workshop.vllm_package import bytecode_problem, installed, is_cpu
 
 PACKAGES = ("jupyterlab", "ipywidgets", "openai", "matplotlib", "pandas", "pyarrow", "nbval")
 CPU_WHEELS = ("x86_64", "aarch64", "AMD64", "arm64")  # of vLLM, for Linux
@@ -126,6 +126,11 @@ def _vllm() -> Iterator[Check]:
         if is_cpu(distribution, version):
             build = "CPU"
         yield Check("vLLM", OK, f"{version} ({build} build)")
+        uncompiled = bytecode_problem()
+        if uncompiled:
+            yield Check("Bytecode of vLLM", NOTE, *uncompiled)
+        else:
+            yield Check("Bytecode of vLLM", OK, "compiled")
     elif has_wheels:
         missing = "not installed: servers elsewhere can be used, none started here"
         yield Check("vLLM", NOTE, missing, "make workshop")

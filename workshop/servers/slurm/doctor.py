@@ -65,7 +65,7 @@ def examine() -> Iterator[Check]:
     yield from _partition(site, rows, list(gpu))
     yield _accepted(site)
     yield from _folders(site)
-    yield _environment(site, file)
+    yield from _environment(site, file)
 
 
 def _partition(site: dict[str, str], rows: list[list[str]], gpu: list[str]) -> Iterator[Check]:
@@ -160,16 +160,17 @@ def _seen(name: str, folder: Path, before: str) -> Check:
     return Check(name, OK, description)
 
 
-def _environment(site: dict[str, str], file: str) -> Check:
+def _environment(site: dict[str, str], file: str) -> Iterator[Check]:
     """Run the site's workshop_environment here, and ask the Python that it chose for vLLM."""
     line = (
         'source "$1/environment.sh" >/dev/null; set +u; '
         "workshop_environment >/dev/null && set_python_path && "
         '"${python[@]}" -c '
-        '"from workshop.servers.vllm_main import installed; print(*installed())"'
+        '"from workshop.vllm_package import bytecode_problem, installed; '
+        "print(' '.join(installed()), *(bytecode_problem() or ()), sep='\\t')\""
     )
     done = _in_environment(line, file)
-    build = (done.out.strip().splitlines() or [""])[-1]
+    build, *uncompiled = (done.out.rstrip().splitlines() or [""])[-1].split("\t")
     install_command = "conda env create -f environment.yml"
     if done.code:
         complaint = " / ".join(done.err.split("\n")).strip(" /") or f"exit code {done.code}"
@@ -185,8 +186,13 @@ def _environment(site: dict[str, str], file: str) -> Check:
         problem = f"{build} is the CPU build: jobs with GPUs are refused"
         remedy = f"Install the one for GPUs: {install_command}"
     else:
-        return Check("site.sh: environment", OK, build)
-    return Check("site.sh: environment", LACK, problem, remedy)
+        yield Check("site.sh: environment", OK, build)
+        if uncompiled:
+            yield Check("site.sh: bytecode of vLLM", NOTE, *uncompiled)
+        else:
+            yield Check("site.sh: bytecode of vLLM", OK, "compiled")
+        return
+    yield Check("site.sh: environment", LACK, problem, remedy)
 
 
 def _in_environment(line: str, file: str) -> Finished:

@@ -26,8 +26,8 @@ from workshop.servers import gpus, machine
 from workshop.servers.disk import GIB, free_bytes
 from workshop.servers.slurm import fabric
 from workshop.servers.slurm.follow import refuse
-from workshop.servers.vllm_main import installed, is_cpu
 from workshop.servers.weights import check as slurm_weights
+from workshop.vllm_package import bytecode_problem, installed, is_cpu
 
 WAIT_S = 25.0  # for the other nodes: they all start at the same moment
 SCRATCH_NEEDED_BYTES = 256 * 2**20  # compile caches and temporary files
@@ -366,6 +366,10 @@ def main() -> int:
             if own.rank == 0:  # once is enough
                 raise WorkshopError(*verdict)
             return 3
+        uncompiled = bytecode_problem()
+        if own.rank == 0 and uncompiled:
+            problem, remedy = uncompiled
+            print(f"[workshop] vLLM is {problem}. {remedy}", file=sys.stderr, flush=True)
         interface = _interface_of(address)
         if fabric.wanted(expected.nodes, is_cpu(*installed())):
             master_port = int(env["WORKSHOP_MASTER_PORT"])  # vLLM's own, later
