@@ -28,20 +28,20 @@ HEAVY = {
     "vllm",
     "yaml",
 }
-# Runs each line of words as a command, and prints [words, the modules that it imported].
+# Runs each line of arguments as a command, and prints [arguments, the modules that it imported].
 CHILD = """
 import contextlib, io, json, sys
 from workshop.cli import group
 from workshop.errors import WorkshopError
 
-for words in json.loads(sys.argv[1]):
+for arguments in json.loads(sys.argv[1]):
     before = set(sys.modules)
     with contextlib.redirect_stdout(io.StringIO()) as output:
         with contextlib.suppress(SystemExit, WorkshopError):
-            group.main(words, standalone_mode=False)
-    if "--help" in words:
-        assert "Usage:" in output.getvalue(), words
-    print(json.dumps([words, sorted(set(sys.modules) - before)]))
+            group.main(arguments, standalone_mode=False)
+    if "--help" in arguments:
+        assert "Usage:" in output.getvalue(), arguments
+    print(json.dumps([arguments, sorted(set(sys.modules) - before)]))
 """
 
 
@@ -53,8 +53,8 @@ def imports_of(commands: list[list[str]]) -> dict[str, set[str]]:
     assert done.returncode == 0, done.stderr
     imported: dict[str, set[str]] = {}
     for line in done.stdout.splitlines():
-        words, modules = json.loads(line)
-        imported[" ".join(words)] = set(modules)
+        arguments, modules = json.loads(line)
+        imported[" ".join(arguments)] = set(modules)
     return imported
 
 
@@ -63,17 +63,17 @@ def test_no_help_imports_anything_heavy_or_what_runs_the_command():
     imported = imports_of(helps)
     assert len(imported) == len(helps)
     what_runs = {"workshop.servers", "workshop.engine", "inference_planner.parallelism"}
-    for words, modules in imported.items():
-        assert modules & (HEAVY | what_runs) == set(), words
+    for arguments, modules in imported.items():
+        assert modules & (HEAVY | what_runs) == set(), arguments
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [["servers"], ["ask", "What is a KV cache?"], ["plan", "llama-3.1-8b", "--gpu", "h100"]],
     ids=" ".join,
 )
-def test_a_command_that_asks_no_server_imports_nothing_heavy(words, workshop_home):
-    (modules,) = imports_of([words]).values()
+def test_a_command_that_asks_no_server_imports_nothing_heavy(arguments, workshop_home):
+    (modules,) = imports_of([arguments]).values()
     assert modules & HEAVY == set()
 
 

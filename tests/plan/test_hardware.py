@@ -89,9 +89,9 @@ def test_only_what_the_record_lacks_is_planned(plans, workshop_home, monkeypatch
 def test_sizes_of_another_vllm_are_planned(version, count, plans, workshop_home, monkeypatch):
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
     monkeypatch.setattr(exact, "version", lambda: version)
-    asked = next(row for row in hardware.recorded().values() if row.sizes_by == "0.32.0")
-    CliRunner().invoke(command, ["llama-3.1-8b", asked.model, "--gpu", "h200"])
-    assert plans == [(asked.model, "h200")] * count
+    row = next(row for row in hardware.recorded().values() if row.sizes_by == "0.32.0")
+    CliRunner().invoke(command, ["llama-3.1-8b", row.model, "--gpu", "h200"])
+    assert plans == [(row.model, "h200")] * count
 
 
 @pytest.mark.parametrize(

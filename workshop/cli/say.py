@@ -5,7 +5,6 @@ Control characters of text from elsewhere are made harmless.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -59,6 +58,8 @@ def json_option(shape: str) -> Callable:
 
 def say_json(data: object, *, err: bool = False) -> None:
     """Print data as JSON, which escapes control characters itself."""
+    import json
+
     click.echo(json.dumps(data, indent=1), err=err)
 
 

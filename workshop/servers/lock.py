@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +41,8 @@ class Lock:
         """
         for attempt in range(tries):
             if attempt:
+                import random
+
                 # else two that wait could meet each time
                 time.sleep(PAUSE_S * random.uniform(0.5, 1.5))
             with writing(self.path):

@@ -23,7 +23,6 @@ from workshop.servers.home import home, private_folder, write_private, writing
 from workshop.servers.lock import Lock
 from workshop.servers.marker import BOOT_ID, first_line
 from workshop.servers.record_file import ServerRecord
-from workshop.servers.slurm import queue as slurm_queue
 
 MAX_REASON_CHARS = 2000
 LAB_VARIABLE = "WORKSHOP_LAB"  # tells a lab's servers, notebooks and terminals from all others
@@ -308,6 +307,8 @@ def checked(record: ServerRecord) -> ServerRecord:
     doubt (`ServerRecord.in_doubt`).
     """
     if record.where == "slurm" and record.state != "failed":
+        from workshop.servers.slurm import queue as slurm_queue
+
         return slurm_queue.checked(record)
     if record.state == "failed" or not is_here(record):
         return record
