@@ -36,13 +36,14 @@ class Request:
 
     async def serve(self) -> None:
         """Run the application until it is done, or until the key is revoked; then say so."""
-        self._task = asyncio.current_task()
+        task = _current_task()
+        self._task = task
         try:
             await self._app(self._scope, self._next_message, self._pass_on)
         except asyncio.CancelledError:
             if not self._is_revoked:
                 raise
-            _uncancel(self._task)
+            _uncancel(task)
         except Exception:  # of an application whose client has left
             if not self._is_revoked:
                 raise
@@ -66,7 +67,7 @@ class Request:
 
     async def _next_message(self) -> dict[str, Any]:
         """Return the client's next message; a disconnect once the key is revoked."""
-        task = asyncio.current_task()
+        task = _current_task()
         self._waiting.add(task)
         try:
             if not self._is_revoked:
@@ -114,7 +115,13 @@ class Request:
         # Another answer that has begun stays unfinished: the server then closes the connection.
 
 
-def _uncancel(task: asyncio.Task | None) -> None:
+def _current_task() -> asyncio.Task:
+    task = asyncio.current_task()
+    assert task is not None  # servers run every request in a task
+    return task
+
+
+def _uncancel(task: asyncio.Task) -> None:
     """Undo one `cancel()`, for what watches over cancelled tasks (from Python 3.11 on)."""
     if hasattr(task, "uncancel"):
         task.uncancel()
