@@ -52,16 +52,16 @@ def measure(checkouts: list[Path], runs: int, home: str) -> None:
     environments = [environment_of(checkout, home) for checkout in checkouts]
     print("| command |" + "".join(f" {checkout.name}, s |" for checkout in checkouts))
     print("|---|" + "---:|" * len(checkouts))
-    for words in WORDS:
+    for arguments in WORDS:
         figures: list[list[float]] = [[] for _ in checkouts]
         for environment in environments:
-            processor_s(["-m", "workshop", *words], environment)  # writes the bytecode
+            processor_s(["-m", "workshop", *arguments], environment)  # writes the bytecode
         for _ in range(runs):
             for environment, seconds in zip(environments, figures, strict=True):
                 empty_s = processor_s(EMPTY, environment)
-                seconds.append(processor_s(["-m", "workshop", *words], environment) - empty_s)
+                seconds.append(processor_s(["-m", "workshop", *arguments], environment) - empty_s)
         cells = (f" {statistics.median(seconds):.2f} |" for seconds in figures)
-        print(f"| {' '.join(words)} |" + "".join(cells), flush=True)
+        print(f"| {' '.join(arguments)} |" + "".join(cells), flush=True)
 
 
 def main() -> None:

@@ -43,8 +43,8 @@ sys.exit("\\n".join(failed) or 0)
 
 def started(*command: object) -> subprocess.CompletedProcess:
     """Return a Python that has ended, with what it printed."""
-    words = [sys.executable, "-P", *map(str, command)]
-    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    command_line = [sys.executable, "-P", *map(str, command)]
+    return subprocess.run(command_line, cwd=ROOT, capture_output=True, text=True)
 
 
 def test_every_benchmark_can_be_imported_or_shows_its_options():

@@ -38,7 +38,6 @@ PURE = (
     "errors",
     "files",
     "lazy",
-    "python_process",
 )
 THEIR_OWN_STANDARD_LIBRARY = set(sys.stdlib_module_names)
 
