@@ -201,7 +201,7 @@ def install(venv, wanted, command=()):
         write_paths_in_ascii(venv)
         stamp(venv, {"set": wanted, "fingerprint": fingerprint(wanted)})
     if command:
-        say("✓ Installed in %.0f s; vLLM is being compiled meanwhile." % (time.time() - began))
+        say("✓ Installed in %.0f s; modules are compiled meanwhile." % (time.time() - began))
     else:
         say("  compiling the modules …")
         compiling.wait()

@@ -89,9 +89,7 @@ def install(python, locks, root):
             with open(lock) as file:
                 count = len(re.findall(r"^[\w.-]+(?:\[.*\])?==", file.read(), re.MULTILINE))
             use(installer, python, "%d packages" % count, args)
-        if compiling:
-            compiling.wait()
-        compiling = start_compiling(python)
+        compiling = start_compiling(python)  # one after the other passes over what is compiled
     ours = ["--editable", os.path.join(root, "planner"), "--editable", root]
     if os.path.basename(locks[0]) == "torch.txt":  # vLLM's build for the CPU comes along
         ours.append(os.path.join(root, "locks", "vllm_name"))

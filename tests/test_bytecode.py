@@ -97,17 +97,14 @@ def test_the_set_up_compiles_beside_each_next_download(with_uv, monkeypatch):
         def __init__(self, python):
             steps.append("start compiling")
 
-        def wait(self):
-            steps.append("wait")
-
     monkeypatch.setattr(with_uv, "find", lambda python, lock: ["uv"])
     monkeypatch.setattr(with_uv, "use", lambda installer, python, what, args: steps.append(what))
     monkeypatch.setattr(with_uv, "start_compiling", Compiling)
     locks = [str(ROOT / "locks" / name) for name in ("torch.txt", "local.txt")]
     compiling = with_uv.install("/venv/bin/python", locks, str(ROOT))
-    torch, beside_packages, packages, wait, beside_ours, ours = steps
+    torch, beside_packages, packages, beside_ours, ours = steps
     assert (torch, ours) == ("PyTorch (CPU)", "the workshop") and packages.endswith(" packages")
-    assert (beside_packages, wait, beside_ours) == ("start compiling", "wait", "start compiling")
+    assert beside_packages == beside_ours == "start compiling"
     assert isinstance(compiling, Compiling), "the last one may go on beside JupyterLab's start"
 
 

@@ -37,7 +37,10 @@ PURE = (
     "course/readable_numbers",
     "errors",
     "files",
+    "home",
     "lazy",
+    "python_process",
+    "vllm_package",
 )
 THEIR_OWN_STANDARD_LIBRARY = set(sys.stdlib_module_names)
 

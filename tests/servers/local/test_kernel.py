@@ -27,7 +27,12 @@ def test_kernel_and_widgets_are_installed_for_the_user_alone(tmp_path):
     assert done.returncode == 0, done.stderr
     spec = json.loads(next(tmp_path.rglob("vllm-workshop/kernel.json")).read_text())
     assert spec["argv"][0] == sys.executable
-    protection = {"PYTHONHOME": "", "PYTHONPATH": "", "PYTHONNOUSERSITE": "1"}
+    protection = {
+        "PYTHONHOME": "",
+        "PYTHONPATH": "",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
     # Jupyter puts the session's own PATH in place of ${PATH}.
     path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}${{PATH}}"}
     assert spec["env"] == {"WORKSHOP_SHARED": "/shared/records", **protection, **path}
