@@ -1,8 +1,14 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import click
 
 from workshop import own_packages
 from workshop.cli.say import Bar
-from workshop.servers.progress import Progress
+
+if TYPE_CHECKING:
+    from workshop.servers.progress import Progress
 
 
 @click.command
