@@ -92,7 +92,6 @@ class Preloaded:
 
     address: str  # in Linux' abstract namespace: it leaves no file behind
     pid: int
-    boot_id: str
     code: str
     variables: dict[str, str]
     defaults: list[str]  # names of `variables` that its starter chose, and not the user
@@ -104,7 +103,7 @@ class Preloaded:
             is_server: for a server each variable counts. A worker does not compute, so that it may lack what the
                 starter chose for servers: the number of threads and the library that is preloaded for them.
         """
-        if self.boot_id != _boot_id() or self.code != _code():
+        if self.code != _code():
             return False
         variables = read_by_imports(environment)
         for name in variables.keys() | self.variables.keys():
@@ -180,7 +179,7 @@ def start(environment: Mapping[str, str], log: int) -> subprocess.Popen | None:
         environment: that of a server with one rank.
         log: the descriptor of the file for what it prints.
     """
-    if not hasattr(os, "pidfd_open") or not installed()[0] or find() is not None:
+    if not hasattr(os, "pidfd_open") or find() is not None:
         return None
     try:
         os.close(os.pidfd_open(os.getpid()))
@@ -218,10 +217,17 @@ def _forget(path: Path, pid: int) -> None:
 
 def find() -> Preloaded | None:
     """Return the preloaded process of this user, this Python and this machine, or None."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        preloaded = Preloaded(**json.loads(_record_path().read_bytes()))
-        with contextlib.closing(_connect(preloaded.address)):
+    preloaded = _recorded()
+    if preloaded is not None:
+        with contextlib.suppress(OSError), _connect(preloaded.address):
             return preloaded
+    return None
+
+
+def _recorded() -> Preloaded | None:
+    """Return what the preloaded process has written down; it may have ended since."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return Preloaded(**json.loads(_record_path().read_bytes()))
     return None
 
 
@@ -248,7 +254,7 @@ def spawn(
         is_server: see `Preloaded.fits`.
         with_parent: it is told to end (SIGTERM) when this process ends, however that happens.
     """
-    preloaded = find()
+    preloaded = _recorded()
     if preloaded is None or not preloaded.fits(environment, is_server=is_server):
         return None
     if umask is None:
@@ -351,12 +357,6 @@ def _record_path() -> Path:
     return home() / "run" / f"preloaded-{socket.gethostname()}-{name}.json"
 
 
-def _boot_id() -> str:
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return ""
-
-
 def _code() -> str:
     """Return a text that changes with Python, vLLM and this package's own files."""
     newest = 0
@@ -380,7 +380,7 @@ class _Server:
         self._listener.bind(f"\0{address}")
         self._listener.listen(64)
         variables = read_by_imports(os.environ)
-        record = Preloaded(address, os.getpid(), _boot_id(), _code(), variables, defaults)
+        record = Preloaded(address, os.getpid(), _code(), variables, defaults)
         self._path = _record_path()
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacement(self._path, private=True, sync=False) as file:
@@ -426,6 +426,7 @@ class _Server:
         """Answer one connection by a fork; return the request in the new process, and None in this one."""
         connection, _ = self._listener.accept()
         descriptors: list[int] = []
+        request: dict = {}
         try:
             connection.settimeout(ANSWER_S)
             if _user_of(connection) != os.geteuid():
@@ -435,19 +436,18 @@ class _Server:
                 raise ConnectionResetError
             request = json.loads(_read(connection, HEADER.unpack(header)[0]))
             pid = os.fork()
-            if pid == 0:
-                self._become(request, connection, descriptors)
-                return request
-            self._requests[pid] = connection
-            _send(connection, {"pid": pid})
-            return None
+            if pid:
+                self._requests[pid] = connection
+                _send(connection, {"pid": pid})
         except (OSError, ValueError, struct.error):
             if connection not in self._requests.values():
                 connection.close()
-            return None
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
+            pid = None
+        if pid == 0:
+            self._become(request, connection, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return request if pid == 0 else None
 
     def _become(self, request: dict, connection: socket.socket, descriptors: list[int]) -> None:
         """Be a process of its own: as if Python had just been started for the request."""
