@@ -37,7 +37,11 @@ def modules(tmp_path) -> dict[str, str]:
     folder.mkdir()
     (folder / "report_of_tests.py").write_text(REPORT)
     (folder / "wait_of_tests.py").write_text(WAIT)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    environment.pop(
+        preloaded.PATH_VARIABLE, None
+    )  # that of the whole run, whose record stays as it is
+    return environment
 
 
 @pytest.fixture
@@ -54,9 +58,11 @@ def started(workshop_home, modules, monkeypatch, tmp_path):
     with (tmp_path / "log").open("w") as log:
         process = preloaded.start(environment, log.fileno())
     assert process is not None
-    wait_until(lambda: preloaded.find() is not None)
-    yield process
-    preloaded.stop(process)
+    try:
+        wait_until(lambda: preloaded.find() is not None)
+        yield process
+    finally:
+        preloaded.stop(process)
 
 
 def wait_until(true) -> None:
