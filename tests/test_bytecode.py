@@ -1,4 +1,4 @@
-"""What Python compiles is kept: the set-up compiles ahead, and no start compiles vLLM anew."""
+"""Bytecode is kept: the set-up compiles ahead, and no start compiles vLLM anew."""
 
 from __future__ import annotations
 

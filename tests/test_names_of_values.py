@@ -2,11 +2,10 @@
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+import tree
 
-ROOT = Path(__file__).parents[1]
 ROOMS = ("planner", "workshop", "tests", "benchmarks", "docs", "slides")
 # Words that tell how a value came about, or nothing at all.
 EMPTY = {"said", "found", "given", "asked", "kept", "known", "held", "mine", "each", "one", "words"}
@@ -31,11 +30,11 @@ def names(source: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_no_name_says_only_how_its_value_came_about(room):
-    paths = sorted((ROOT / room).rglob("*.py"))
+    paths = tree.files(room, ".py")
     assert paths
     empty = []
     for path in paths:
-        file = path.relative_to(ROOT).as_posix()
+        file = path.relative_to(tree.ROOT).as_posix()
         for name in EMPTY.intersection(names(path.read_text(encoding="utf-8"))):
             if name not in FIXED.get(file, set()):
                 empty.append(f"{file}: {name}")

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tree
 import yaml
 from needs import shellcheck
 
@@ -185,19 +186,14 @@ def test_no_code_compares_a_version_of_vllm(path):
             assert not any(RELEASE.fullmatch(text) for text in texts), f"{path.name}:{node.lineno}"
 
 
-def tracked() -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
-    return [ROOT / name for name in listed.stdout.split("\0") if name]
-
-
 def test_nothing_of_one_machine_stands_in_the_tree():
     # Written in pieces, so that this file does not find itself.
     traces = re.compile(
         "|".join(["/" + "work/(?:main|shared)", "/opt/" + "(?:wheels|pypi)", "/root/" + r"\.pyenv"])
     )
     paths = []
-    for path in tracked():
-        if path.suffix in (".safetensors", ".xz", ".png", ".pdf") or not path.exists():
+    for path in tree.files():
+        if path.suffix in (".safetensors", ".xz", ".png", ".pdf"):
             continue
         if traces.search(path.read_text(encoding="utf-8", errors="ignore")):
             paths.append(str(path.relative_to(ROOT)))
@@ -208,10 +204,9 @@ def test_shell_scripts_wait_by_asking():
     places = ("slurm", "kubernetes")
     waits = [
         str(path.relative_to(ROOT))
-        for path in tracked()
+        for path in tree.files()
         if path.relative_to(ROOT).parts[0] in places
         and path.suffix in (".sh", ".sbatch")
-        and path.exists()
         and re.search(r"(^|[^a-z_])sleep [0-9]", path.read_text())
     ]
     assert not waits
@@ -295,7 +290,7 @@ def test_make_docs_runs_every_script_that_writes_a_page_or_the_rules_name_it():
     for script in renewed:
         assert (ROOT / script).is_file(), script
     for folder in ("benchmarks", "docs", "slides"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
+        for path in tree.files(folder, ".py"):
             name, text = str(path.relative_to(ROOT)), path.read_text()
             if '.md"' in text and WRITES_A_PAGE.search(text) and name not in SITES:
                 assert name in renewed or path.name in rules, name
@@ -317,7 +312,7 @@ def is_script(path: Path) -> bool:
     )
 
 
-SCRIPTS = [path for path in tracked() if is_script(path)]
+SCRIPTS = [path for path in tree.files() if is_script(path)]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))

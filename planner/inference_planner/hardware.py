@@ -214,9 +214,9 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
 
 @lru_cache(maxsize=1)
 def recorded() -> dict[str, Row]:
-    """Return the recorded rows of the catalog, by the model's name: on GPUS, with CONTEXT tokens.
+    """Return the rows that `table` gives for the catalog, recorded without their plans.
 
-    They are what `table` gives, without the plans.
+    The result is by the model's name; the rows are on GPUS, with CONTEXT tokens.
     """
     rows: dict[str, Row] = {}
     for entry in json.loads(RECORD.read_text(encoding="utf-8")):

@@ -24,6 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests"))  # with -P Python does not look there
+
+import tree  # noqa: E402
+
 FAULTS = Path(__file__).parent / "faults.toml"
 LONGEST_RUN_S = 3600
 TESTS_FAILED = 1  # pytest's exit code; others say that the tests did not run
@@ -69,14 +73,10 @@ def read_faults() -> list[Fault]:
 
 def copy_checkout(folder: Path) -> None:
     """Copy every file of the checkout that git tracks, or would."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    for name in filter(None, listed.stdout.split("\0")):
-        if not (ROOT / name).is_file():  # removed, and git does not know yet
-            continue
-        target = folder / name
+    for path in tree.files():
+        target = folder / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, target)
+        shutil.copy2(path, target)
 
 
 def run_python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

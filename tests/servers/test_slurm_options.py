@@ -513,7 +513,7 @@ def test_a_node_runs_no_python_of_the_folder_where_sbatch_was_called(
 
 
 def test_doctor_runs_no_python_of_the_current_folder(planted):
-    check = doctor._environment({"WORKSHOP_ALLOW_CPU": "yes"}, os.environ["WORKSHOP_SITE"])
+    check, *_ = doctor._environment({"WORKSHOP_ALLOW_CPU": "yes"}, os.environ["WORKSHOP_SITE"])
     assert not planted.exists() and check.found.startswith("vllm"), check
 
 

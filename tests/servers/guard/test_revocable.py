@@ -205,7 +205,8 @@ class Served:
     """A guard and a small application behind it, in a real uvicorn."""
 
     def __init__(self):
-        self.stopped: list[str] = []  # the paths of what was stopped
+        self.began: list[str] = []  # the paths of what is or was at work
+        self.stopped: list[str] = []  # … of what was stopped
         routes = [Route(path, self.answer, methods=["POST"]) for path in PATHS]
         routes.append(WebSocketRoute("/v1/realtime", self.talk))
         self.guard = auth.RequireKey(Starlette(routes=routes))
@@ -217,6 +218,7 @@ class Served:
         return StreamingResponse(self.endless(request.url.path), media_type="text/event-stream")
 
     async def endless(self, path):
+        self.began.append(path)
         try:
             while True:
                 if path == STREAMS:
@@ -284,7 +286,8 @@ def test_a_real_server_ends_all_that_a_revoked_key_asked_for_and_nothing_else(se
             for event in began:
                 await asyncio.wait_for(event.wait(), 60)
             waits = asyncio.ensure_future(served.ask(client, ada, WAITS, asyncio.Event()))
-            await until(lambda: len(served.guard._learners._served) == 4)
+            await until(lambda: WAITS in served.began)
+            assert len(served.guard._learners._served) == 4
             await asyncio.to_thread(keys.revoke, "ada")
             streams = await asyncio.wait_for(asyncio.gather(*tasks[:2]), 60)
             refused = await asyncio.wait_for(waits, 60)

@@ -109,7 +109,7 @@ print(json.dumps({**found, "left": [each.name for each in home.iterdir() if each
         VLLM_HOST_IP=ADDRESS,
     )
     assert report["listening"] == ["127.0.0.1"] and report["ports"] > 10
-    assert report["folders"] == ["0o700"] and report["sockets"] > 5 and report["outside"] == []
+    assert report["folders"] == ["0o700"] and report["sockets"] >= 3 and report["outside"] == []
     assert report["memory"] and (report["left"], report["left_memory"]) == ([], [])
 
 
