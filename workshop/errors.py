@@ -14,4 +14,7 @@ The GPU 'h1000' is not in the catalog.
 from inference_planner.errors import PASSWORD, UNPRINTABLE, BadInput, plain
 from inference_planner.errors import PlannerError as WorkshopError
 
+# Notebooks show this name above the sentence; who has lost a server shall not look for a fault in a plan.
+WorkshopError.__name__ = "WorkshopError"
+
 __all__ = ["PASSWORD", "UNPRINTABLE", "BadInput", "WorkshopError", "plain"]

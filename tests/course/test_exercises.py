@@ -6,6 +6,7 @@ import importlib
 import json
 import pkgutil
 import tomllib
+from decimal import Decimal
 from typing import get_type_hints
 
 import pandas as pd
@@ -46,6 +47,49 @@ def test_an_answer_with_open_parts_is_not_wrong(answer):
     result = check("demo.two", answer)
     assert result.state == "unanswered" and "each ... that is left" in result.message
     assert exercises.progress() == {}
+
+
+def nested(depth: int) -> list:
+    """Return a list in a list in a list …"""
+    outermost: list = []
+    for _ in range(depth):
+        outermost = [outermost]
+    return outermost
+
+
+def inside_itself() -> list:
+    answer: list = []
+    answer.append(answer)
+    return answer
+
+
+ODD_ANSWERS = {
+    "too many digits": 10**5000,
+    "a signalling number": Decimal("sNaN"),
+    "an unhashable part": {"A": {"B": {"C": 1}}},
+    "a generator": (number for number in (1, 2)),
+    "half a character": "\ud800",
+}
+ENDLESS_ANSWERS = {"deeper than Python goes": nested(5000), "inside itself": inside_itself()}
+
+
+EXERCISES = exercises.all_exercises()
+
+
+@pytest.mark.parametrize("kind", ODD_ANSWERS)
+def test_every_exercise_answers_an_odd_answer_with_a_sentence(kind):
+    for key, exercise in EXERCISES.items():
+        try:
+            message = exercise.test(ODD_ANSWERS[kind])
+        except WorkshopError:
+            continue  # a judge that needs a server, and there is none
+        assert message and "\n" not in message and len(message) < 1000, key
+
+
+@pytest.mark.parametrize("kind", ODD_ANSWERS | ENDLESS_ANSWERS)
+def test_a_check_answers_an_odd_answer_with_a_sentence(kind):
+    result = check("demo.two", (ODD_ANSWERS | ENDLESS_ANSWERS)[kind])
+    assert result.state == "wrong" and result._repr_html_()
 
 
 def test_wrong_is_kind_and_opens_hints_one_by_one():

@@ -24,7 +24,7 @@ from urllib.parse import quote
 import httpx
 import openai
 
-from workshop.client import reach, received, waiting
+from workshop.client import lost, reach, received, waiting
 from workshop.client.reach import START, find
 from workshop.client.strict_json import Malformed
 from workshop.engine import http
@@ -177,6 +177,7 @@ class Client:
                     raise redirect
                 answer = received.answer(response.content, sequences)
                 if not self.is_of_another_request(answer.id, request_id):
+                    lost.forget()
                     return response.parse()
                 self._use_each_connection_once()
         except openai.OpenAIError as error:
@@ -355,10 +356,13 @@ class Client:
         return WorkshopError(f"{self.url} {problem}.", remedy)
 
     def _gone(self, cause: str = "", error: Exception | None = None) -> WorkshopError:
+        """Return the error for a server that does not answer; later cells say the same."""
+        gone = self._started_again() or self._without_answer(cause, error)
+        lost.remember(gone)
+        return gone
+
+    def _without_answer(self, cause: str, error: Exception | None) -> WorkshopError:
         """Return the error for a server that does not answer, with the reason in its record."""
-        started_again = self._started_again()
-        if started_again:
-            return started_again
         current = None
         if self.record.where == "local":
             current = records.read(self.record.name)
@@ -483,4 +487,5 @@ def connect_to(record: ServerRecord) -> Client:
     if record.where != "given" or (client.proxy is None and client.url.startswith("http:")):
         reach.keep_off_proxies(client.url)
     client.model = record.model or served[0]
+    lost.forget()
     return client

@@ -18,6 +18,8 @@ from string import ascii_lowercase
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
+from workshop.errors import WorkshopError
+
 Judge = Callable[[object], str | None]
 SHAPELESS = "another answer was asked for"  # a judge's word for an answer that it cannot read
 MOST_SHOWN = 60  # characters of an answer
@@ -91,8 +93,19 @@ class Exercise:
         return exercise
 
     def test(self, answer: object) -> str | None:
-        """Return None if the answer is right, else one sentence about what is off."""
-        answer = plain(answer)
+        """Return None if the answer is right, else one sentence about what is off.
+
+        Raises WorkshopError: a judge needs a server, and none answers. It says nothing of the answer.
+        """
+        try:
+            return self._problem(plain(answer))
+        except WorkshopError:
+            raise
+        except Exception as error:  # whatever an answer does is no fault of the learner's
+            return f"the check could not use {shown(answer)} ({type(error).__name__}: {error})"
+
+    def _problem(self, answer: object) -> str | None:
+        """Return what is off with an answer in Python's own types; None if it is right."""
         if self.factors and isinstance(answer, tuple | list) and len(answer) > 1:
             problem = self._wrong_factors(answer)
             if problem:
@@ -155,7 +168,10 @@ def _plain_table(table: Any) -> dict | list:
 
 def shown(answer: object) -> str:
     """Return an answer as a sentence has it: on one line, and of a long one the beginning."""
-    text = " ".join(repr(answer).split())
+    try:
+        text = " ".join(repr(answer).split())
+    except Exception:  # of 4,300 digits and more, or as deep as Python can go
+        return f"this {type(answer).__name__}"
     if len(text) <= MOST_SHOWN:
         return text
     return f"{text[: MOST_SHOWN - 1]}…"
@@ -345,8 +361,10 @@ def exactly(expected: int, unit: str = "") -> Judge:
 
 
 def letter(answer: object) -> str:
-    """Return the letter that an answer to a concept question gives: "B)" is b."""
-    return str(answer).strip(" ().").lower()
+    """Return the letter that an answer to a concept question gives: "B)" is b; else ""."""
+    if not isinstance(answer, str):
+        return ""
+    return answer.strip(" ().").lower()
 
 
 def one_of(options: Mapping[str, Sequence[str]], right: str) -> Judge:
