@@ -193,7 +193,13 @@ def test_stop_keeps_what_came(tmp_path, faulty, quick, answers):
     running = batch.Batch(
         tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=8
     )
-    threading.Timer(0.6, running.stop).start()
+
+    def stop_after_some() -> None:
+        while len(server.asked) < 20:
+            time.sleep(0.01)
+        running.stop()
+
+    threading.Thread(target=stop_after_some, daemon=True).start()
     summary = running.run()
     assert summary.state == "interrupted" and summary.exit_code == 75
     # in flight is waited for
