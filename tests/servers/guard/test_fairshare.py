@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workshop.servers.guard import fairshare, pace, request_body
+from workshop.servers.guard import copies, fairshare, pace, request_body
+from workshop.servers.guard.asgi import path_of
 from workshop.servers.guard.fairshare import FairShare
 
 
@@ -190,7 +191,6 @@ def test_every_path_that_makes_the_engine_work_is_limited_or_closed():
         "/rerank",
         "/v1/rerank",
         "/v2/rerank",
-        "/v1/embeddings",
         "/v2/embed",
         "/generative_scoring",
         "/v1/systemone",
@@ -217,12 +217,33 @@ def test_every_path_that_makes_the_engine_work_is_limited_or_closed():
         assert (got, bodies) == (403, []) and "not open in this class" in json.loads(answer)[
             "error"
         ]["message"], path
+        assert alone({}, path, method="GET")[0] == 403, path
     for path in ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"):
         for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
             assert alone({name: 1025}, path)[0] == 400 and alone({name: 1024}, path)[0] == 200
         assert alone({"n": 99}, f"/proxy{path}", root_path="/proxy")[0] == 400
     for path in ("/tokenize", "/detokenize", "/v1/messages/count_tokens"):
         assert alone({"prompt": "x", "n": "not looked at"}, path)[0] == 200
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"input": "x"}, 200),
+        ({"input": [1] * 500}, 200),
+        ({"input": ["a"] * 32}, 200),
+        ({"input": ["a"] * 33}, 400),
+        ({"input": [[1, 2]] * 33}, 400),
+        ({"input": ["a" * 3000] * 20}, 400),
+        ({"messages": [{"role": "user", "content": "x"}] * 40}, 200),
+        ({"messages": [[{"role": "user", "content": "x"}]] * 33}, 400),
+        ({"messages": [[{"content": [{"image_url": {"url": "http://10.0.0.1/"}}]}]]}, 400),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_texts_to_embed_count_as_sequences(body, status, device):
+    assert alone(body, "/v1/embeddings", device=device)[0] == status
 
 
 @pytest.mark.live
@@ -237,12 +258,79 @@ def test_no_other_path_of_the_running_vllm_is_open_to_a_class(server):
     assert opened <= set(fairshare.OPEN)
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "post", "X"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "post", "X"])
 def test_no_method_goes_around_the_limits(method):
-    assert alone({"n": 99}, method=method)[0] == 400
+    for path in ("/v1/completions", "/metrics", "/health"):
+        if (method, path) not in (("GET", "/metrics"), ("GET", "/health")):
+            got, _, _, bodies = alone({"n": 99}, path, method=method)
+            assert (got, bodies) == (403, [])
 
 
-def test_realtime_is_closed_and_what_only_looks_passes():
+def test_what_learners_look_at_is_made_once_and_the_metrics_once_a_second(monkeypatch):
+    """Thirty looks at each page, and three of another learner behind a proxy."""
+    now = [1000.0]
+    monkeypatch.setattr(copies, "monotonic", lambda: now[0])
+    made = []
+    is_ready = False
+
+    async def engine(scope, receive, send):
+        made.append(path_of(scope))
+        assert not scope["headers"] and not scope["query_string"]
+        await asyncio.sleep(0.001)
+        status = 200 if is_ready else 503
+        page = [(b"content-type", b"text/plain")]
+        await send({"type": "http.response.start", "status": status, "headers": page})
+        await send({"type": "http.response.body", "body": path_of(scope).encode()})
+
+    async def story():
+        nonlocal is_ready
+        app = FairShare(engine)
+        assert (await ask(app, "ada", {}, "/version", method="GET"))[0] == 503
+        is_ready = True
+        for path in copies.SECONDS:
+            made.clear()
+            answers = await asyncio.gather(
+                *(ask(app, f"ada{path}", {}, path, method="GET") for _ in range(30)),
+                *(ask(app, "bob", {}, f"/up{path}", method="GET", root_path="/up") for _ in "123"),
+            )
+            assert {status for status, _, _ in answers} == {200} and len(made) == 1, path
+            assert {body for _, _, body in answers} == {path.encode()}
+            assert all(b"x-workshop-limits" in headers for _, headers, _ in answers)
+        for seconds, expected in ((0.9, 0), (0.2, 1), (5000, 1)):
+            made.clear()
+            now[0] += seconds
+            for path in copies.SECONDS:
+                assert (await ask(app, "ada", {}, path, method="GET"))[0] == 200
+            assert made == ["/metrics"] * expected
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/metrics"), ("GET", "/v1/models"), ("GET", "/docs"), ("POST", "/sleep")],
+)
+def test_whatever_a_learner_asks_for_is_paced_while_others_are_there(method, path):
+    """Fifty at once: forty pass, and the other ten wait, 50 ms longer each."""
+
+    async def story():
+        engine = Engine()
+        engine.go.set()
+        app = FairShare(engine)
+        await ask(app, "modest", {"prompt": "y"})
+        await ask(app, "greedy", {}, "/metrics", method="GET")
+        tasks = [
+            asyncio.create_task(ask(app, "greedy", {}, path, method=method)) for _ in range(49)
+        ]
+        await asyncio.sleep(0.02)
+        assert 5 <= sum(not task.done() for task in tasks) <= 10
+        assert (await asyncio.wait_for(ask(app, "modest", {"prompt": "y"}), 5))[0] == 200
+        await asyncio.gather(*tasks)
+
+    asyncio.run(story())
+
+
+def test_realtime_is_closed_and_health_passes():
     sent = []
 
     async def app(scope, receive, send):
@@ -254,7 +342,7 @@ def test_realtime_is_closed_and_what_only_looks_passes():
     for scope in (
         {"type": "websocket", "path": "/v1/realtime"},
         {"type": "lifespan"},
-        {"type": "http", "method": "GET", "path": "/v1/models"},
+        {"type": "http", "method": "GET", "path": "/health"},
     ):
         asyncio.run(FairShare(app)(scope, None, send))
     assert sent == ["websocket.close", "passed", "passed"]

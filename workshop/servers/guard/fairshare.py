@@ -3,9 +3,9 @@
 Each learner has a few requests in the engine at a time; more of theirs wait, first come, first
 served, while those of the others pass. A body is read only in its turn (see `bodies`). A single
 request that would fill the engine by itself is refused, with the limit in the answer (see
-`request_limits`); so is one whose limits vLLM could read in another way than we do, and every other
-path that makes the engine work. What a request leaves open is the server's to fill in:
-`class_arguments` says with which flags. A learner is who the request says (`X-Workshop-Learner`,
+`request_limits`); so is one whose limits vLLM could read in another way than we do. What only looks
+is answered from a copy (see `copies`). Nothing else is open. What a request leaves open is the
+server's to fill in: `class_arguments` says with which flags. A learner is who the request says (`X-Workshop-Learner`,
 sent by `workshop.connect()`), else its address. That is fairness among people who share a key, no
 protection from one who means harm; a learner with a key of their own cannot choose another name.
 """
@@ -16,6 +16,7 @@ import asyncio
 import json
 import os
 import time
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 from workshop.servers.guard import request_limits
 from workshop.servers.guard.asgi import header_of, path_of, refuse
 from workshop.servers.guard.bodies import Bodies, Body, BodyRefused, once_more
+from workshop.servers.guard.copies import SECONDS, Copies
 from workshop.servers.guard.pace import REFUSED, Pace, Width, weight
 from workshop.servers.guard.request_body import (
     ANSWER_LENGTHS,
@@ -38,7 +40,7 @@ MIDDLEWARE = "workshop.servers.guard.fairshare.FairShare"  # what --middleware t
 HEADER = "x-workshop-limits"
 GENERATE = tuple(ANSWER_LENGTHS)
 OPEN = (*GENERATE, "/tokenize", "/detokenize", "/v1/messages/count_tokens")
-LOOKING = ("GET", "HEAD", "OPTIONS")
+HEALTH = "/health"  # it answers everybody, a probe without a key as well
 LEARNER = b"x-workshop-learner"
 REQUEST_ID = b"x-request-id"
 MAX_WAITING = 64  # of one learner; then 429
@@ -70,8 +72,7 @@ CLASS_VARIABLES = {"VLLM_ENFORCE_STRICT_TOOL_CALLING": "0"}
 def class_arguments(owner_flags: dict[str, str], device: str = "gpu") -> list[str]:
     """Return the flags of `vllm serve` for a class, without those that the owner has given.
 
-    guidance compiles a form in milliseconds, where xgrammar may take seconds, and minutes for forms
-    that look harmless. A CPU reads a long prompt in small parts, since everybody's next token waits
+    guidance compiles a form in milliseconds, where xgrammar may take seconds (see `forms`). A CPU reads a long prompt in small parts, since everybody's next token waits
     for each of them.
 
     Args:
@@ -134,6 +135,7 @@ class FairShare:
         self._queues: dict[bytes, _Queue] = {}
         self._pace = Pace()
         self._bodies = Bodies()
+        self._copies = Copies()
 
     @property
     def description(self) -> str:
@@ -144,7 +146,7 @@ class FairShare:
         )
 
     async def __call__(self, scope, receive, send):
-        """Let requests for text wait their turn, and what only looks pass; refuse the rest."""
+        """Let requests wait their turn, and answer what only looks from a copy; refuse the rest."""
         await self.limit(scope, receive, send, self.app)
 
     async def limit(self, scope, receive, send, app) -> None:
@@ -172,18 +174,8 @@ class FairShare:
         return marked
 
     async def _limit_http(self, scope, receive, send, app) -> None:
-        header_problem = _unfit_headers(scope)
-        if header_problem:
-            await refuse(send, 400, header_problem)
-            return
-        if scope["method"] in LOOKING:
+        if _looks(scope, (HEALTH,)):
             await app(scope, receive, send)
-            return
-        path = path_of(scope)
-        if path not in OPEN:
-            open_paths = ", ".join(OPEN)
-            message = f"{path[:100]} is not open in this class; these are: {open_paths}."
-            await refuse(send, 403, message)
             return
         learner = _learner(scope)
         queue = self._queues.setdefault(learner, _Queue(self.at_a_time))
@@ -196,8 +188,14 @@ class FairShare:
             wait_s = self._pace.arrive(learner, time.monotonic())
             if wait_s:
                 await asyncio.sleep(wait_s)
-            async with queue.slots:
-                await self._read_and_pass(learner, scope, receive, send, app)
+            status, problem = _closed(scope)
+            if problem:
+                await refuse(send, status, problem)
+            elif _looks(scope, SECONDS):
+                await self._copies.answer({**scope, PASSED: True}, send, app)
+            else:
+                async with queue.slots:
+                    await self._read_and_pass(learner, scope, receive, send, app)
         finally:
             queue.inside -= 1
             if not queue.inside:
@@ -278,7 +276,7 @@ class FairShare:
                     _beyond(request, body, 1, False, settings), 2, len(body) > LARGE_BYTES
                 )
             longest = max([0, *whole_numbers(request, TOKENS)])
-            sequences = count_sequences(request)
+            sequences = count_sequences(request, _route(scope))
             tokens = answer_tokens(request, _route(scope), self.max_tokens)
         except Unclear as unclear:
             return _Judgment(f"{unclear}.")
@@ -293,8 +291,6 @@ class FairShare:
             sequences > LARGE_SEQUENCES
             or len(body) > LARGE_BYTES
             or request_limits.logprobs_a_step(request, sequences) > LARGE_LOGPROBS
-            or b'"pattern"' in body
-            or request_limits.has_pattern(request)
         )
         return _Judgment("", sequences, is_large, is_wide, settings.on_cpu)
 
@@ -373,18 +369,27 @@ def _learner(scope: dict[str, Any]) -> bytes:
     return client[0].encode()
 
 
-def _unfit_headers(scope: dict[str, Any]) -> str:
-    """Return why a header of a request is refused, or ''.
+def _looks(scope: dict[str, Any], paths: Collection[str]) -> bool:
+    return scope["method"] == "GET" and path_of(scope) in paths
+
+
+def _closed(scope: dict[str, Any]) -> tuple[int, str]:
+    """Return the status and the reason of a request that is refused unread, or (0, "").
 
     A request's id stands in every line of a trace and log, so its length has a limit.
     """
     most = request_limits.MAX_IDENTIFIER
     for name, value in scope.get("headers", ()):
         if name.lower() == REQUEST_ID and len(value) > most:
-            return f"X-Request-Id has {len(value):,} characters; at most {most} may be."
+            return 400, f"X-Request-Id has {len(value):,} characters; at most {most} may be."
         if name.lower() in request_limits.CLOSED_HEADERS:
-            return f"{name.decode('latin-1')[:60]} is closed in this class: leave it out."
-    return ""
+            return 400, f"{name.decode('latin-1')[:60]} is closed in this class: leave it out."
+    path = path_of(scope)
+    if _looks(scope, SECONDS) or (scope["method"] == "POST" and path in OPEN):
+        return 0, ""
+    request = f"{scope['method']} {path}"[:100]
+    message = f"GET {', '.join((HEALTH, *SECONDS))}; POST {', '.join(OPEN)}"
+    return 403, f"{request} is not open in this class; these are: {message}."
 
 
 def _short(number: int) -> str:

@@ -14,12 +14,14 @@ COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
 RESPONSES = "/v1/responses"
 MESSAGES = "/v1/messages"
-# The routes that make the engine write, and what each calls the longest answer.
+EMBEDDINGS = "/v1/embeddings"
+# The routes that make the engine work, and what each calls the longest answer.
 ANSWER_LENGTHS = {
     COMPLETIONS: ("max_tokens",),
     CHAT: ("max_tokens", "max_completion_tokens"),
     RESPONSES: ("max_output_tokens",),
     MESSAGES: ("max_tokens",),
+    EMBEDDINGS: (),
 }
 COMPLETION_TOKENS = 16  # vLLM's default for a completion that names no max_tokens
 TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens")  # of one answer
@@ -41,16 +43,26 @@ def read_request(body: bytes) -> dict[str, Any]:
             Infinity.
     """
     try:
-        request = json.loads(
-            body.decode("utf-8"), object_pairs_hook=_without_twins, parse_constant=_refuse_constant
-        )
-    except Unclear:
-        raise
-    except (ValueError, RecursionError):
+        request = read_json(body.decode("utf-8"))
+    except UnicodeDecodeError:
         raise Unclear("The request's body is no JSON in UTF-8") from None
     if not isinstance(request, dict):
         raise Unclear("The request's body is no JSON object")
     return request
+
+
+def read_json(text: str) -> Any:
+    """Return what a JSON text says.
+
+    Raises:
+        Unclear: it is no JSON, has a name twice in one object, or has NaN or Infinity.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_without_twins, parse_constant=_refuse_constant)
+    except Unclear:
+        raise
+    except (ValueError, RecursionError):
+        raise Unclear("The JSON of the request cannot be read") from None
 
 
 def whole_numbers(request: dict[str, Any], names: tuple[str, ...]) -> list[int]:
@@ -70,10 +82,13 @@ def whole_numbers(request: dict[str, Any], names: tuple[str, ...]) -> list[int]:
     return numbers
 
 
-def count_sequences(request: dict[str, Any]) -> int:
-    """Return how many sequences the engine writes for a request: prompts × answers to each."""
+def count_sequences(request: dict[str, Any], route: str = COMPLETIONS) -> int:
+    """Return how many sequences a request has in the engine: prompts × answers to each."""
+    names = ("prompt", "prompt_embeds")
+    if route == EMBEDDINGS:
+        names = ("input", "messages")
     prompts = 0
-    for name in ("prompt", "prompt_embeds"):
+    for name in names:
         if request.get(name):
             prompts += _count_prompts(request[name])
     return max(1, prompts) * max([1, *whole_numbers(request, COUNTS)])
@@ -87,6 +102,8 @@ def answer_tokens(request: dict[str, Any], route: str, default: int) -> int:
         route: its path; an unknown one is taken for a chat's.
         default: the server's own limit, which holds where a request names none.
     """
+    if route == EMBEDDINGS:
+        return 1
     lengths = whole_numbers(request, ANSWER_LENGTHS.get(route, ANSWER_LENGTHS[CHAT]))
     if lengths:
         return max(lengths)
@@ -96,10 +113,10 @@ def answer_tokens(request: dict[str, Any], route: str, default: int) -> int:
 
 
 def _count_prompts(value: Any) -> int:
-    """Return how many prompts a field has: a list of whole numbers is one (token ids)."""
+    """Return how many prompts a field has: a list of token ids, or of messages, is one."""
     if not isinstance(value, list):
         return 1
-    if all(type(part) is int for part in value):
+    if all(type(part) in (int, dict) for part in value):
         return 1
     return len(value)
 

@@ -1,4 +1,4 @@
-"""Refuses what a learner may not ask for: long lists, texts and forms, and fields that are closed.
+"""Refuses what a learner may not ask for: long lists and texts, fields that are closed, and forms.
 
 `problem` is pure: it takes the request as parsed JSON and says in one sentence why it is refused.
 What a request may ask for in tokens and sequences depends on the server's settings, and is
@@ -13,7 +13,7 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from workshop.servers.guard.form_limits import Form, TooCostly
+from workshop.servers.guard import forms
 
 KIB = 1024
 MAX_TEXT_BYTES = 1024 * KIB  # of a request, without the pictures and sounds in it
@@ -22,7 +22,6 @@ MAX_READ_BYTES = 32 * KIB
 MAX_TOKENIZE_BYTES = 64 * KIB  # of a request that only counts tokens
 MAX_CONTAINERS = 10_000  # objects and lists
 MAX_COMMAS = 150_000  # a prompt of token ids has one a token
-MAX_TOOLS_BYTES = 96 * KIB
 MAX_MEDIA = 16  # pictures, sounds and films
 MAX_IDENTIFIER = 128  # characters
 
@@ -80,7 +79,6 @@ MAX_LOGPROBS_A_STEP = 64  # of all sequences of a request
 MAX_PROMPT_LOGPROBS = 8000  # of all tokens of its prompts
 BYTES_A_TOKEN = 4  # of English text
 LOGPROBS = {"logprobs": "sample", "top_logprobs": "sample", "prompt_logprobs": "prompt"}
-PATTERNS = ("regex", "grammar", "structural_tag", "whitespace_pattern")
 MEDIA = ("image_url", "video_url", "audio_url", "file_url", "url")
 UNPACKED = ("image_embeds", "audio_embeds", "video_embeds", "prompt_embeds", "image_pil")
 TEXT_IN_QUOTES = re.compile(rb'"(?:[^"\\]|\\.)*"')
@@ -118,7 +116,7 @@ def problem(
         body_bytes: how long the body was.
         sequences: how many answers it asks for: prompts × n.
         generates: whether it asks for an answer; else its tokens are only counted.
-        guidance: whether the server's back end for forms is guidance (see form_limits).
+        guidance: whether the server's back end for forms is guidance (see forms).
         max_logprobs: the most logprobs a token.
         media_domains: hosts from which the server may fetch pictures (vLLM's
             --allowed-media-domains).
@@ -134,11 +132,9 @@ def problem(
             media.look(request.get(name))
         _text(body_bytes - media.inline_bytes, generates)
         _read_often(request, body_bytes - media.inline_bytes, sequences)
-        _forms(request, guidance)
-    except _Refused as refused:
+        forms.check(request, guidance)
+    except (_Refused, forms.NotOpen) as refused:
         return str(refused)
-    except TooCostly as costly:
-        return f"{costly}."
     except RecursionError:
         return "The request has too many objects and lists inside each other."
     return ""
@@ -230,14 +226,6 @@ def _characters(value: Any) -> int:
     if isinstance(value, list):
         return sum(map(_characters, value))
     return 0
-
-
-def has_pattern(request: dict[str, Any]) -> bool:
-    """Return True for a pattern or a grammar, which may cost the engine time at each token."""
-    form = request.get("structured_outputs")
-    if not isinstance(form, dict):
-        return False
-    return any(form.get(name) for name in PATTERNS)
 
 
 class _Refused(ValueError):
@@ -332,6 +320,7 @@ class _Media:
             for part in content:
                 if isinstance(part, dict):
                     self._part(part)
+                self.look(part)
 
     def _part(self, part: dict[str, Any]) -> None:
         for name in UNPACKED:
@@ -389,38 +378,6 @@ class _Media:
             raise _Refused(
                 f"A request may have {MAX_MEDIA} pictures, sounds and films in this class."
             )
-
-
-def _forms(request: dict[str, Any], guidance: bool) -> None:
-    tools = Form('"tools"', guidance, most_bytes=MAX_TOOLS_BYTES)
-    if isinstance(request.get("tools"), list):
-        tools.schema(request["tools"])
-    for message in _list(request.get("messages")):
-        if not isinstance(message, dict):
-            continue
-        for part in _list(message.get("content")):
-            if isinstance(part, dict) and isinstance(part.get("tool"), dict):
-                tools.schema(part["tool"])
-    for name in ("response_format", "guided_json"):
-        if request.get(name) is not None:
-            Form(f'"{name}"', guidance).schema(request[name])
-    for outer in ("text", "output_config"):
-        if isinstance(request.get(outer), dict) and request[outer].get("format") is not None:
-            Form(f'"{outer}.format"', guidance).schema(request[outer]["format"])
-    fields = request.get("structured_outputs")
-    if isinstance(fields, dict):
-        _structured_outputs(fields, guidance)
-
-
-def _structured_outputs(fields: dict[str, Any], guidance: bool) -> None:
-    form = Form('"structured_outputs"', guidance)
-    for name in ("json", "structural_tag"):
-        if fields.get(name) is not None:
-            form.schema(fields[name])
-    form.choices(fields.get("choice"))
-    form.pattern(fields.get("regex"))
-    form.pattern(fields.get("whitespace_pattern"))
-    form.grammar(fields.get("grammar"))
 
 
 def _list(value: Any) -> list[Any]:

@@ -1,0 +1,276 @@
+"""Measure what the forms cost that a class may ask for (workshop/servers/guard/forms.py).
+
+    python benchmarks/guard_forms.py [--count 500] [--seed 0] [--engine]
+
+Forms are made at random from the list, each as large as its limits let it be: schemas, tools, choices
+and patterns. Printed are the longest checks in CPU milliseconds: ours, and vLLM's two, which run in
+the API server's event loop. The exit code is 1 if one takes more than 50 ms. `--engine` also
+compiles each with the teaching model's vocabulary, as vLLM does in a thread of its engine, and takes
+40 tokens at random.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from workshop.servers.guard import forms
+
+MOST_MS = 50.0
+STEPS = 40
+SIZES = (1, 5, 30, 200, 1000)
+PIECES = (".*", ".{0,20}", "[a-z]{20}", r"\w+", r"\d*", "(a|b.{20}c)", "(?:xy|.*z)", "[^a]{3,20}")
+PIECES += ("(ab?c{2,20})?", r"\s?", "é", ".", r"\p{L}*", r"\{")
+
+
+class Maker:
+    """Makes forms at random, within what one request may have."""
+
+    def __init__(self, seed: int):
+        self.random = random.Random(seed)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.parts = forms.MAX_PARTS - 10
+        self.items = forms.MAX_ITEMS
+        self.bounds = forms.MAX_BOUNDS
+        self.patterns = 1
+        self.names = 0
+        self.targets: list[str] = []
+
+    def request(self) -> dict[str, Any]:
+        """Return the fields of one request."""
+        self._begin()
+        kind = self.random.choice(("json", "json", "json", "tools", "choice", "regex"))
+        if kind == "tools":
+            tools = []
+            count = self.random.choice((1, 8, 60))
+            for number in range(count):
+                self.parts = (forms.MAX_PARTS - 10) // count
+                function = {"name": f"tool{number}", "parameters": self.schema()}
+                tools.append({"type": "function", "function": function})
+            return {"tools": tools, "tool_choice": "required"}
+        make: dict[str, Callable[[], Any]] = {
+            "json": self.schema,
+            "choice": self.texts,
+            "regex": self.pattern,
+        }
+        return {"structured_outputs": {kind: make[kind]()}}
+
+    def schema(self) -> dict[str, Any]:
+        """Return an object whose properties use up what a request may have."""
+        definitions: dict[str, Any] = {}
+        self.targets = []
+        for number in range(self.random.choice((0, 0, 3, 30))):
+            if self.parts > 20:
+                definitions[f"d{number}"] = self.part(4)
+                self.targets.append(f"#/$defs/d{number}")
+        properties: dict[str, Any] = {}
+        while self.parts > 20:
+            for _ in range(self.random.choice(SIZES)):
+                if self.parts > 20:
+                    properties[self.name()] = self.part(self.random.choice((1, 2, 6, 17)))
+        schema = self.object(properties)
+        if definitions:
+            schema["$defs"] = definitions
+        return schema
+
+    def name(self) -> str:
+        """Return a new name, long or short."""
+        self.names += 1
+        return self.random.choice(("p", "a long name of a field ")) + str(self.names)
+
+    def object(self, properties: dict[str, Any]) -> dict[str, Any]:
+        """Return an object that may require its properties."""
+        schema: dict[str, Any] = {"type": "object", "properties": properties}
+        if self.random.random() < 0.5 and self.parts > len(properties):
+            self.parts -= len(properties)
+            schema["required"] = list(properties)
+        if self.random.random() < 0.5:
+            schema["additionalProperties"] = self.random.random() < 0.5
+        return schema
+
+    def part(self, depth: int, in_any_of: bool = False) -> dict[str, Any]:
+        """Return a schema with so many schemas inside each other."""
+        self.parts -= 1
+        kinds = ["string", "number", "integer", "enum", "const", "type", "list", "$ref", "object"]
+        if depth > 0:
+            kinds += ["object", "array", "array", "anyOf"]
+        kind = self.random.choice(kinds)
+        if kind == "object":
+            count = min(self.random.choice((0, 1, 1, 8, 40)), max(0, self.parts // 4)) * (depth > 0)
+            return self.object({self.name(): self.part(depth - 1, in_any_of) for _ in range(count)})
+        if kind == "array":
+            schema = {"type": "array", "items": self.part(depth - 1, in_any_of)}
+            most = min(self.items // 2, self.random.choice((3, 30, 1000)))
+            self.items -= 2 * most
+            return {**schema, "minItems": most // 2, "maxItems": most}
+        if kind == "anyOf" and self.parts > forms.MAX_ANY_OF:
+            return {"anyOf": [self.part(depth - 1, True) for _ in range(forms.MAX_ANY_OF)]}
+        if kind == "$ref" and self.targets:
+            return {"$ref": self.random.choice(self.targets)}
+        return self.value(kind, in_any_of)
+
+    def value(self, kind: str, in_any_of: bool) -> dict[str, Any]:
+        """Return a schema without schemas in it."""
+        if kind == "enum":
+            values: list[Any] = self.texts(min(self.parts // 2 + 1, self.random.choice(SIZES)))
+            return {"enum": [*values, 1, 2.5, None, True]}
+        if kind == "const":
+            return {"const": "y" * forms.MAX_TEXT, "title": "A title", "default": None}
+        if kind == "list":
+            return {"type": ["string", "number", "null", "array", "object"]}
+        schema: dict[str, Any] = {"type": kind if kind in forms.TYPES else "string"}
+        if kind in ("number", "integer") and self.bounds >= 2:
+            self.bounds -= 2
+            low, high = sorted(
+                self.random.uniform(-1, 1) * 10 ** self.random.choice((0, 4, 15)) for _ in "ab"
+            )
+            schema |= {"minimum": low, "maximum": high}
+            if kind == "integer":
+                schema |= {"minimum": int(low) - 1, "maximum": int(high) + 1}
+        elif schema["type"] == "string":
+            if self.random.random() < 0.5:
+                schema["maxLength"] = self.random.choice((1, 20, 1000, forms.MAX_LENGTH))
+                schema["minLength"] = schema["maxLength"] // 2
+            if self.patterns and not in_any_of and self.random.random() < 0.05:
+                self.patterns = 0
+                schema["pattern"] = self.pattern()
+        return schema
+
+    def texts(self, count: int = 0) -> list[str]:
+        """Return texts of one length: some, or so many that all limits are met."""
+        count = count or self.random.choice((3, 100, 900))
+        length = self.random.choice((1, min(forms.MAX_TEXT - 10, 40_000 // count)))
+        self.parts -= count
+        return ["x" * length + str(number) for number in range(count)]
+
+    def pattern(self) -> str:
+        """Return a pattern of the largest length, of many pieces or of one again and again."""
+        pieces = self.random.sample(PIECES, self.random.choice((1, 2, len(PIECES))))
+        pattern = ""
+        while len(pattern) < forms.MAX_PATTERN - 14:
+            pattern += self.random.choice(pieces)
+        return pattern
+
+
+def made(count: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield so many requests at the limits that the list lets pass."""
+    maker = Maker(seed)
+    while count:
+        request = maker.request()
+        try:
+            forms.check(request)
+        except forms.NotOpen:
+            continue  # it went beyond a limit
+        count -= 1
+        yield request
+
+
+def vllm_form(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of StructuredOutputsParams that vLLM makes of a request."""
+    if "tools" not in request:
+        return request["structured_outputs"]
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionToolsParam
+    from vllm.tool_parsers.utils import get_json_schema_from_tools
+
+    tools = [ChatCompletionToolsParam(**tool) for tool in json.loads(json.dumps(request["tools"]))]
+    return {"json": get_json_schema_from_tools("required", tools)}
+
+
+def checks(request: dict[str, Any], tokenizer: Any) -> dict[str, float]:
+    """Return the CPU milliseconds of each check of a request."""
+    from vllm.exceptions import VLLMValidationError
+    from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+    from vllm.v1.structured_output.backend_guidance import validate_guidance_grammar
+    from vllm.v1.structured_output.backend_xgrammar import validate_xgrammar_grammar
+
+    def refusing(check: Callable[..., None], *arguments: Any) -> None:
+        form = StructuredOutputsParams(**vllm_form(request))
+        began.append(time.process_time())
+        # some forms cannot be met, or this back end does not know them
+        with contextlib.suppress(VLLMValidationError, ValueError):
+            check(SamplingParams(structured_outputs=form), *arguments)
+
+    result: dict[str, float] = {}
+    for name, check in {
+        "guard": lambda: forms.check(request),
+        "guidance": lambda: refusing(validate_guidance_grammar, tokenizer),
+        "xgrammar": lambda: refusing(validate_xgrammar_grammar),
+    }.items():
+        began = [time.process_time()]
+        check()
+        result[name] = 1000 * (time.process_time() - began[-1])
+    return result
+
+
+def engine(request: dict[str, Any], tokenizer: Any) -> dict[str, float]:
+    """Return the CPU milliseconds to compile a form with guidance, and of its longest step."""
+    import llguidance
+    import llguidance.torch
+    from vllm.sampling_params import StructuredOutputsParams
+    from vllm.v1.structured_output.backend_guidance import serialize_guidance_grammar
+    from vllm.v1.structured_output.request import get_structured_output_key
+
+    form = StructuredOutputsParams(**vllm_form(request))
+    grammar = serialize_guidance_grammar(*get_structured_output_key(form))
+    began = time.process_time()
+    matcher = llguidance.LLMatcher(tokenizer, grammar, log_level=0)
+    compiled = time.process_time() - began
+    mask = llguidance.torch.allocate_token_bitmask(1, tokenizer.vocab_size)
+    draw, longest = random.Random(0), 0.0
+    for _ in range(STEPS):
+        if matcher.get_error() or matcher.is_stopped():
+            break
+        began = time.process_time()
+        llguidance.torch.fill_next_token_bitmask(matcher, mask, 0)
+        longest = max(longest, time.process_time() - began)
+        bits = mask[0].tolist()
+        allowed = [
+            token for token in range(tokenizer.vocab_size) if bits[token // 32] >> (token % 32) & 1
+        ]
+        if not allowed:
+            break
+        matcher.consume_token(draw.choice(allowed))
+    return {"compile": 1000 * compiled, "longest step": 1000 * longest}
+
+
+def main() -> None:
+    """Measure, and print the longest of each."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--engine", action="store_true")
+    options = parser.parse_args()
+    import llguidance.hf
+    from transformers import AutoTokenizer
+
+    from workshop.servers.local import TEACHING_FOLDER
+
+    words = AutoTokenizer.from_pretrained(TEACHING_FOLDER)
+    tokenizer = llguidance.hf.from_tokenizer(words, len(words))
+    costs: dict[str, list[tuple[float, str]]] = {}
+    for request in made(options.count, options.seed):
+        times = checks(request, tokenizer)
+        if options.engine:
+            times |= engine(request, tokenizer)
+        for name, milliseconds in times.items():
+            costs.setdefault(name, []).append((milliseconds, json.dumps(request)))
+    is_slow = False
+    for name, rows in costs.items():
+        rows.sort(reverse=True)
+        median = rows[len(rows) // 2][0]
+        print(f"{name}: longest {rows[0][0]:.1f} ms, median {median:.1f} ms; {len(rows)} forms")
+        print(f"  the longest: {len(rows[0][1]):,} bytes, {rows[0][1][:160]}")
+        is_slow |= name in ("guard", "guidance", "xgrammar") and rows[0][0] > MOST_MS
+    sys.exit(is_slow)
+
+
+if __name__ == "__main__":
+    main()
