@@ -22,49 +22,26 @@ TEXT = {"type": "string"}
 PATTERN = {"type": "string", "pattern": "[a-z]{1,20}"}
 
 
-def function(schema) -> dict:
-    return {"name": "f", "parameters": schema}
-
-
-# Every way in which vLLM 0.32 takes a schema.
+# Every way in which vLLM 0.32 takes a schema, which stands in the place of SCHEMA.
 SPELLINGS = {
-    "chat, completion": lambda schema: {
-        "response_format": {
-            "type": "json_schema",
-            "json_schema": {"name": "form", "schema": schema, "strict": True},
-        }
-    },
-    "structured_outputs": lambda schema: {"structured_outputs": {"json": schema, "regex": None}},
-    "as text": lambda schema: {"structured_outputs": {"json": json.dumps(schema)}},
-    "responses": lambda schema: {
-        "text": {"format": {"type": "json_schema", "name": "form", "schema": schema}}
-    },
-    "messages": lambda schema: {
-        "output_config": {"format": {"type": "json_schema", "schema": schema}}
-    },
-    "tools": lambda schema: {
-        "tools": [{"type": "function", "function": {**function(schema), "strict": True}}],
-        "tool_choice": "required",
-    },
-    "tools of responses": lambda schema: {"tools": [{"type": "function", **function(schema)}]},
-    "tools of messages": lambda schema: {"tools": [{"name": "f", "input_schema": schema}]},
-    "a tool that comes later": lambda schema: {
-        "messages": [
-            {
-                "role": "system",
-                "content": [
-                    {
-                        "type": "tool_addition",
-                        "tool": {
-                            "type": "tool_definition",
-                            "definition": {"name": "f", "input_schema": schema},
-                        },
-                    }
-                ],
-            }
-        ]
-    },
+    "chat": '{"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}}',
+    "structured_outputs": '{"structured_outputs": {"json": SCHEMA, "regex": null}}',
+    "as text": '{"structured_outputs": {"json": TEXT}}',
+    "responses": '{"text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}}}',
+    "messages": '{"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}',
+    "tools": '{"tools": [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}]}',
+    "responses' tools": '{"tools": [{"type": "function", "strict": true, "parameters": SCHEMA}]}',
+    "messages' tools": '{"tools": [{"name": "f", "input_schema": SCHEMA}]}',
+    "a later tool": '{"messages": [{"role": "system", "content": [{"type": "tool_addition", '
+    '"tool": {"definition": {"name": "f", "input_schema": SCHEMA}}}]}]}',
 }
+
+
+def spelled(spelling: str, schema) -> dict:
+    """A request for this schema."""
+    text = json.dumps(schema)
+    template = SPELLINGS[spelling]
+    return json.loads(template.replace("SCHEMA", text).replace("TEXT", json.dumps(text)))
 
 
 def problem(fields: dict, backend_is_guidance: bool = True) -> str:
@@ -140,46 +117,33 @@ QUESTIONS = {
     ids=lambda schema: str(schema.get("title", list(schema))),
 )
 def test_what_is_on_the_list_passes_in_every_spelling(schema, spelling):
-    assert problem(SPELLINGS[spelling](schema)) == ""
+    assert problem(spelled(spelling, schema)) == ""
 
 
-REFUSED = {
+OTHER_KEYWORDS = (
+    "not oneOf if then patternProperties propertyNames dependentSchemas prefixItems contains "
+    "uniqueItems multipleOf exclusiveMinimum exclusiveMaximum format definitions $dynamicRef $id "
+    "$schema minProperties unevaluatedProperties contentSchema x-guidance nullable"
+)
+# The first word of each name stands in the refusal.
+REFUSED = {keyword: {keyword: TEXT} for keyword in OTHER_KEYWORDS.split()} | {
     "allOf": {"allOf": [{"pattern": f".*a.{{{number}}}b.*"} for number in range(20)]},
     "allOf of one": {"allOf": [TEXT]},
-    **{
-        keyword: {keyword: value}
-        for keyword, value in {
-            "not": TEXT,
-            "oneOf": [TEXT],
-            "if": TEXT,
-            "patternProperties": {"^a": TEXT},
-            "propertyNames": TEXT,
-            "dependentSchemas": {"a": TEXT},
-            "prefixItems": [TEXT],
-            "contains": TEXT,
-            "uniqueItems": True,
-            "multipleOf": 7,
-            "exclusiveMinimum": 1,
-            "format": "uri",
-            "definitions": {"a": TEXT},
-            "$dynamicRef": "#a",
-            "$id": "http://169.254.169.254/",
-            "x-guidance": {"whitespace_flexible": True},
-        }.items()
-    },
     "additionalProperties": {"type": "object", "additionalProperties": PATTERN},
-    "is no schema": {"items": [PATTERN, PATTERN]},
+    "schema, one": {"items": [PATTERN, PATTERN]},
     "true": True,
     "type": {"type": "text"},
     "$ref": {"$ref": "http://169.254.169.254/latest"},
     "$ref without #": {"$ref": "a", "$defs": {"a": TEXT}},
+    "$ref in a list": {"$ref": ["#/$defs/a"], "$defs": {"a": TEXT}},
     "$ref to nothing": {"$ref": "#/$defs/a", "$defs": {"b": TEXT}},
     "$ref to the root": field({"$ref": "#"}),
-    '"maxLength" beside "$ref"': {"$ref": "#/$defs/a", "maxLength": 3, "$defs": {"a": PATTERN}},
-    '"type" beside "anyOf"': {"anyOf": [TEXT], "type": "string"},
+    "$ref beside anyOf": {"$ref": "#/$defs/a", "anyOf": [TEXT], "$defs": {"a": TEXT}},
+    "maxLength beside $ref": {"$ref": "#/$defs/a", "maxLength": 3, "$defs": {"a": PATTERN}},
+    "type beside anyOf": {"anyOf": [TEXT], "type": "string"},
     "$defs": field({"$defs": {"a": TEXT}}),
     "anyOf": {"anyOf": [{"const": number} for number in range(9)]},
-    '"pattern" inside "anyOf"': {"anyOf": [field(PATTERN), {"type": "null"}]},
+    "pattern in anyOf": {"anyOf": [field(PATTERN), {"type": "null"}]},
     "2 patterns": {"properties": {"a": PATTERN, "b": PATTERN}},
     "deep": json.loads('{"items": ' * 41 + "{}" + "}" * 41),
     "deep default": {"default": json.loads("[" * 50 + "]" * 50)},
@@ -190,6 +154,7 @@ REFUSED = {
     "parts of required": {"required": [f"p{number}" for number in range(1001)]},
     "bytes": {"description": "x" * 66_000},
     "minItems and maxItems": {"properties": {str(n): {"maxItems": 300} for n in range(7)}},
+    "maxItems": {"maxItems": 2001},
     "minLength": {"minLength": 10**9},
     "maxLength": {"maxLength": -1},
     "minimum": {"minimum": 10**16},
@@ -201,10 +166,10 @@ REFUSED = {
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_on_the_list_is_refused_by_name_and_says_what_is(name, spelling):
-    message = problem(SPELLINGS[spelling](REFUSED[name]))
+    message = problem(spelled(spelling, REFUSED[name]))
     assert message.startswith('"') and message.endswith("a server of your own.")
     assert len(message) < 600
-    assert name.split()[0].strip('"') in message
+    assert name.split()[0].strip(",") in message
 
 
 @pytest.mark.parametrize(
@@ -232,8 +197,8 @@ def test_what_is_not_on_the_list_is_refused_by_name_and_says_what_is(name, spell
         {"text": {"format": {"type": "grammar", "grammar": "a"}}},
         {"tools": [{"type": "custom", "name": "f", "format": {"type": "grammar"}}]},
         {"tools": [{"type": "mcp", "server_url": "http://10.0.0.1/"}]},
-        {"tools": [{"type": "namespace", "name": "n", "tools": [function(PATTERN)]}]},
-        {"messages": [{"role": "developer", "tools": [{"function": function({"not": {}})}]}]},
+        {"tools": [{"type": "namespace", "name": "n", "tools": [{"parameters": PATTERN}]}]},
+        {"messages": [{"role": "developer", "tools": [{"function": {"parameters": {"not": {}}}}]}]},
         {"guided_regex": "a+"},
         {"guided_json": TEXT},
     ],
@@ -276,7 +241,7 @@ def test_other_kinds_of_forms_are_open(fields):
 )
 def test_a_pattern_with_plain_repeats_passes(pattern):
     assert problem({"structured_outputs": {"regex": pattern}}) == ""
-    assert problem(SPELLINGS["tools"](field({"type": "string", "pattern": pattern}))) == ""
+    assert problem(spelled("tools", field({"pattern": pattern}))) == ""
 
 
 @pytest.mark.parametrize(
@@ -290,15 +255,16 @@ def test_a_pattern_with_plain_repeats_passes(pattern):
 )
 def test_a_pattern_that_can_be_costly_is_refused(pattern):
     message = problem({"structured_outputs": {"regex": pattern}})
-    assert '"structured_outputs": its pattern' in message and message.endswith(".")
+    assert message.startswith('"structured_outputs": a ') and "pattern" in message
 
 
 def test_lengths_and_many_repeats_are_closed_where_the_back_end_is_not_guidance():
     """xgrammar compiles fifty lengths for 10 s with 8,192 tokens; guidance for 3 ms."""
     for schema in (field({"maxLength": 5}), field({"pattern": "[a-z]{20}[0-9]{1,2}"})):
-        for spell in SPELLINGS.values():
-            assert problem(spell(schema)) == ""
-            assert "--learners" in problem(spell(schema), backend_is_guidance=False)
+        for spelling in SPELLINGS:
+            request = spelled(spelling, schema)
+            assert problem(request) == ""
+            assert "--learners" in problem(request, backend_is_guidance=False)
     for request in requests_of_the_notebook():
         assert problem(request, backend_is_guidance=False) == ""
 

@@ -11,57 +11,14 @@ from hypothesis import strategies as st
 from workshop.servers.guard import request_limits
 from workshop.servers.guard.fairshare import FairShare
 
-FIELDS = [
-    *request_limits.LENGTHS,
-    *request_limits.TEXTS,
-    *request_limits.CLOSED,
-    *request_limits.LOGPROBS,
-]
-FIELDS += [
-    "n",
-    "prompt",
-    "response_format",
-    "structured_outputs",
-    "text",
-    "output_config",
-    "repetition_detection",
-]
-WORDS = [
-    "schema",
-    "json_schema",
-    "format",
-    "allOf",
-    "anyOf",
-    "$ref",
-    "enum",
-    "const",
-    "properties",
-    "pattern",
-    "items",
-]
-WORDS += [
-    "maxItems",
-    "minimum",
-    "multipleOf",
-    "tags",
-    "grammar",
-    "choice",
-    "regex",
-    "json",
-    "content",
-    "url",
-    "source",
-]
-WORDS += [
-    "image_url",
-    "tool",
-    "data",
-    "type",
-    "parameters",
-    "structural_tag",
-    "input_audio",
-    "maxLength",
-]
+OTHER_FIELDS = "n prompt response_format structured_outputs text output_config repetition_detection"
+FIELDS = [*request_limits.LENGTHS, *request_limits.TEXTS, *request_limits.CLOSED]
+FIELDS += [*request_limits.LOGPROBS, *OTHER_FIELDS.split()]
+WORDS = (
+    "schema json_schema format allOf anyOf $ref $defs enum const properties required pattern items "
+    "maxItems minimum multipleOf tags grammar choice regex json content url source image_url tool "
+    "definition data type parameters function structural_tag input_audio maxLength"
+)
 
 
 def problem(**fields) -> str:
@@ -236,7 +193,7 @@ VALUES = st.recursive(
     | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=3), inner, max_size=4)
+        | st.dictionaries(st.sampled_from(WORDS.split()) | st.text(max_size=3), inner, max_size=4)
     ),
     max_leaves=20,
 )

@@ -2,8 +2,8 @@
 
 vLLM checks a form in the event loop that answers everybody, so a form of a few hundred bytes can
 stop a class: twenty patterns under an `allOf` take minutes. What a form costs cannot be told from
-its text, so only keywords are open whose cost was measured: `benchmarks/guard_forms.py` makes 500
-forms at the limits, and each takes less than 50 ms there.
+its text, so only what was measured is open: `benchmarks/guard_forms.py` makes 500 forms at random,
+as large as this list allows, and checks that each takes less than 50 ms there.
 
 The standard library only.
 """
@@ -15,24 +15,6 @@ import re
 from typing import Any, NoReturn
 
 from workshop.servers.guard.request_body import Unclear, read_json
-
-SCALARS = (str, int, float, type(None))
-ANNOTATIONS = ("title", "description", "default")
-LENGTHS = ("minLength", "maxLength")
-ITEMS = ("minItems", "maxItems")
-BOUNDS = ("minimum", "maximum")
-SCHEMAS = ("properties", "$defs")  # names with schemas
-KEYWORDS = ("type", "properties", "required", "additionalProperties", "items", *ITEMS, *LENGTHS)
-KEYWORDS += (*BOUNDS, "enum", "const", "pattern", "anyOf", "$ref", "$defs", *ANNOTATIONS)
-TYPES = ("string", "number", "integer", "boolean", "null", "object", "array")
-STRUCTURED = ("json", "json_object", "choice", "regex")
-STRUCTURED += ("disable_any_whitespace", "disable_additional_properties")
-FORMAT_TYPES = ("text", "json_object", "json_schema")
-FORMAT = ("type", "json_schema", "name", "description", "schema", "strict")
-TOOL_TYPES = ("function", "custom")  # Anthropic calls one with an input_schema custom
-TOOL = ("type", "function", "name", "description", "parameters", "input_schema", "strict")
-TOOL += ("cache_control", "defer_loading")
-HOLDERS = ("json_schema", "function")  # what stands in them may stand beside them as well
 
 # Of all forms of one request together.
 MAX_BYTES = 64 * 1024
@@ -47,7 +29,43 @@ MAX_LENGTH = 10_000  # minLength, maxLength
 MAX_NUMBER = 10**15  # minimum, maximum
 MAX_PATTERN = 200  # characters
 MAX_REPEATS = 20  # the largest number in {1,20}
-REMEDY = "leave it out, or use a server of your own"
+
+TYPES = ("string", "number", "integer", "boolean", "null", "object", "array")
+TEXTS = f"a list of texts of up to {MAX_TEXT} characters"
+SCHEMAS = 'an object as {"name": {"type": "string"}}'
+# The keywords of a schema that are open, and what their values may be.
+KEYWORDS = {
+    "type": f"{', '.join(TYPES)}, or a list of them",
+    "properties": SCHEMAS,
+    "required": TEXTS,
+    "additionalProperties": "true or false",
+    "items": 'a schema as {"type": "string"}',
+    "minItems": f"whole numbers from 0 to {MAX_ITEMS:,}",
+    "maxItems": f"whole numbers from 0 to {MAX_ITEMS:,}",
+    "minLength": f"whole numbers from 0 to {MAX_LENGTH:,}",
+    "maxLength": f"whole numbers from 0 to {MAX_LENGTH:,}",
+    "minimum": f"numbers up to {MAX_NUMBER:,}",
+    "maximum": f"numbers up to {MAX_NUMBER:,}",
+    "enum": f"texts of up to {MAX_TEXT} characters, numbers, true, false and null",
+    "const": f"a text of up to {MAX_TEXT} characters, a number, true, false or null",
+    "pattern": f"a text of up to {MAX_PATTERN} characters, not inside anyOf",
+    "anyOf": f"a list of 1 to {MAX_ANY_OF} schemas",
+    "$ref": "#/$defs/NAME, a name of the same schema",
+    "$defs": SCHEMAS,
+    "title": "anything",
+    "description": "anything",
+    "default": "anything",
+}
+BESIDE_A_REFERENCE = {"anyOf", "$ref", "$defs", "title", "description", "default"}
+# The fields of a request, and what may stand in them.
+STRUCTURED = ("json", "json_object", "choice", "regex")
+STRUCTURED += ("disable_any_whitespace", "disable_additional_properties")
+FORMAT = ("type", "json_schema", "name", "description", "schema", "strict")
+FORMAT_TYPES = ("text", "json_object", "json_schema")
+TOOL = ("type", "function", "name", "description", "parameters", "input_schema", "strict")
+TOOL += ("cache_control", "defer_loading")
+TOOL_TYPES = ("function", "custom")  # Anthropic calls one with an input_schema custom
+HOLDERS = ("json_schema", "function")  # what stands in them may stand beside them as well
 # xgrammar compiles a maxLength of 100 for 0.4 s with 8,192 tokens, and for minutes with 128,000.
 SLOW = "is slow on this server: leave it out, or ask its owner to start it with --learners"
 
@@ -118,14 +136,14 @@ class _Forms:
         if fields is None:
             return
         if not isinstance(fields, dict):
-            self._wrong(f"{_short(fields)} is no object", f"an object with {', '.join(names)}")
+            self._refuse(_show(fields), f"an object with {', '.join(names)}")
         for name, value in fields.items():
             if value is None:
                 continue
             if name not in names:
-                self._refuse(_short(name), names)
+                self._refuse(_show(name), ", ".join(names))
             if name == "type" and value not in types:
-                self._refuse(f'"type": {_short(value)}', types)
+                self._refuse(f'"type": {_show(value)}', ", ".join(types))
             if name in HOLDERS:
                 self.fields(field, value, names, types)
             elif name in ("json", "schema", "parameters", "input_schema"):
@@ -133,7 +151,9 @@ class _Forms:
             elif name == "regex":
                 self._pattern(value)
             elif name == "choice":
-                self._values(name, value, (str,))
+                if not _are_texts(value):
+                    self._refuse(f'"choice": {_show(value)}', TEXTS)
+                self._count("parts", len(value), MAX_PARTS)
 
     def _schema(self, schema: Any) -> None:
         if isinstance(schema, str):
@@ -144,111 +164,65 @@ class _Forms:
         text = json.dumps(schema, ensure_ascii=False)
         self._count("bytes", len(text.encode("utf-8", "replace")), MAX_BYTES)
         if _depth(schema) > MAX_DEPTH:
-            self._wrong("its objects and lists are too deep", f"{MAX_DEPTH} inside each other")
-        definitions = set()
+            self._refuse("objects and lists so deep", f"{MAX_DEPTH} inside each other")
+        targets: set[str] = set()
         if isinstance(schema, dict) and isinstance(schema.get("$defs"), dict):
-            definitions = {f"#/$defs/{name}" for name in schema["$defs"]}
-        self._part(schema, definitions, is_root=True)
+            targets = {f"#/$defs/{name}" for name in schema["$defs"]}
+        self._part(schema, targets, is_root=True)
 
     def _part(
-        self, schema: Any, definitions: set[str], *, is_root: bool = False, in_any_of: bool = False
+        self, schema: Any, targets: set[str], *, is_root: bool = False, in_any_of: bool = False
     ) -> None:
-        """Check one schema and those inside it. `definitions` are what a $ref may name."""
+        """Check a schema and those inside it; `targets` are what a $ref may name."""
         if not isinstance(schema, dict):
-            self._wrong(f"{_short(schema)} is no schema", 'an object as {"type": "string"}')
+            self._refuse(f"the schema {_show(schema)}", KEYWORDS["items"])
         self._count("parts", 1, MAX_PARTS)
-        for keyword in schema:
-            if keyword not in KEYWORDS or (keyword == "$defs" and not is_root):
-                self._refuse(_short(keyword), KEYWORDS)
-            for alone in ("anyOf", "$ref"):
-                if alone in schema and keyword not in (alone, "$defs", *ANNOTATIONS):
-                    self._wrong(f'"{keyword}" beside "{alone}"', f"{', '.join(ANNOTATIONS)} there")
         for keyword, value in schema.items():
-            if keyword in SCHEMAS:
-                if not isinstance(value, dict):
-                    self._wrong(f'"{keyword}" is no object', 'as in {"name": {"type": "string"}}')
-                self._texts(keyword, list(value))
-                for part in value.values():
-                    self._part(part, definitions, in_any_of=in_any_of)
-            elif keyword == "items":
-                self._part(value, definitions, in_any_of=in_any_of)
-            elif keyword == "anyOf":
-                if not 0 < len(_list(value)) <= MAX_ANY_OF:
-                    self._wrong(
-                        f'"anyOf" has {len(_list(value))} schemas', f"from 1 to {MAX_ANY_OF}"
-                    )
-                for part in value:
-                    self._part(part, definitions, in_any_of=True)
-            elif keyword == "pattern":
-                if in_any_of:
-                    self._wrong('"pattern" inside "anyOf"', "a pattern outside of it")
-                self._pattern(value)
-            else:
-                self._value(keyword, value, definitions)
+            if keyword not in KEYWORDS or (keyword == "$defs" and not is_root):
+                self._refuse(_show(keyword), ", ".join(KEYWORDS))
+            if ("anyOf" in schema or "$ref" in schema) and keyword not in BESIDE_A_REFERENCE:
+                self._refuse(f'"{keyword}" beside "anyOf" or "$ref"', "title, description, default")
+            is_open = _is_open(keyword, value)
+            if keyword == "$ref":
+                is_open = is_open and value in targets
+            if keyword == "pattern" and in_any_of:
+                is_open = False
+            if not is_open:
+                self._refuse(f'"{keyword}": {_show(value)}', KEYWORDS[keyword])
+            self._count_value(keyword, value)
+        if "anyOf" in schema and "$ref" in schema:
+            self._refuse('"anyOf" beside "$ref"', "one of them")
+        children = [*schema.get("properties", {}).values(), *schema.get("$defs", {}).values()]
+        if "items" in schema:
+            children.append(schema["items"])
+        for child in children:
+            self._part(child, targets, in_any_of=in_any_of)
+        for child in schema.get("anyOf", ()):
+            self._part(child, targets, in_any_of=True)
 
-    def _value(self, keyword: str, value: Any, definitions: set[str]) -> None:
-        """Check the value of a keyword that has no schema in it."""
-        if keyword == "type":
-            types = value
-            if not isinstance(value, list):
-                types = [value]
-            for name in types:
-                if name not in TYPES:
-                    self._refuse(f'"type": {_short(name)}', TYPES)
-        elif keyword == "required":
-            self._values(keyword, value, (str,))
-        elif keyword == "enum":
-            self._values(keyword, value, SCALARS)
-        elif keyword == "const":
-            self._values(keyword, [value], SCALARS)
-        elif keyword == "additionalProperties" and not isinstance(value, bool):
-            self._wrong(f'"{keyword}" is {_short(value)}', "true or false")
-        elif keyword == "$ref":
-            if not isinstance(value, str) or value not in definitions:
-                self._refuse(f'"$ref": {_short(value)}', ("#/$defs/NAME of the same schema",))
-        elif keyword in ITEMS:
-            self._count("minItems and maxItems", self._whole(keyword, value, MAX_ITEMS), MAX_ITEMS)
-        elif keyword in LENGTHS:
-            self._whole(keyword, value, MAX_LENGTH)
-            if not self._guidance:
-                raise NotOpen(f'"{self._field}": "{keyword}" {SLOW}.')
-        elif keyword in BOUNDS:
-            if type(value) not in (int, float) or not abs(value) <= MAX_NUMBER:
-                self._wrong(
-                    f'"{keyword}" is {_short(value)}', f"numbers up to {MAX_NUMBER:,} there"
-                )
+    def _count_value(self, keyword: str, value: Any) -> None:
+        if keyword == "pattern":
+            self._pattern(value)
+        elif keyword in ("required", "enum"):
+            self._count("parts", len(value), MAX_PARTS)
+        elif keyword in ("minItems", "maxItems"):
+            self._count("minItems and maxItems", value, MAX_ITEMS)
+        elif keyword in ("minimum", "maximum"):
             self._count("minimum and maximum", 1, MAX_BOUNDS)
-
-    def _whole(self, keyword: str, value: Any, most: int) -> int:
-        if type(value) is not int or not 0 <= value <= most:
-            self._wrong(
-                f'"{keyword}" is {_short(value)}', f"whole numbers from 0 to {most:,} there"
-            )
-        return value
-
-    def _values(self, name: str, values: Any, kinds: tuple[type, ...]) -> None:
-        """Check a list of texts and the like."""
-        if not isinstance(values, list) or not all(isinstance(value, kinds) for value in values):
-            self._wrong(f'"{name}" is {_short(values)}', "a list of texts, or numbers in an enum")
-        self._count("parts", len(values), MAX_PARTS)
-        self._texts(name, values)
-
-    def _texts(self, name: str, values: list[Any]) -> None:
-        longest = max((len(str(value)) for value in values), default=0)
-        if longest > MAX_TEXT:
-            self._wrong(f'"{name}" has {longest:,} characters in one value', f"{MAX_TEXT}")
+        elif keyword in ("minLength", "maxLength") and not self._guidance:
+            raise NotOpen(f'"{self._field}": "{keyword}" {SLOW}.')
 
     def _pattern(self, pattern: Any) -> None:
         """Check a regular expression: short, with few repeats, none of them inside another."""
         self._count("patterns", 1, 1)
         if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN:
-            self._wrong("its pattern is too long, or no text", f"{MAX_PATTERN} characters")
+            self._refuse("a longer pattern", f"{MAX_PATTERN} characters")
         text = CHARACTER.sub("x", pattern)
         if "(?" in text.replace("(?:", "("):
-            self._wrong("its pattern has a group that begins with (?", "( ) and (?: )")
+            self._refuse("a pattern with a group that begins with (?", "( ) and (?: )")
         numbers = [digits for counted in COUNTED.findall(text) for digits in counted if digits]
         if any(len(digits) > 9 or int(digits) > MAX_REPEATS for digits in numbers):
-            self._wrong("its pattern has more repeats", f"{{0,{MAX_REPEATS}}} at most")
+            self._refuse("a pattern with more repeats", f"up to {{1,{MAX_REPEATS}}}")
         if not self._guidance and sum(map(int, numbers)) > MAX_REPEATS:
             raise NotOpen(f'"{self._field}": a pattern of so many repeats {SLOW}.')
         while group := INNERMOST.search(text):
@@ -257,21 +231,54 @@ class _Forms:
                 character = "x?"  # a repeat that follows is stacked on it
             text = text[: group.start()] + character + text[group.end() :]
         if STACKED.search(text):
-            self._wrong("its pattern has a repeat inside a repeat", "repeats side by side, as a+b*")
+            self._refuse("a pattern with a repeat inside a repeat", "them side by side, as a+b*")
 
     def _count(self, what: str, more: int, most: int) -> None:
         self._counts[what] = self._counts.get(what, 0) + more
         if self._counts[what] > most:
-            self._wrong(f"this request has {self._counts[what]:,} {what} or more", f"{most:,}")
+            self._refuse(f"a request with {self._counts[what]:,} {what}", f"{most:,} in all")
 
-    def _refuse(self, what: str, names: Any) -> NoReturn:
+    def _refuse(self, what: str, allowed: str) -> NoReturn:
         raise NotOpen(
-            f'"{self._field}": {what} is not open in this class, only {", ".join(names)[:400]}: '
-            f"{REMEDY}."
+            f'"{self._field}": {what} is not open in this class, which allows {allowed}: '
+            "leave it out, or use a server of your own."
         )
 
-    def _wrong(self, what: str, allowed: str) -> NoReturn:
-        raise NotOpen(f'"{self._field}": {what}; this class allows {allowed}: {REMEDY}.')
+
+def _is_open(keyword: str, value: Any) -> bool:
+    """Return whether a keyword may have this value, as KEYWORDS says. Schemas are not looked at."""
+    if keyword == "type":
+        return all(name in TYPES for name in _list(value) or [value])
+    if keyword in ("properties", "$defs"):
+        return isinstance(value, dict) and _are_texts(list(value))
+    if keyword == "required":
+        return _are_texts(value)
+    if keyword == "additionalProperties":
+        return isinstance(value, bool)
+    if keyword in ("minItems", "maxItems"):
+        return type(value) is int and 0 <= value <= MAX_ITEMS
+    if keyword in ("minLength", "maxLength"):
+        return type(value) is int and 0 <= value <= MAX_LENGTH
+    if keyword in ("minimum", "maximum"):
+        return type(value) in (int, float) and abs(value) <= MAX_NUMBER
+    if keyword == "enum":
+        return isinstance(value, list) and all(map(_is_scalar, value))
+    if keyword == "const":
+        return _is_scalar(value)
+    if keyword == "anyOf":
+        return 0 < len(_list(value)) <= MAX_ANY_OF
+    return keyword != "$ref" or isinstance(value, str)
+
+
+def _is_scalar(value: Any) -> bool:
+    return not isinstance(value, dict | list) and len(str(value)) <= MAX_TEXT
+
+
+def _are_texts(values: Any) -> bool:
+    """Return whether this is a list of short texts."""
+    if not isinstance(values, list):
+        return False
+    return all(isinstance(value, str) and len(value) <= MAX_TEXT for value in values)
 
 
 def _list(value: Any) -> list[Any]:
@@ -280,7 +287,8 @@ def _list(value: Any) -> list[Any]:
     return []
 
 
-def _short(value: Any) -> str:
+def _show(value: Any) -> str:
+    """Return a value as JSON, of a readable length."""
     text = json.dumps(value)
     if len(text) > 60:
         return f"{text[:60]}…"
@@ -295,9 +303,8 @@ def _depth(value: Any) -> int:
         depth += 1
         inner: list[Any] = []
         for part in level:
-            children = part
             if isinstance(part, dict):
-                children = part.values()
-            inner += children
+                part = list(part.values())
+            inner += part
         level = inner
     return depth
