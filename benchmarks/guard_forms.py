@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import random
 import sys
@@ -24,131 +25,110 @@ from workshop.servers.guard import forms
 
 MOST_MS = 50.0
 STEPS = 40
-SIZES = (1, 5, 30, 200, 1000)
+REFUSALS = 6  # so often a form is made larger than the list allows, before it is large enough
 PIECES = (".*", ".{0,20}", "[a-z]{20}", r"\w+", r"\d*", "(a|b.{20}c)", "(?:xy|.*z)", "[^a]{3,20}")
 PIECES += ("(ab?c{2,20})?", r"\s?", "é", ".", r"\p{L}*", r"\{")
 
 
 class Maker:
-    """Makes forms at random, within what one request may have."""
+    """Makes forms at random, and each as large as it may be."""
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
-        self._begin()
-
-    def _begin(self) -> None:
-        self.parts = forms.MAX_PARTS - 10
-        self.items = forms.MAX_ITEMS
-        self.bounds = forms.MAX_BOUNDS
-        self.patterns = 1
-        self.names = 0
+        self.names = itertools.count()
         self.targets: list[str] = []
 
     def request(self) -> dict[str, Any]:
         """Return the fields of one request."""
-        self._begin()
+        self.targets = []
         kind = self.random.choice(("json", "json", "json", "tools", "choice", "regex"))
         if kind == "tools":
-            tools = []
-            count = self.random.choice((1, 8, 60))
-            for number in range(count):
-                self.parts = (forms.MAX_PARTS - 10) // count
-                function = {"name": f"tool{number}", "parameters": self.schema()}
-                tools.append({"type": "function", "function": function})
-            return {"tools": tools, "tool_choice": "required"}
-        make: dict[str, Callable[[], Any]] = {
-            "json": self.schema,
-            "choice": self.texts,
-            "regex": self.pattern,
-        }
-        return {"structured_outputs": {kind: make[kind]()}}
-
-    def schema(self) -> dict[str, Any]:
-        """Return an object whose properties use up what a request may have."""
+            return self.largest({"tools": [], "tool_choice": "required"}, self.with_tools)
+        if kind == "choice":
+            return {"structured_outputs": {"choice": self.texts(900)}}
+        if kind == "regex":
+            return {"structured_outputs": {"regex": self.pattern()}}
         definitions: dict[str, Any] = {}
-        self.targets = []
-        for number in range(self.random.choice((0, 0, 3, 30))):
-            if self.parts > 20:
-                definitions[f"d{number}"] = self.part(4)
-                self.targets.append(f"#/$defs/d{number}")
-        properties: dict[str, Any] = {}
-        while self.parts > 20:
-            for _ in range(self.random.choice(SIZES)):
-                if self.parts > 20:
-                    properties[self.name()] = self.part(self.random.choice((1, 2, 6, 17)))
-        schema = self.object(properties)
-        if definitions:
-            schema["$defs"] = definitions
-        return schema
+        for number in range(self.random.choice((0, 3, 30))):
+            definitions[f"d{number}"] = self.part(4)
+            self.targets.append(f"#/$defs/d{number}")
+        schema = {"type": "object", "properties": {}, "$defs": definitions}
+        return self.largest({"structured_outputs": {"json": schema}}, self.with_properties)
 
-    def name(self) -> str:
-        """Return a new name, long or short."""
-        self.names += 1
-        return self.random.choice(("p", "a long name of a field ")) + str(self.names)
+    def largest(self, request: dict[str, Any], grow: Callable[[Any], Any]) -> dict[str, Any]:
+        """Make a request larger until the list refuses what comes next."""
+        refusals = 0
+        while refusals < REFUSALS:
+            larger = grow(request)
+            try:
+                forms.check(larger)
+                request = larger
+            except forms.NotOpen:
+                refusals += 1
+        return request
 
-    def object(self, properties: dict[str, Any]) -> dict[str, Any]:
+    def with_tools(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Add a tool."""
+        function = {"name": f"tool{next(self.names)}", "parameters": self.object(4, 20)}
+        return {**request, "tools": [*request["tools"], {"function": function}]}
+
+    def with_properties(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Add properties to the schema of a request."""
+        schema = request["structured_outputs"]["json"]
+        more = self.object(self.random.choice((1, 2, 6, 17)), self.random.choice((1, 5, 60)))
+        schema = {**schema, "properties": {**schema["properties"], **more["properties"]}}
+        return {"structured_outputs": {"json": schema}}
+
+    def object(self, depth: int, count: int, in_any_of: bool = False) -> dict[str, Any]:
         """Return an object that may require its properties."""
+        properties: dict[str, Any] = {}
+        for _ in range(count):
+            name = self.random.choice(("p", "a long name of a field ")) + str(next(self.names))
+            properties[name] = self.part(depth - 1, in_any_of)
         schema: dict[str, Any] = {"type": "object", "properties": properties}
-        if self.random.random() < 0.5 and self.parts > len(properties):
-            self.parts -= len(properties)
+        if self.random.random() < 0.5:
             schema["required"] = list(properties)
         if self.random.random() < 0.5:
             schema["additionalProperties"] = self.random.random() < 0.5
         return schema
 
     def part(self, depth: int, in_any_of: bool = False) -> dict[str, Any]:
-        """Return a schema with so many schemas inside each other."""
-        self.parts -= 1
-        kinds = ["string", "number", "integer", "enum", "const", "type", "list", "$ref", "object"]
+        """Return a schema with up to so many schemas inside each other."""
+        kinds = ["string", "string", "number", "integer", "enum", "const", "types", "$ref"]
         if depth > 0:
-            kinds += ["object", "array", "array", "anyOf"]
+            kinds += ["object", "object", "array", "array", "anyOf"]
         kind = self.random.choice(kinds)
         if kind == "object":
-            count = min(self.random.choice((0, 1, 1, 8, 40)), max(0, self.parts // 4)) * (depth > 0)
-            return self.object({self.name(): self.part(depth - 1, in_any_of) for _ in range(count)})
+            return self.object(depth, self.random.choice((0, 1, 1, 4)), in_any_of)
         if kind == "array":
-            schema = {"type": "array", "items": self.part(depth - 1, in_any_of)}
-            most = min(self.items // 2, self.random.choice((3, 30, 1000)))
-            self.items -= 2 * most
-            return {**schema, "minItems": most // 2, "maxItems": most}
-        if kind == "anyOf" and self.parts > forms.MAX_ANY_OF:
-            return {"anyOf": [self.part(depth - 1, True) for _ in range(forms.MAX_ANY_OF)]}
+            most = self.random.choice((1, 10, 200))
+            items = self.part(depth - 1, in_any_of)
+            return {"type": "array", "items": items, "minItems": most // 2, "maxItems": most}
+        if kind == "anyOf":
+            parts = [self.part(depth // 3 - 1, True) for _ in range(forms.MAX_ANY_OF)]
+            return {"anyOf": parts}
         if kind == "$ref" and self.targets:
             return {"$ref": self.random.choice(self.targets)}
-        return self.value(kind, in_any_of)
-
-    def value(self, kind: str, in_any_of: bool) -> dict[str, Any]:
-        """Return a schema without schemas in it."""
         if kind == "enum":
-            values: list[Any] = self.texts(min(self.parts // 2 + 1, self.random.choice(SIZES)))
-            return {"enum": [*values, 1, 2.5, None, True]}
+            return {"enum": [*self.texts(self.random.choice((1, 10, 200))), 1, 2.5, None, True]}
         if kind == "const":
-            return {"const": "y" * forms.MAX_TEXT, "title": "A title", "default": None}
-        if kind == "list":
+            return {"const": self.texts(1)[0], "title": "A title", "default": None}
+        if kind == "types":
             return {"type": ["string", "number", "null", "array", "object"]}
-        schema: dict[str, Any] = {"type": kind if kind in forms.TYPES else "string"}
-        if kind in ("number", "integer") and self.bounds >= 2:
-            self.bounds -= 2
-            low, high = sorted(
-                self.random.uniform(-1, 1) * 10 ** self.random.choice((0, 4, 15)) for _ in "ab"
-            )
-            schema |= {"minimum": low, "maximum": high}
+        if kind in ("number", "integer"):
+            size = self.random.choice((1, 10**4, 10**14))
+            low, high = sorted(self.random.uniform(-size, size) for _ in "ab")
             if kind == "integer":
-                schema |= {"minimum": int(low) - 1, "maximum": int(high) + 1}
-        elif schema["type"] == "string":
-            if self.random.random() < 0.5:
-                schema["maxLength"] = self.random.choice((1, 20, 1000, forms.MAX_LENGTH))
-                schema["minLength"] = schema["maxLength"] // 2
-            if self.patterns and not in_any_of and self.random.random() < 0.05:
-                self.patterns = 0
-                schema["pattern"] = self.pattern()
-        return schema
+                low, high = int(low) - 1, int(high) + 1
+            return {"type": kind, "minimum": low, "maximum": high}
+        if not in_any_of and self.random.random() < 0.02:
+            return {"type": "string", "pattern": self.pattern()}
+        most = self.random.choice((1, 20, 1000, forms.MAX_LENGTH))
+        return {"type": "string", "minLength": most // 2, "maxLength": most}
 
-    def texts(self, count: int = 0) -> list[str]:
-        """Return texts of one length: some, or so many that all limits are met."""
-        count = count or self.random.choice((3, 100, 900))
-        length = self.random.choice((1, min(forms.MAX_TEXT - 10, 40_000 // count)))
-        self.parts -= count
+    def texts(self, count: int) -> list[str]:
+        """Return texts of one length."""
+        length = self.random.choice((1, 20, min(forms.MAX_TEXT - 10, 50_000 // count)))
         return ["x" * length + str(number) for number in range(count)]
 
     def pattern(self) -> str:
@@ -161,16 +141,14 @@ class Maker:
 
 
 def made(count: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Yield so many requests at the limits that the list lets pass."""
+    """Yield so many requests that the list lets pass, at its limits."""
     maker = Maker(seed)
     while count:
         request = maker.request()
-        try:
+        with contextlib.suppress(forms.NotOpen):  # a pattern of ".*" alone has stacked repeats
             forms.check(request)
-        except forms.NotOpen:
-            continue  # it went beyond a limit
-        count -= 1
-        yield request
+            count -= 1
+            yield request
 
 
 def vllm_form(request: dict[str, Any]) -> dict[str, Any]:

@@ -94,10 +94,10 @@ class Invoice(BaseModel):
 
 QUESTIONS = {
     f"question_{number}": {
-        "anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}],
+        "anyOf": [{"type": "integer", "minimum": 1, "maximum": 5}, {"type": "null"}],
         "description": f"How much do you agree with statement {number}?",
     }
-    for number in range(40)
+    for number in range(100)
 }
 
 
@@ -158,7 +158,7 @@ REFUSED = {keyword: {keyword: TEXT} for keyword in OTHER_KEYWORDS.split()} | {
     "minLength": {"minLength": 10**9},
     "maxLength": {"maxLength": -1},
     "minimum": {"minimum": 10**16},
-    "minimum and maximum": {"properties": {str(n): {"maximum": n} for n in range(41)}},
+    "digits of minimum": {"properties": {str(n): {"maximum": 10**14} for n in range(41)}},
     "maximum": {"maximum": "9"},
 }
 

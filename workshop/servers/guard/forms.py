@@ -20,7 +20,7 @@ from workshop.servers.guard.request_body import Unclear, read_json
 MAX_BYTES = 64 * 1024
 MAX_PARTS = 1000  # schemas, required names, choices, and values of enum
 MAX_ITEMS = 2000  # the sum of minItems and maxItems
-MAX_BOUNDS = 40  # minimum and maximum
+MAX_DIGITS = 600  # of all minimum and maximum: 40 of 15 digits
 # Of each.
 MAX_DEPTH = 40  # objects and lists inside each other; vLLM allows 64
 MAX_ANY_OF = 8
@@ -208,7 +208,7 @@ class _Forms:
         elif keyword in ("minItems", "maxItems"):
             self._count("minItems and maxItems", value, MAX_ITEMS)
         elif keyword in ("minimum", "maximum"):
-            self._count("minimum and maximum", 1, MAX_BOUNDS)
+            self._count("digits of minimum and maximum", len(str(value)), MAX_DIGITS)
         elif keyword in ("minLength", "maxLength") and not self._guidance:
             raise NotOpen(f'"{self._field}": "{keyword}" {SLOW}.')
 
