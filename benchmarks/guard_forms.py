@@ -231,8 +231,8 @@ def main() -> None:
 
     from workshop.servers.local import TEACHING_FOLDER
 
-    words = AutoTokenizer.from_pretrained(TEACHING_FOLDER)
-    tokenizer = llguidance.hf.from_tokenizer(words, len(words))
+    vocabulary = AutoTokenizer.from_pretrained(TEACHING_FOLDER)
+    tokenizer = llguidance.hf.from_tokenizer(vocabulary, len(vocabulary))
     costs: dict[str, list[tuple[float, str]]] = {}
     for request in made(options.count, options.seed):
         times = checks(request, tokenizer)
