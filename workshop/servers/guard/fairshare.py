@@ -5,9 +5,10 @@ served, while those of the others pass. A body is read only in its turn (see `bo
 request that would fill the engine by itself is refused, with the limit in the answer (see
 `request_limits`); so is one whose limits vLLM could read in another way than we do. What only looks
 is answered from a copy (see `copies`). Nothing else is open. What a request leaves open is the
-server's to fill in: `class_arguments` says with which flags. A learner is who the request says (`X-Workshop-Learner`,
-sent by `workshop.connect()`), else its address. That is fairness among people who share a key, no
-protection from one who means harm; a learner with a key of their own cannot choose another name.
+server's to fill in: `class_arguments` says with which flags. A learner is who the request says
+(`X-Workshop-Learner`, sent by `workshop.connect()`), else its address. That is fairness among
+people who share a key, no protection from one who means harm; a learner with a key of their own
+cannot choose another name.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ CLASS_VARIABLES = {"VLLM_ENFORCE_STRICT_TOOL_CALLING": "0"}
 def class_arguments(owner_flags: dict[str, str], device: str = "gpu") -> list[str]:
     """Return the flags of `vllm serve` for a class, without those that the owner has given.
 
-    guidance compiles a form in milliseconds, where xgrammar may take seconds (see `forms`). A CPU reads a long prompt in small parts, since everybody's next token waits
-    for each of them.
+    guidance compiles a form in milliseconds, where xgrammar may take seconds (see `forms`). A CPU
+    reads a long prompt in small parts, since everybody's next token waits for each of them.
 
     Args:
         owner_flags: the owner's flags, as flags.flags_of returns them.
