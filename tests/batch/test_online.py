@@ -71,11 +71,10 @@ def test_what_fails_once_is_asked_again(wrong, prompts, tmp_path, faulty, quick,
             "maximum context length",
         ),
         ((500, b'{"error": {"message": "boom"}}'), 6, "boom (6 attempts)"),
-        ((503, b"busy"), 30, "(30 attempts)"),
         ("cut", 6, "cut"),
         ("drop", 10, "the connection broke 10 times"),
     ],
-    ids=["400", "500", "503", "cut", "drop"],
+    ids=["400", "500", "cut", "drop"],
 )
 def test_a_row_that_cannot_be_answered_is_among_the_errors_alone(
     wrong, attempts, says, prompts, tmp_path, faulty, quick, answers

@@ -125,7 +125,9 @@ def test_the_rows_of_a_server_that_freezes_are_answered_by_the_other(
         concurrency=4,
     )
     assert sorted(line["row"] for line in answers(summary.output)) == list(range(300))
-    assert len(freezing.asked) == 14 and summary.exit_code == 0 and summary.seconds < 15
+    # ten answers, four rows that it kept, and the tokens that it was asked for meanwhile
+    assert len(freezing.asked) - freezing.asked.count("The") == 14
+    assert summary.exit_code == 0 and summary.seconds < 15
 
 
 def test_a_server_that_is_gone_ends_the_run_with_what_came(tmp_path, faulty, quick, answers):
@@ -237,6 +239,7 @@ def test_pauses_double_up_to_the_longest_and_the_server_may_say_how_long(monkeyp
         )
         attempt = send.Attempt(row=None)
         for retry_after in (None, None, None, None, "7", "0", "-1", "1e9", "900", "soon"):
+            attempt.requests_sent += 1
             headers = {"Retry-After": retry_after} if retry_after else {}
             sender._refused(attempt, None, 500, b"{}", headers)
 

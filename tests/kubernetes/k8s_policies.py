@@ -63,9 +63,13 @@ def probes_ask_where_there_is_an_answer(docs, e) -> Iterator[str]:
             probe = vllm(template).get(kind, {})
             if not probe.get("timeoutSeconds"):
                 yield f"{name}: {kind} has no time-out"
-            if name == "server" and probe.get("httpGet", {}).get("path") != "/health":
+            command = probe.get("exec", {}).get("command")
+            if name == "server" and kind == "livenessProbe":
+                if command != ["python3", "-m", "workshop.servers.pod", "works", "8000"]:
+                    yield "server: /health answers while the engine hangs"
+            elif name == "server" and probe.get("httpGet", {}).get("path") != "/health":
                 yield f"server: {kind} must ask /health, the path without a key"
-            if name == "worker" and not probe.get("exec", {}).get("command"):
+            if name == "worker" and not command:
                 yield f"worker: {kind} must be a command, as a headless vLLM has no port"
 
 

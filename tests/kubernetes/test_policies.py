@@ -36,7 +36,8 @@ REMOVED = {
             for kind in ("startup", "readiness", "liveness")
             for field in ("", ".timeoutSeconds")
         ],
-        f"{SERVER}.spec.containers.0.livenessProbe.httpGet",
+        f"{SERVER}.spec.containers.0.readinessProbe.httpGet",
+        f"{SERVER}.spec.containers.0.livenessProbe.exec",
         f"{WORKER}.spec.containers.0.livenessProbe.exec",
     ],
     "shared_memory_is_memory_with_a_limit": [

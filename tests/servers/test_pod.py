@@ -360,7 +360,7 @@ def test_no_python_of_a_pod_takes_modules_from_where_it_starts(hub, tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     starts = python_starts(docs)
-    assert {command[3] for command, _ in starts} == {"download", "wait", "workers"}
+    assert {command[3] for command, _ in starts} == {"download", "wait", "workers", "works"}
     for command, variables in starts:
         variables |= {
             "PYTHONPATH": str(modules),
@@ -368,7 +368,12 @@ def test_no_python_of_a_pod_takes_modules_from_where_it_starts(hub, tmp_path):
             "PATH": os.environ["PATH"],
         }
         arguments = [sys.executable, *command[1:]]
-        if command[3] != "workers":
+        if command[3] == "works":
+            arguments[-1] = "1"  # nobody listens there
+            key = tmp_path / "key"
+            key.write_text("secret")
+            variables["WORKSHOP_API_KEY_FILE"] = str(key)
+        elif command[3] != "workers":
             arguments[-1] = str(tmp_path / "models" / "Tiny-Llama")
         if command[3] == "download":
             arguments[-2] = HUB_ID

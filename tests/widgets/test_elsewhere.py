@@ -69,7 +69,9 @@ def without(items, **wanted):
         ("dtype", lambda m: m.vllm["args"].remove("--dtype=half")),
         ("gpus", lambda m: m.vllm["resources"]["limits"].update({"nvidia.com/gpu": "1"})),
         ("startup", lambda m: m.vllm.pop("startupProbe")),
-        ("liveness", lambda m: m.vllm["livenessProbe"]["httpGet"].update(path="/v1/models")),
+        ("liveness", lambda m: m.vllm["readinessProbe"]["httpGet"].update(path="/v1/models")),
+        ("liveness", lambda m: m.vllm["livenessProbe"].update(httpGet={"path": "/v1/models"})),
+        ("liveness", lambda m: m.vllm.pop("livenessProbe")),
         (
             "shm",
             lambda m: next(v for v in m.pod["volumes"] if v["name"] == "shm")["emptyDir"].pop(

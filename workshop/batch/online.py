@@ -194,7 +194,7 @@ def _load(fleet: list[servers.Server]) -> dict:
     """
     in_flight = limit = running = waiting = 0
     usages = []
-    away = []
+    problems = []
     for server in fleet:
         in_flight += server.in_flight
         limit += server.pace.limit
@@ -202,18 +202,16 @@ def _load(fleet: list[servers.Server]) -> dict:
             running += server.look.requests_running or 0
             waiting += server.look.requests_waiting or 0
             usages.append(server.look.kv_cache_usage or 0.0)
-        if not server.up.is_set():
-            away.append(server.url)
-    message = ""
-    if away:
-        message = f"waiting for {', '.join(away)}"
+        problem, _ = server.trouble()
+        if problem:
+            problems.append(f"waiting: {problem}")
     return {
         "in_flight": in_flight,
         "limit": limit,
         "running": running if usages else None,
         "waiting": waiting if usages else None,
         "kv_cache_usage": max(usages, default=None),
-        "message": message,
+        "message": "; ".join(problems),
     }
 
 

@@ -12,7 +12,7 @@ from workshop.client import received
 from workshop.client.strict_json import Malformed
 
 TRY_AGAIN = frozenset({408, 409, 425, 429})  # and every status from 500
-BUSY = frozenset({429, 503, 529})  # the server wants less, and the row is not at fault
+BUSY = frozenset({429, 503, 529})  # the server wants fewer requests at once
 # of proxies and tunnels, whose server is away
 GATEWAY = frozenset({502, 503, 504, *range(520, 531)})
 PAGES = frozenset({200, 404, 410})  # with an HTML page: a tunnel that is closed, or a login page
@@ -31,10 +31,12 @@ def can_help(status: int, headers: Mapping[str, str]) -> bool:
 
 
 def is_outage(status: int, raw: bytes, headers: Mapping[str, str]) -> bool:
-    """Return True if the answer comes from a proxy in front of a server that is away.
+    """Return True if the answer comes from a proxy in front of a server that is away, or is a 429.
 
     Then no row is at fault.
     """
+    if status == 429:
+        return True
     if status < 400 and status != 200:
         return False
     if headers.get("x-should-retry", "").lower() == "false":

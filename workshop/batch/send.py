@@ -36,12 +36,11 @@ class Limits:
     """The limits of the sender's attempts; the defaults suit a server on a cluster."""
 
     attempts: int = 6  # of a row that the server answers with an error
-    busy_attempts: int = 30  # of a row that meets 429 or 503
     deaths: int = 10  # of servers while they worked on a row
     foreign_answers: int = 6  # of answers that belong to another row
     backoff_s: float = 0.5  # before the second attempt; doubles, up to longest_backoff_s
     longest_backoff_s: float = 30.0
-    patience_s: float = 120.0  # for a server that is away
+    patience_s: float = 120.0  # for a server that is away, hangs, or refuses every request
     read_timeout_s: float = 3600.0  # for one answer
     grace_s: float = 5.0  # for what is in flight when the run is told to stop
 
@@ -60,7 +59,6 @@ class Attempt:
 
     row: Row
     errors: int = 0
-    busy: int = 0
     deaths: int = 0
     foreign: int = 0
     requests_sent: int = 0
@@ -68,11 +66,6 @@ class Attempt:
     sent_at: float = 0.0
     failed_first_at: float | None = None
     outages_before: int = 0  # that were over when it failed first
-
-    @property
-    def tries(self) -> int:
-        """The number of attempts that count against the limits."""
-        return self.errors + self.busy
 
     def request_id(self) -> str:
         """Return the id of one request: the row's key, with a number from the second request on.
@@ -107,7 +100,9 @@ class Sender:
         """
         helpers = []
         for server in self.fleet:
-            helpers.append(asyncio.create_task(self._ending(server.watch, self.model)))
+            helpers.append(
+                asyncio.create_task(self._ending(server.watch, self.model, self.limits.patience_s))
+            )
         helpers.append(asyncio.create_task(self._ending(self._commit_regularly)))
         try:
             while not self.fatal and not self.stopping:
@@ -144,33 +139,11 @@ class Sender:
             self._wake.set()
 
     def _check_fleet(self) -> None:
-        """Note which servers are silent for too long.
-
-        Raises WorkshopError: all of them are away for too long.
-        """
-        now = clock.now()
-        patience_s = self.limits.patience_s
-        for server in self.fleet:
-            if server.up.is_set() and server.in_flight and now - server.heard > patience_s:
-                server.fell()  # it holds its connections, and answers nothing: frozen, or cut off
-                server.down_since = server.heard
-                for task in server.tasks:
-                    task.cancel()
-        if all(server.away_s > patience_s for server in self.fleet):
-            raise self._gone()
-
-    def _gone(self) -> WorkshopError:
-        """Return the error that no server has answered for as long as the run waits."""
-        server = self.fleet[0]
-        problem = f"{server.url} has not answered for {self.limits.patience_s:.0f} s"
-        if server.outage.last:
-            problem += f"; it, or what stands in front of it, said: {server.outage.last}"
-        remedy = (
-            "Start the server again, and run the same command again: it goes on where it stopped."
-        )
-        if server.outage.last and not server.down_since:
-            remedy = "Look at the server, and at the proxy or tunnel to it, and run the same command again: it goes on."
-        return WorkshopError(f"{problem}.", remedy)
+        """Raise WorkshopError if no server has answered for as long as the run waits."""
+        if all(server.away_s > self.limits.patience_s for server in self.fleet):
+            problems, remedies = zip(*(server.trouble() for server in self.fleet), strict=True)
+            again = "Then run the same command again: it goes on where it stopped."
+            raise WorkshopError(f"{'; '.join(problems)}.", f"{remedies[0]} {again}")
 
     def _workers(self) -> list[asyncio.Task]:
         """Return the tasks that send rows, of all servers."""
@@ -232,6 +205,7 @@ class Sender:
         row = attempt.row
         address_and_key = (server.url, server.api_key)
         attempt.sent_at = clock.now()
+        server.path = row.url
         # as of now: what is in flight may share its connection
         attempt.fresh = attempt.fresh or server.doubles
         self._remember(row)
@@ -244,6 +218,7 @@ class Sender:
             ) as answer:
                 raw = await answer.read()
                 status, headers = answer.status, answer.headers
+            server.movement.answered(clock.now())
             if status != 200 and not server.names_rows:
                 # a second refusal in the connection would shift the answers to the rows after it
                 close_connection(answer)
@@ -365,45 +340,41 @@ class Sender:
                     raise Cut("a choice has no end")
         self.ledger.keep(row, raw, answer.prompt_tokens, answer.completion_tokens, answer.choices)
         server.answered += 1
-        server.heard = clock.now()
         server.pace.answered()
         server.outage.is_over(attempt.sent_at)
 
     def _outage(
         self, attempt: Attempt, server: Server, status: int, raw: bytes, headers: Mapping[str, str]
     ) -> None:
-        """Send a row again that a proxy or a tunnel answered in the place of its server.
+        """Send a row again that a proxy answered in the place of its server, or that got a 429.
 
         The row is not at fault, unless the server answers others meanwhile. So it waits as long as
-        there is patience.
+        there is patience. A 429 is never the row's fault.
         """
         message = received.refusal_message(raw)[:200]
         reason = f"{status} ({message})"
         if status == 200:
             reason = f"the server answers with {message}"
         retry_after_s = retries.pause_s(headers)
-        was_told_to_wait = retry_after_s is not None
         server.outage.goes_on(
-            reason, was_told_to_wait, self.limits.backoff_s, self._longest_rest_s()
+            status, reason, retry_after_s or 0.0, self.limits.backoff_s, self._longest_rest_s()
         )
-        if status in retries.BUSY:
-            server.pace.refused()
         outages_before = sum(other.outage.ended for other in self.fleet)
         if attempt.failed_first_at is None or attempt.outages_before != outages_before:
             # the failures during an earlier outage do not count
             attempt.errors = 0
-            attempt.busy = 0
             attempt.failed_first_at = clock.now()
             attempt.outages_before = outages_before
-        self._count(attempt, status)
+        if status in retries.BUSY:
+            server.pace.refused()
+        else:
+            attempt.errors += 1
         pause = retry_after_s or self._backoff_s(attempt)
         now = clock.now()
         away_since = server.outage.since or now
         patience_ends = now - away_since + pause > self.limits.patience_s
         is_at_fault = server.outage.answered_what_was_sent_at > attempt.failed_first_at
-        if is_at_fault and (self._is_last(attempt) or patience_ends):
-            return self._give_up(attempt, status, "server_error", reason)
-        if was_told_to_wait and patience_ends and self._is_last(attempt):
+        if status != 429 and is_at_fault and (self._is_last(attempt) or patience_ends):
             return self._give_up(attempt, status, "server_error", reason)
         self._delay(attempt, pause)
 
@@ -425,8 +396,6 @@ class Sender:
             )
         if status < 500:
             server.outage.is_over(attempt.sent_at)
-        if status in retries.BUSY:
-            server.pace.refused()
         if not retries.can_help(status, headers):
             return self.ledger.refuse(attempt.row, status, "refused", message)
         self._again(attempt, "server_error", message, status, retries.pause_s(headers))
@@ -447,33 +416,26 @@ class Sender:
             status: of HTTP; None if there was no answer.
             wait_s: how long the server says to wait; by default as the backoff says.
         """
-        self._count(attempt, status)
+        attempt.errors += 1
         if self._is_last(attempt):
             return self._give_up(attempt, status, code, reason)
         self._delay(attempt, wait_s or self._backoff_s(attempt))
 
-    @staticmethod
-    def _count(attempt: Attempt, status: int | None) -> None:
-        """Count a failed attempt: as busy if the server said so, else as an error."""
-        if status in retries.BUSY:
-            attempt.busy += 1
-        else:
-            attempt.errors += 1
-
     def _is_last(self, attempt: Attempt) -> bool:
         """Return True if the row has had as many attempts as the limits allow."""
-        return attempt.errors >= self.limits.attempts or attempt.busy >= self.limits.busy_attempts
+        return attempt.errors >= self.limits.attempts
 
     def _give_up(self, attempt: Attempt, status: int | None, code: str, reason: str) -> None:
         """Write the row to the file of errors."""
-        self.ledger.refuse(attempt.row, status, code, f"{reason} ({attempt.tries} attempts)")
+        attempts = f"{attempt.requests_sent} attempts"
+        self.ledger.refuse(attempt.row, status, code, f"{reason} ({attempts})")
 
     def _backoff_s(self, attempt: Attempt) -> float:
         """Return the pause before the next attempt.
 
         It doubles from attempt to attempt, and up to half of it is random.
         """
-        doubled = self.limits.backoff_s * 2 ** min(10, attempt.tries - 1)
+        doubled = self.limits.backoff_s * 2 ** min(10, attempt.requests_sent - 1)
         return min(self.limits.longest_backoff_s, doubled) * random.uniform(0.5, 1.0)
 
     def _delay(self, attempt: Attempt, pause_s: float) -> None:

@@ -1,9 +1,11 @@
 """One server of a batch: its address, whether it answers, and what its metrics say."""
 
 import asyncio
+import math
 import os
 import re
 import resource
+import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -19,7 +21,7 @@ from workshop.client.strict_json import Malformed
 from workshop.engine import metrics
 from workshop.engine.http import LARGEST_BYTES
 from workshop.errors import WorkshopError
-from workshop.servers import records
+from workshop.servers import hang, records
 from workshop.servers.records import ServerRecord
 
 BUSY_TIMEOUT_S = 20.0  # for a server that may be busy, to say what it serves
@@ -27,6 +29,8 @@ READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away
 # A look costs the server some 10 ms, so it is frequent only while the pace is sought.
 POLL_S = 1.0
 QUICK_POLL_S = 0.4
+METRICS_TIMEOUT_S = 10.0
+QUIET_S = 8.0  # without work, after which the progress says so
 AWAY = (aiohttp.ClientError, TimeoutError, OSError)  # what a server that does not answer raises
 KNOWN = "`workshop servers` lists those known here; `workshop serve --background` starts one."
 OUTAGE = 8  # so many answers of a proxy without one of the server: the server itself is away
@@ -34,41 +38,48 @@ ANSWERS_KEPT = 8192  # digests of the last answers, by which one that comes twic
 SPARE_FILES = 200  # what a run has open beside its connections
 # uvicorn closes idle connections after 5 s; a request over one that is closing is lost
 KEEP_ALIVE_S = 3.0
-_NAMES = "num_requests_running|num_requests_waiting|kv_cache_usage_perc|gpu_cache_usage_perc|num_preemptions"
+_NAMES = (
+    "num_requests_running|num_requests_waiting|kv_cache_usage_perc|gpu_cache_usage_perc"
+    "|num_preemptions|prompt_tokens_total|generation_tokens_total"
+)
 _DATED = re.compile(r"(-20\d\d-?\d\d-?\d\d|-[01]\d[0-3]\d)$")  # gpt-4o-mini-2024-07-18, gpt-4-0613
-_LINES = re.compile(f"^vllm:(?:{_NAMES}).*$", re.MULTILINE)  # five lines of 400
+_LINES = re.compile(f"^vllm:(?:{_NAMES}).*$", re.MULTILINE)  # seven lines of 400
 
 
 @dataclass
 class Outage:
-    """The answers that a proxy or a tunnel gave in place of a server.
+    """The answers that came in place of the server's own, counted since it answered last.
 
-    Counted since the server itself answered last.
-
-    After some of them the server gets nothing for a while, then a row now and then, to see whether
-    it is back.
+    A proxy or a tunnel whose server is away gives them, and a server that wants no requests now
+    (429). After some of them the server gets nothing for a while, then a row now and then, to see
+    whether it is back.
     """
 
     since: float | None = None
     answers: int = 0
     rests: int = 0
     rests_until: float = 0.0
-    was_told_to_wait: bool = False  # by Retry-After, which gives a time: patience does not count
     ended: int = 0  # how many outages were over
     last: str = ""  # what it said
+    status: int = 0  # … and its status of HTTP
     answered_what_was_sent_at: float = 0.0  # the newest request that the server itself answered
 
     def goes_on(
-        self, message: str, told_to_wait: bool, first_rest_s: float, longest_rest_s: float
+        self, status: int, message: str, retry_after_s: float, rest_s: float, longest_rest_s: float
     ) -> None:
-        """Record one more answer that did not come from the server; `message` is what it said."""
+        """Record one more answer that was not the server's own; `message` is what it said.
+
+        After OUTAGE of them the server gets nothing for `rest_s`, which doubles each time up to
+        `longest_rest_s`, and at least for `retry_after_s`, which it asked for.
+        """
         now = clock.now()
         self.since = self.since or now
         self.answers += 1
         self.last = message
-        self.was_told_to_wait = told_to_wait
+        self.status = status
         if self.answers >= OUTAGE and now >= self.rests_until:
-            self.rests_until = now + min(longest_rest_s, first_rest_s * 2 ** min(self.rests, 10))
+            rest_s = min(longest_rest_s, rest_s * 2 ** min(self.rests, 10))
+            self.rests_until = now + max(rest_s, retry_after_s)
             self.rests += 1
 
     def is_over(self, sent_at: float) -> None:
@@ -81,7 +92,6 @@ class Outage:
             self.answers = 0
             self.rests = 0
             self.rests_until = 0.0
-            self.was_told_to_wait = False
 
 
 class KeyRefused(WorkshopError):
@@ -123,8 +133,12 @@ class Server:
         self.in_flight = 0
         self.answered = 0
         self.up = asyncio.Event()
-        self.down_since = None
-        self.heard = clock.now()  # when it last answered anything
+        self.down_since: float | None = None
+        self.movement = hang.Movement(clock.now())
+        self.hangs = ""  # what was seen, if it hangs
+        self._token: asyncio.Task[int] | None = None  # that was asked for beside the rows
+        self._token_at = -math.inf
+        self.path = COMPLETIONS  # of the newest row
         self.tasks = set()  # those that send to it
         self.look: metrics.Metrics | None = None
         self.outage = Outage()
@@ -157,6 +171,8 @@ class Server:
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._token:
+            self._token.cancel()
         for session in (self.session, self._fresh):
             if session is not None:
                 await session.close()
@@ -319,10 +335,10 @@ class Server:
             return None
         return version
 
-    async def watch(self, model: str) -> None:
+    async def watch(self, model: str, patience_s: float) -> None:
         """Look at the server as long as the batch runs.
 
-        Adjust the pace, and notice when the server is back.
+        Adjust the pace, and notice when the server hangs, and when it is back.
         """
         answered_before = self.answered
         looked_at = clock.now()
@@ -332,20 +348,64 @@ class Server:
             if not self.up.is_set():
                 await self._see_whether_it_is_back(model)
                 continue
-            look = await self.metrics_now() if has_metrics else None
-            has_metrics = has_metrics and look is not False
+            look = None
+            if has_metrics:
+                look = await self.metrics_now(min(METRICS_TIMEOUT_S, patience_s))
+                has_metrics = look is not False
             now = clock.now()
-            answered = self.answered
-            new_answers = answered - answered_before
+            engines = {}
             if isinstance(look, metrics.Metrics):
                 self._take(look)
-            elif not has_metrics and new_answers > 0:
+                engines = look.engines
+            elif not has_metrics and self.answered > answered_before:
+                new_answers = self.answered - answered_before
                 self.pace.by_rate(self.in_flight, new_answers / max(now - looked_at, 1e-3))
-            is_alive = isinstance(look, metrics.Metrics) or new_answers > 0 or not self.in_flight
-            if is_alive or (not has_metrics and await self.alive()):
-                self.heard = clock.now()
-            answered_before = answered
+            self.movement.take(engines, now)
+            await self._see_whether_it_hangs(model, patience_s, has_counters=bool(engines))
+            answered_before = self.answered
             looked_at = now
+
+    async def _see_whether_it_hangs(
+        self, model: str, patience_s: float, has_counters: bool
+    ) -> None:
+        """Send the rows elsewhere if the server shows no work for `patience_s`.
+
+        Without counters a token is asked for beside the rows; an answer to it is work.
+        """
+        now = clock.now()
+        if not self.in_flight:
+            self.movement.answered(now)
+        if self._token and self._token.done():
+            if _is_work(self._token.result()):
+                self.movement.answered(now)
+            self._token = None
+        every_s = min(hang.TOKEN_EVERY_S, patience_s / 3)
+        is_due = self._token is None and min(self.still_s, now - self._token_at) > every_s
+        if is_due and not has_counters:
+            self._token_at = now
+            self._token = asyncio.create_task(self.status_of_a_token(model, patience_s))
+        if self.still_s > patience_s:
+            since = self.movement.still_since()
+            if await self.alive():
+                self.hangs = self.movement.still(now)
+            self.fell(since)
+            for task in self.tasks:
+                task.cancel()
+
+    @property
+    def still_s(self) -> float:
+        """The seconds since the server, or an engine of it, showed work; 0 if nothing runs."""
+        return clock.now() - self.movement.still_since()
+
+    async def status_of_a_token(self, model: str, timeout_s: float) -> int:
+        """Ask for one token, as the rows are asked; return the answer's status, 0 without one."""
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        body = {"model": model, **hang.ONE_TOKEN[self.path]}
+        try:
+            async with self.post(self.path, fresh=True, json=body, timeout=timeout) as answer:
+                return answer.status
+        except AWAY:
+            return 0
 
     def _take(self, look: metrics.Metrics) -> None:
         """Adjust the pace to the server's metrics."""
@@ -361,10 +421,10 @@ class Server:
             max(0.0, preempted),
         )
 
-    async def metrics_now(self) -> metrics.Metrics | bool | None:
+    async def metrics_now(self, timeout_s: float) -> metrics.Metrics | bool | None:
         """Return the server's metrics; None: it did not answer this time; False: it has none."""
         try:
-            status, raw = await self.get("/metrics", timeout_s=10)
+            status, raw = await self.get("/metrics", timeout_s)
             if status != 200:
                 return False
             return metrics.parse("\n".join([*_LINES.findall(raw.decode(errors="replace")), ""]))
@@ -391,30 +451,59 @@ class Server:
             if await self.read_again() is False:
                 raise
             return
-        self.rise()
+        if not self.hangs or _is_work(await self.status_of_a_token(model, BUSY_TIMEOUT_S)):
+            self.rise()
 
     def rise(self) -> None:
         """Send to the server from now on, because it answers."""
         self.down_since = None
-        self.heard = clock.now()
+        self.hangs = ""
+        self.movement = hang.Movement(clock.now())
         self.up.set()
 
-    def fell(self) -> None:
-        """Send nothing more until it answers again."""
+    def fell(self, since: float | None = None) -> None:
+        """Send nothing more until it answers again. It is away since now, or `since`."""
         if self.up.is_set():
             self.up.clear()
-            self.down_since = clock.now()
+            self.down_since = since or clock.now()
             self.look = None
 
     @property
     def away_s(self) -> float:
         """The seconds since the server was heard last; 0 while it answers."""
-        since = self.down_since
-        if not since and not self.outage.was_told_to_wait:
-            since = self.outage.since
+        since = self.down_since or self.outage.since
         if not since:
             return 0.0
         return clock.now() - since
+
+    def trouble(self) -> tuple[str, str]:
+        """Return why no answer comes, and what to do about it; ("", "") while all is well."""
+        away_s = f"{self.away_s:.0f} s"
+        if self.hangs:
+            began = time.strftime("%H:%M:%S", time.localtime(time.time() - self.away_s))
+            return (
+                f"{self.url} hangs since {began}: it answers, but computes nothing ({self.hangs})",
+                "Stop the server and start it again. Where one answer may take longer than that, "
+                "give a longer --patience.",
+            )
+        if self.down_since:
+            return f"{self.url} has not answered for {away_s}", "Start the server again."
+        if self.outage.status == 429 and self.outage.since:
+            return (
+                f"{self.url} refuses every request for want of quota, for {away_s}: "
+                f"{self.outage.last}",
+                "Wait until the quota allows requests again, or send fewer at once "
+                "(--concurrency); --patience says how long a run waits.",
+            )
+        if self.outage.since:
+            return (
+                f"{self.url} has not answered for {away_s}; it, or what stands in front of it, "
+                f"said: {self.outage.last}",
+                "Look at the server, and at the proxy or tunnel to it.",
+            )
+        if self.still_s > QUIET_S:
+            return f"{self.url} has shown no work for {self.still_s:.0f} s", ""
+        return "", ""
 
     def takes_rows(self) -> int:
         """Return how many requests the server may have at once now.
@@ -445,6 +534,11 @@ class Server:
         return KeyRefused(
             f"{self.url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key."
         )
+
+
+def _is_work(status: int) -> bool:
+    """Return whether an answer of this status shows that a server works; 0: there was none."""
+    return 0 < status < 500 and status != 429
 
 
 def allow_connections(count: int) -> None:

@@ -92,14 +92,17 @@ def shown(text: object) -> str:
     return escape(plain(str(text)))
 
 
+LONGEST_SILENCE_S = 60.0  # between two lines of a run without a terminal
+
+
 class Bar:
     """A progress bar; where there is no terminal (a log, CI), it prints lines instead.
 
     Call it with each Progress, from any thread; it draws what changed.
 
     Args:
-        every_s: least seconds between two lines without a terminal; by default each new message is
-            a line.
+        every_s: seconds until the first line without a terminal; until the next ones a tenth more
+            of the time so far, up to a minute. By default each new message is a line.
         bare: the messages say how far it is, so the bar shows no percentage and no time.
     """
 
@@ -108,7 +111,8 @@ class Bar:
         self._last = ""
         self._live = None
         self._every_s = every_s
-        self._printed = time.monotonic()
+        self._began = time.monotonic()
+        self._next_s = every_s
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -130,13 +134,19 @@ class Bar:
             self._live.update(
                 self._task, completed=progress.fraction, message=shown(progress.message[:90])
             )
-        elif (
-            progress.message not in ("", self._last)
-            and time.monotonic() - self._printed >= self._every_s
-        ):
-            self._printed = time.monotonic()
+        elif self._is_due(progress.message):
             say(f"{self._title}: {progress.fraction:4.0%} {progress.message}", err=True)
         self._last = progress.message
+
+    def _is_due(self, message: str) -> bool:
+        """Return whether a line is to be printed now, where there is no terminal."""
+        if not self._every_s:
+            return message not in ("", self._last)
+        elapsed_s = time.monotonic() - self._began
+        if elapsed_s < self._next_s or not message:
+            return False
+        self._next_s = elapsed_s + min(max(self._every_s, elapsed_s / 10), LONGEST_SILENCE_S)
+        return True
 
     def close(self) -> None:
         """Take the bar away; twice does no harm."""

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     Look = metrics.Metrics | WorkshopError | None
 
-SIGNS = {"ready": "✓", "starting": "…", "failed": "✗"}
+SIGNS = {"ready": "✓", "starting": "…"}  # every other state is a trouble
 NOBODY = "No server is known here. Start one: workshop serve --background"
-COLOURS = {"ready": "green", "failed": "red"}
+COLOURS = {"ready": "green", "starting": None}
 
 
 @click.command
@@ -64,7 +64,11 @@ def command(name: str | None, client: str | None, as_json: bool, watch: bool, ev
             )
     if watch:
         _watch(every)
-    elif as_json:
+        return
+    from workshop.servers import hang
+
+    listed = hang.of_records(listed)
+    if as_json:
         say_json([_with_energy(record) for record in listed])
     elif not listed:
         say(NOBODY)
@@ -90,10 +94,10 @@ def _say_configuration(record: ServerRecord, kind: str) -> None:
 
 
 def _say_record(record: ServerRecord) -> None:
-    from workshop.servers import energy
+    from workshop.servers import energy, hang
 
-    sign = SIGNS.get(record.state, "?")
-    colour = COLOURS.get(record.state)
+    sign = SIGNS.get(record.state, "✗")
+    colour = COLOURS.get(record.state, "red")
     if record.in_doubt:
         sign = "?"
         colour = None
@@ -109,6 +113,8 @@ def _say_record(record: ServerRecord) -> None:
         used_energy = energy.of_server(record)
         if used_energy:
             say(f"    {used_energy}, since it was ready")
+    elif record.state == hang.HANGS:
+        say(f"    {hang.REMEDY} workshop stop {record.name}")
     elif record.in_doubt:
         say(
             f"    look on its own cluster; if it has ended there: workshop stop {record.name} --forget"
@@ -163,7 +169,7 @@ def table(now: list[tuple[ServerRecord, Look]], before: dict[str, Look]) -> list
             state = f"silent: {look.message}"
         elif isinstance(look, metrics.Metrics):
             cells = _cells(look, before.get(record.url))
-        rows.append([f"{SIGNS.get(record.state, '?')} {record.name}", state, *cells])
+        rows.append([f"{SIGNS.get(record.state, '✗')} {record.name}", state, *cells])
     return rows
 
 
@@ -195,11 +201,14 @@ def _watch(every: float) -> None:
     from rich.live import Live
     from rich.table import Table
 
+    from workshop.servers import hang
+
     before: dict[str, Look] = {}
+    checks = hang.Checks()
     with ThreadPoolExecutor(16) as pool, Live(console=console(), auto_refresh=False) as live:
         try:
             while True:
-                latest = _known()
+                latest = checks.of(_known())
                 now = list(zip(latest, pool.map(_look, latest), strict=True))
                 grid = Table("server", "state", box=None, padding=(0, 2))
                 for head in ("running", "waiting", "KV cache", "tokens/s", "first token"):

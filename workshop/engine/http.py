@@ -38,16 +38,8 @@ def get(address: str, timeout_s: float = 5.0, **options) -> tuple[httpx.Response
     options["verify"] = not plain and options.get("verify", True)
 
     async def ask() -> tuple[httpx.Response, bytes]:
-        body = bytearray()
-        async with (
-            httpx.AsyncClient(timeout=timeout_s, **options) as http,
-            http.stream("GET", address) as answer,
-        ):
-            async for piece in answer.aiter_bytes():
-                body += piece
-                if len(body) > LARGEST_BYTES:
-                    raise httpx.ReadError(f"its answer has more than {LARGEST_BYTES >> 20} MiB")
-        return answer, bytes(body)
+        async with httpx.AsyncClient(timeout=timeout_s, **options) as client:
+            return await request(client, "GET", address)
 
     # a notebook's main thread has an event loop already
     with ThreadPoolExecutor(1, "workshop-get") as thread:
@@ -55,3 +47,21 @@ def get(address: str, timeout_s: float = 5.0, **options) -> tuple[httpx.Response
             return thread.submit(asyncio.run, asyncio.wait_for(ask(), timeout_s)).result()
         except TimeoutError:
             raise httpx.ReadTimeout(f"its answer has no end within {timeout_s:g} s") from None
+
+
+async def request(
+    client: httpx.AsyncClient, method: str, address: str, **content
+) -> tuple[httpx.Response, bytes]:
+    """Return (answer, its whole body); `content` is that of httpx's `stream`, such as json=…
+
+    Raises httpx.HTTPError, also where the body has more than LARGEST_BYTES.
+    """
+    import httpx
+
+    body = bytearray()
+    async with client.stream(method, address, **content) as answer:
+        async for piece in answer.aiter_bytes():
+            body += piece
+            if len(body) > LARGEST_BYTES:
+                raise httpx.ReadError(f"its answer has more than {LARGEST_BYTES >> 20} MiB")
+    return answer, bytes(body)

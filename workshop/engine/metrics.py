@@ -8,7 +8,7 @@ import math
 import operator
 import re
 import time as clock
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -30,6 +30,19 @@ COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "ttft_count", "ttf
 def _called(*names: str) -> Any:
     """Return a field of Metrics with its names in versions of vLLM, newest first."""
     return field(default=None, metadata={"names": names})
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The work of one engine: a server has several with data parallelism.
+
+    `work` is (prompt tokens, generated tokens, KV-cache usage). A prompt is counted when its last
+    chunk is computed; until then the KV cache grows.
+    """
+
+    running: int
+    work: tuple[float, float, float]
+    is_asleep: bool
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,11 @@ class Metrics:
     accepted_at: tuple[float, ...] = ()
     ttft_count: float | None = _called("time_to_first_token_seconds_count")
     ttft_sum_s: float | None = _called("time_to_first_token_seconds_sum")
+    # the prefill times of all requests, without the time in the queue
+    prefill_count: float | None = _called("request_prefill_time_seconds_count")
+    prefill_sum_s: float | None = _called("request_prefill_time_seconds_sum")
+    # by their labels; none where nothing counts tokens, as on the page of a proxy
+    engines: Mapping[str, Engine] = field(default_factory=dict)
     num_blocks: int | None = None
     block_size: int | None = None
 
@@ -100,7 +118,13 @@ def parse(text: str, time: float | None = None) -> Metrics:
             values[metric.name] = value
     if time is None:
         time = clock.time()
-    return Metrics(time, accepted_at=_accepted_at(samples), **values, **_cache_config(samples))
+    return Metrics(
+        time,
+        accepted_at=_accepted_at(samples),
+        engines=_engines(samples),
+        **values,
+        **_cache_config(samples),
+    )
 
 
 def _samples(text: str) -> Samples:
@@ -207,6 +231,37 @@ def _value(samples: Samples, names: tuple[str, ...], largest: bool) -> float | N
     if largest:
         return max(values)
     return sum(values)
+
+
+def _engines(samples: Samples) -> dict[str, Engine]:
+    """Return the engines by their labels; none where nothing counts tokens."""
+    names = {metric.name: metric.metadata.get("names", ()) for metric in fields(Metrics)}
+    prompt_tokens = _by_engine(samples, names["prompt_tokens_total"])
+    generation_tokens = _by_engine(samples, names["generation_tokens_total"])
+    usage = _by_engine(samples, names["kv_cache_usage"])
+    running = _by_engine(samples, names["requests_running"])
+    asleep = set()
+    for labels, value in samples.get("engine_sleep_state", []):
+        if value and labels.get("sleep_state") != "awake":
+            asleep.add(labels.get("engine", ""))
+    engines = {}
+    for label in sorted(prompt_tokens.keys() | generation_tokens.keys()):
+        work = (
+            prompt_tokens.get(label, 0.0),
+            generation_tokens.get(label, 0.0),
+            usage.get(label, 0.0),
+        )
+        engines[label] = Engine(int(running.get(label, 0)), work, label in asleep)
+    return engines
+
+
+def _by_engine(samples: Samples, names: tuple[str, ...]) -> dict[str, float]:
+    """Return the sum of a metric's samples for each engine."""
+    sums: dict[str, float] = {}
+    for labels, value in _first(samples, names):
+        label = labels.get("engine", "")
+        sums[label] = sums.get(label, 0.0) + value
+    return sums
 
 
 def _accepted_at(samples: Samples) -> tuple[float, ...]:

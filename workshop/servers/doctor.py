@@ -12,7 +12,7 @@ from pathlib import Path
 
 from workshop import install_words, own_packages
 from workshop.errors import WorkshopError
-from workshop.servers import gpus, machine, records
+from workshop.servers import gpus, hang, machine, records
 from workshop.servers.checks import LACK, NOTE, OK, Check
 from workshop.servers.disk import GIB, left_bytes, quotas
 from workshop.servers.home import home, private_folder
@@ -294,20 +294,34 @@ def _servers() -> Iterator[Check]:
     url = os.environ.get("WORKSHOP_URL")
     if url:
         import workshop
+        from workshop.client import reach
 
         try:
-            yield Check("Server", OK, f"{workshop.connect().model} at {url} (WORKSHOP_URL)")
+            client = workshop.connect()
         except WorkshopError as error:
             yield Check("Server", LACK, error.message, error.remedy)
+            return
+        finding = hang.look(
+            client.url, client.record.api_key, client.model, **reach.options(client.proxy)
+        )
+        if finding.state == hang.READY:
+            yield Check("Server", OK, f"{client.model} at {url} (WORKSHOP_URL)")
+        else:
+            problem = f"{url} (WORKSHOP_URL) {finding.state}: {finding.reason}"
+            yield Check("Server", LACK, problem, hang.REMEDY)
         return
     is_ready = False
-    for record in (*records.own(), *records.shared()):
+    for record in hang.of_records([*records.own(), *records.shared()]):
         name = f"Server {record.name}"
         if record.state == "failed":
             yield Check(name, NOTE, f"failed: {record.reason}", f"workshop stop {record.name}")
         elif record.state == "ready":
             is_ready = True
             yield Check(name, OK, f"{record.model} at {record.url}")
+        elif record.state != "starting":
+            is_ready = True
+            remedy = f"{hang.REMEDY} workshop stop {record.name}"
+            yield Check(name, LACK, f"{record.state}: {record.reason}", remedy)
     if not is_ready:
         yield _no_server()
 

@@ -1,12 +1,13 @@
-"""Run inside a pod beside vLLM: download weights, wait for them, probe workers without HTTP.
+"""Run inside a pod beside vLLM: download weights, wait for them, probe the server and its workers.
 
     python3 -m workshop.servers.pod download HUB_ID FOLDER
     python3 -m workshop.servers.pod wait FOLDER
     python3 -m workshop.servers.pod workers COUNT
+    python3 -m workshop.servers.pod works PORT
 
 The image is vLLM's own. What this module imports of the workshop comes into the pod by a ConfigMap
-(workshop/servers/kubernetes/code.py lists it); of other packages it needs httpx and psutil, which
-vLLM brings.
+(workshop/servers/kubernetes/code.py lists it); of other packages it needs httpx, psutil and
+prometheus_client, which vLLM brings.
 """
 
 import contextlib
@@ -145,6 +146,23 @@ def workers(count: int) -> None:
         raise WorkshopError(f"{alive} of {count} workers are alive and have met the others.")
 
 
+def works(port: int, within_s: float | None = None) -> None:
+    """Return if the server in this container shows work; its key is that of the guard.
+
+    within_s: by default `hang.LONGEST_STEP_S`, because a restart costs all requests.
+
+    Raises WorkshopError: it hangs, or does not answer.
+    """
+    # Imported here: it loads httpx, and the probe of workers runs every few seconds without it.
+    from workshop.servers import hang
+    from workshop.servers.guard import auth
+
+    address = f"http://localhost:{port}/v1"  # 127.0.0.1 or ::1
+    finding = hang.look(address, auth.read_key().decode(), within_s=within_s or hang.LONGEST_STEP_S)
+    if finding.state in (hang.HANGS, hang.UNREACHABLE):
+        raise WorkshopError(f"The server {finding.state}: {finding.reason}.")
+
+
 def refuse_closed_volume(folder: Path) -> None:
     """Raise a WorkshopError if nothing can be written beside the model's folder.
 
@@ -242,6 +260,8 @@ def main(arguments: list[str] | None = None) -> int:
                     wait(Path(folder))
             case ["workers", count]:
                 workers(int(count))
+            case ["works", port]:
+                works(int(port))
             case _:
                 print(__doc__, file=sys.stderr)
                 return 2

@@ -7,6 +7,7 @@ import jinja2
 import yaml
 
 from workshop.servers.guard.auth import KEY_FILE_VARIABLE, METRICS_KEY_FILE_VARIABLE
+from workshop.servers.hang import LONGEST_STEP_S
 from workshop.servers.kubernetes import code, placement
 from workshop.servers.start_time import START_ALLOWANCE_S
 
@@ -36,6 +37,7 @@ def _environment() -> jinja2.Environment:
         MODELS=MODELS,
         PORT=PORT,
         PROBE_EVERY_S=PROBE_EVERY_S,
+        WORKS_S=round(LONGEST_STEP_S),
         START_ALLOWANCE_S=round(START_ALLOWANCE_S),
         KEY_FILE_VARIABLE=KEY_FILE_VARIABLE,
         METRICS_KEY_FILE_VARIABLE=METRICS_KEY_FILE_VARIABLE,

@@ -13,7 +13,7 @@ from workshop.course.html import Html, alert, bar, bold, muted, panel, tag
 from workshop.course.widgets.controls import View, button, set_shown
 from workshop.engine.log.lines import ANSI
 from workshop.errors import WorkshopError
-from workshop.servers import local, records
+from workshop.servers import hang, local, records
 from workshop.servers.local import supervise
 from workshop.servers.records import ServerRecord
 
@@ -32,6 +32,9 @@ def status(record: ServerRecord | None, progress: supervise.Progress | None = No
         return panel(
             tag("b", f"✓ {record.model} answers", cls="ink-good"), " at ", tag("code", record.url)
         )
+    if record is not None and record.state not in ("starting", "failed"):
+        problem = f"The server {record.name} is there, and does not work ({record.state}): "
+        return alert(WorkshopError(f"{problem}{record.reason}.", hang.REMEDY))
     if progress is not None:
         percent = round(100 * progress.fraction)
         filled = bar([("blue", percent)], label="start of the server", now=percent, cls="short")
@@ -99,6 +102,8 @@ class ServerPanel(View):
         except WorkshopError as undecided:
             if is_ready:
                 error = undecided
+        if record is not None:
+            record = hang.of_record(record)
         set_shown(self.button, not (is_ready or record))
         self.status.value = status(record, error=error)
         return is_ready or bool(record)
