@@ -198,8 +198,9 @@ def test_a_quota_ends_the_run_by_its_name_and_refuses_no_row(
     assert not path.with_name("out.jsonl.errors.jsonl").exists()
 
 
-def test_a_server_is_left_alone_for_as_long_as_it_asks(path, wire, limits):
+def test_a_server_is_left_alone_for_as_long_as_it_asks(path, wire, quick):
     """Many rows at once; then nothing for 2 s, which all of them were told to wait."""
+    limits = dataclasses.replace(quick, patience_s=5.0)
     times = []
 
     def reply(request):
@@ -228,10 +229,11 @@ def test_a_quota_that_opens_again_and_again_answers_every_row(path, wire, limits
     assert summary.seconds > limits.patience_s  # six seconds for twelve rows
 
 
-def test_one_row_that_alone_meets_a_quota_is_no_error(path, wire, limits):
+@pytest.mark.parametrize("retry_after", [None, "7200"])
+def test_one_row_that_alone_meets_a_quota_is_no_error(retry_after, path, wire, limits):
     """As OpenAI refuses a prompt that is larger than the tokens of a minute."""
     server = wire(
-        lambda request: quota(None) if request.text == "row 3" else wire_stub.answer(request)
+        lambda request: quota(retry_after) if request.text == "row 3" else wire_stub.answer(request)
     )
     with pytest.raises(WorkshopError, match="for want of quota"):
         run(path, server, limits)

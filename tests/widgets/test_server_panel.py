@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+import wire_stub
 
 from workshop import timestamps
 from workshop.course.widgets.server import view as server_panel
@@ -18,10 +19,17 @@ from workshop.servers.local.supervise import Progress
 from workshop.servers.records import ServerRecord
 
 
-def ready(name="a") -> ServerRecord:
+@pytest.fixture
+def url():
+    """The address of a server that answers."""
+    with wire_stub.servers() as start:
+        yield start().url
+
+
+def ready(name="a", url="http://127.0.0.1:1/v1") -> ServerRecord:
     return ServerRecord(
         name,
-        "http://127.0.0.1:1/v1",
+        url,
         "the-model",
         "secret",
         host="elsewhere",
@@ -57,10 +65,18 @@ def test_the_engines_words_have_no_codes_of_colors(tmp_path):
     assert last_lines(log) == ["(APIServer pid=1) INFO 11-25 16:21:42 Route"]
 
 
-def test_a_server_that_is_there_needs_no_button(workshop_home):
-    records.write(ready())
+def test_a_server_that_is_there_needs_no_button(workshop_home, url):
+    records.write(ready(url=url))
     panel = ServerPanel()
     assert panel.button.layout.display == "none" and "the-model answers" in panel.status.value
+
+
+def test_a_server_that_is_there_and_does_not_work_is_not_said_to_answer(workshop_home):
+    records.write(ready())
+    panel = ServerPanel()
+    assert panel.button.layout.display == "none"
+    assert "does not work (unreachable)" in panel.status.value
+    assert "the-model answers" not in panel.status.value
 
 
 def test_of_several_servers_none_is_started_and_one_is_to_be_chosen(workshop_home):
@@ -76,7 +92,7 @@ def test_of_several_servers_none_is_started_and_one_is_to_be_chosen(workshop_hom
 
 
 def test_the_button_starts_a_server_once_and_shows_its_progress(
-    workshop_home, monkeypatch, tmp_path
+    workshop_home, monkeypatch, tmp_path, url
 ):
     started, go = [], threading.Event()
     launch = local.Launch("a", "m", "m", "127.0.0.1", 1, [], {}, tmp_path / "log")
@@ -86,7 +102,7 @@ def test_the_button_starts_a_server_once_and_shows_its_progress(
         started.append(launch.name)
         report(Progress(0.5, "half way"))
         go.wait(10)
-        records.write(ready())
+        records.write(ready(url=url))
 
     monkeypatch.setattr(supervise, "start", start)
     panel = ServerPanel()

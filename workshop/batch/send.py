@@ -369,7 +369,7 @@ class Sender:
             server.pace.refused()
         else:
             attempt.errors += 1
-        pause = retry_after_s or self._backoff_s(attempt)
+        pause = min(retry_after_s or self._backoff_s(attempt), self.limits.patience_s)
         now = clock.now()
         away_since = server.outage.since or now
         patience_ends = now - away_since + pause > self.limits.patience_s

@@ -7,6 +7,7 @@ import re
 import resource
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import aiohttp
@@ -361,33 +362,35 @@ class Server:
                 new_answers = self.answered - answered_before
                 self.pace.by_rate(self.in_flight, new_answers / max(now - looked_at, 1e-3))
             self.movement.take(engines, now)
-            await self._see_whether_it_hangs(model, patience_s, has_counters=bool(engines))
+            await self._see_whether_it_hangs(model, patience_s, engines)
             answered_before = self.answered
             looked_at = now
 
     async def _see_whether_it_hangs(
-        self, model: str, patience_s: float, has_counters: bool
+        self, model: str, patience_s: float, engines: Mapping[str, metrics.Engine]
     ) -> None:
         """Send the rows elsewhere if the server shows no work for `patience_s`.
 
-        Without counters a token is asked for beside the rows; an answer to it is work.
+        Without counters of engines a token is asked for beside the rows; an answer to it is work.
         """
         now = clock.now()
         if not self.in_flight:
             self.movement.answered(now)
         if self._token and self._token.done():
-            if _is_work(self._token.result()):
+            if 0 < self._token.result() < 500 and self._token.result() != 429:
                 self.movement.answered(now)
             self._token = None
         every_s = min(hang.TOKEN_EVERY_S, patience_s / 3)
         is_due = self._token is None and min(self.still_s, now - self._token_at) > every_s
-        if is_due and not has_counters:
+        if is_due and not engines:
             self._token_at = now
             self._token = asyncio.create_task(self.status_of_a_token(model, patience_s))
         if self.still_s > patience_s:
             since = self.movement.still_since()
             if await self.alive():
                 self.hangs = self.movement.still(now)
+                if any(engine.is_asleep for engine in engines.values()):
+                    self.hangs = hang.SLEEPS
             self.fell(since)
             for task in self.tasks:
                 task.cancel()
@@ -434,7 +437,7 @@ class Server:
             return None
 
     async def _see_whether_it_is_back(self, model: str) -> None:
-        """Ask a server that is away what it serves; send to it again if it answers with the model.
+        """Ask a server that is away for a token; send to it again if it answers with the model.
 
         Raises KeyRefused: it refuses the key, and no record has another one.
         """
@@ -451,7 +454,7 @@ class Server:
             if await self.read_again() is False:
                 raise
             return
-        if not self.hangs or _is_work(await self.status_of_a_token(model, BUSY_TIMEOUT_S)):
+        if 0 < await self.status_of_a_token(model, BUSY_TIMEOUT_S) < 500:
             self.rise()
 
     def rise(self) -> None:
@@ -482,7 +485,8 @@ class Server:
         if self.hangs:
             began = time.strftime("%H:%M:%S", time.localtime(time.time() - self.away_s))
             return (
-                f"{self.url} hangs since {began}: it answers, but computes nothing ({self.hangs})",
+                f"{self.url} hangs since {began}: it answers /v1/models, and computes nothing "
+                f"({self.hangs})",
                 "Stop the server and start it again. Where one answer may take longer than that, "
                 "give a longer --patience.",
             )
@@ -534,11 +538,6 @@ class Server:
         return KeyRefused(
             f"{self.url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key."
         )
-
-
-def _is_work(status: int) -> bool:
-    """Return whether an answer of this status shows that a server works; 0: there was none."""
-    return 0 < status < 500 and status != 429
 
 
 def allow_connections(count: int) -> None:

@@ -100,7 +100,7 @@ def sampling_options(function: Callable[..., None]) -> Callable[..., None]:
     type=Seconds(1),
     default=120.0,
     show_default=True,
-    help="Seconds to wait for a server that is away, or behind a proxy that is.",
+    help="Seconds to wait for a server that is away, hangs, or refuses every request (429).",
 )
 @json_option("Print how it ended as JSON.")
 @click.option(

@@ -65,9 +65,10 @@ def command(name: str | None, client: str | None, as_json: bool, watch: bool, ev
     if watch:
         _watch(every)
         return
-    from workshop.servers import hang
+    if listed:
+        from workshop.servers import hang
 
-    listed = hang.of_records(listed)
+        listed = hang.of_records(listed)
     if as_json:
         say_json([_with_energy(record) for record in listed])
     elif not listed:

@@ -294,16 +294,13 @@ def _servers() -> Iterator[Check]:
     url = os.environ.get("WORKSHOP_URL")
     if url:
         import workshop
-        from workshop.client import reach
 
         try:
             client = workshop.connect()
         except WorkshopError as error:
             yield Check("Server", LACK, error.message, error.remedy)
             return
-        finding = hang.look(
-            client.url, client.record.api_key, client.model, **reach.options(client.proxy)
-        )
+        finding = hang.look(client.url, client.record.api_key, client.model, **client.safe)
         if finding.state == hang.READY:
             yield Check("Server", OK, f"{client.model} at {url} (WORKSHOP_URL)")
         else:

@@ -51,6 +51,7 @@ ONE_TOKEN: Mapping[str, dict] = {
 }
 NOT_THIS_KIND = frozenset({400, 404, 405, 422, 501})
 RANK_HEADER = "X-data-parallel-rank"  # vLLM's: the engine that a request is for
+SLEEPS = "it was put to sleep; POST /wake_up wakes it"
 REMEDY = "Stop it and start it again; what computes in it is lost."
 
 
@@ -226,7 +227,7 @@ async def _finding(
         now = time.monotonic()
         engines = page.engines if page else {}
         if any(engine.is_asleep for engine in engines.values()):
-            return Finding(ASLEEP, "it was put to sleep; POST /wake_up wakes it")
+            return Finding(ASLEEP, SLEEPS)
         movement.take(engines, now if has_page else began)
         has_page = has_page or bool(engines)
         idle = [label for label, engine in engines.items() if not engine.running]
