@@ -17,7 +17,7 @@ import pytest
 
 from workshop import batch
 from workshop.batch import send
-from workshop.batch.servers import FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT, Pace
+from workshop.batch.pace import FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT, Pace
 from workshop.batch.session import StillReading
 from workshop.errors import WorkshopError
 

@@ -12,6 +12,7 @@ import uvloop
 
 from workshop.batch import servers
 from workshop.batch.clock import clock
+from workshop.batch.pace import LARGEST_LIMIT
 from workshop.batch.prepare import Work
 from workshop.batch.progress import Progress, Summary
 from workshop.batch.send import Limits, Sender
@@ -76,7 +77,7 @@ class Batch(Session):
         fleet = servers.find(
             self.urls, self.concurrency, name=self.server_name, accepted=self.accepted
         )
-        servers.allow_connections(len(fleet) * (self.concurrency or servers.LARGEST_LIMIT))
+        servers.allow_connections(len(fleet) * (self.concurrency or LARGEST_LIMIT))
         for server in fleet:
             server.connect(self.limits.read_timeout_s)
         try:

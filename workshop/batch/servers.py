@@ -15,7 +15,7 @@ from yarl import URL
 
 from workshop.batch.clock import clock
 from workshop.batch.connections import CleanConnector, Response
-from workshop.batch.pace import FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT, Pace  # noqa: F401 (names of before)
+from workshop.batch.pace import Pace
 from workshop.batch.rows import CHAT, COMPLETIONS, EMBEDDINGS
 from workshop.client import reach, received
 from workshop.client.strict_json import Malformed
@@ -484,27 +484,21 @@ class Server:
         away_s = f"{self.away_s:.0f} s"
         if self.hangs:
             began = time.strftime("%H:%M:%S", time.localtime(time.time() - self.away_s))
-            return (
-                f"{self.url} hangs since {began}: it answers /v1/models, and computes nothing "
-                f"({self.hangs})",
-                "Stop the server and start it again. Where one answer may take longer than that, "
-                "give a longer --patience.",
-            )
+            problem = f"hangs since {began}: it answers /v1/models, and computes nothing"
+            remedy = "Stop the server and start it again. Where one answer may take longer than "
+            remedy += "that, give a longer --patience."
+            return f"{self.url} {problem} ({self.hangs})", remedy
         if self.down_since:
             return f"{self.url} has not answered for {away_s}", "Start the server again."
-        if self.outage.status == 429 and self.outage.since:
-            return (
-                f"{self.url} refuses every request for want of quota, for {away_s}: "
-                f"{self.outage.last}",
-                "Wait until the quota allows requests again, or send fewer at once "
-                "(--concurrency); --patience says how long a run waits.",
-            )
+        if self.outage.since and self.outage.status == 429:
+            problem = f"refuses every request for want of quota, for {away_s}"
+            remedy = "Wait until the quota allows requests again, or send fewer at once "
+            remedy += "(--concurrency); --patience says how long a run waits."
+            return f"{self.url} {problem}: {self.outage.last}", remedy
         if self.outage.since:
-            return (
-                f"{self.url} has not answered for {away_s}; it, or what stands in front of it, "
-                f"said: {self.outage.last}",
-                "Look at the server, and at the proxy or tunnel to it.",
-            )
+            problem = f"has not answered for {away_s}; it, or what stands in front of it, said"
+            remedy = "Look at the server, and at the proxy or tunnel to it."
+            return f"{self.url} {problem}: {self.outage.last}", remedy
         if self.still_s > QUIET_S:
             return f"{self.url} has shown no work for {self.still_s:.0f} s", ""
         return "", ""

@@ -7,6 +7,7 @@ import httpx
 
 from workshop.engine import http
 from workshop.errors import WorkshopError
+from workshop.servers import hang
 from workshop.servers.records import ServerRecord
 
 REFUSALS = (400, 404, 422, 501)  # HTTP: waiting does not change these
@@ -28,7 +29,7 @@ def answers(record: ServerRecord) -> bool:
     Raises:
         WorkshopError: it refuses.
     """
-    body = {"model": record.model, "prompt": "The", "max_tokens": 1}
+    body = {"model": record.model, **hang.ONE_TOKEN["/v1/completions"]}
     key = {"Authorization": f"Bearer {record.api_key}"}
     try:  # never through a site's web proxy, nor where a redirect leads: the key is for this server
         answer = httpx.post(
