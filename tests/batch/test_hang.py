@@ -241,6 +241,25 @@ def test_one_row_that_alone_meets_a_quota_is_no_error(retry_after, path, wire, l
     assert path.with_name("out.jsonl").read_text().count("\n") == N - 1
 
 
+def test_a_row_that_was_tried_often_is_asked_again_before_the_patience_ends(
+    path, wire, quick, monkeypatch
+):
+    """Its pauses double, and one longer than the patience would end the run at the first 429."""
+    monkeypatch.setattr("workshop.batch.send.random.uniform", lambda *_: 1.0)
+    limits = dataclasses.replace(quick, backoff_s=0.5, longest_backoff_s=30.0, patience_s=5.0)
+    tries = []
+
+    def reply(request):
+        if request.text == "row 3":
+            tries.append(request)
+            if len(tries) <= 4:
+                return quota(None)
+        return wire_stub.answer(request)
+
+    summary = run(path, wire(reply), limits)
+    assert (summary.exit_code, summary.answered, len(tries)) == (0, N, 5)
+
+
 def test_the_command_says_how_far_it_is_without_a_terminal(path, wire, workshop_home):
     server = wire(lambda request: wire_stub.Reply(after_s=NEVER_S), get=counters(lambda s: 5))
     command = [sys.executable, "-P", "-m", "workshop", "batch", str(path)]

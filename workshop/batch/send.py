@@ -369,7 +369,8 @@ class Sender:
             server.pace.refused()
         else:
             attempt.errors += 1
-        pause = min(retry_after_s or self._backoff_s(attempt), self.limits.patience_s)
+        backoff_s = min(self._backoff_s(attempt), self._longest_rest_s())
+        pause = min(retry_after_s or backoff_s, self.limits.patience_s)
         now = clock.now()
         away_since = server.outage.since or now
         patience_ends = now - away_since + pause > self.limits.patience_s
@@ -379,7 +380,7 @@ class Sender:
         self._delay(attempt, pause)
 
     def _longest_rest_s(self) -> float:
-        """Return the longest pause of a server whose proxy answers in its place."""
+        """Return the longest pause of a server that does not answer itself: several in a patience."""
         return min(self.limits.longest_backoff_s, self.limits.patience_s / 4)
 
     def _refused(
