@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-# How much an error explains: a symptom ("engine core died") gives way to the error behind it, and
-# so does what is often survived (a look-up at the Hub that failed). Of errors that explain as much,
-# the first counts.
-SYMPTOM, UNEXPLAINED, LIKELY, KNOWN = 0, 1, 2, 3
+# How much an error explains: what follows from the end of another process gives way to a symptom
+# ("engine core died"), a symptom to any exception, and this to what is often survived or a
+# consequence (a look-up at the Hub, NCCL). All give way to the first exception of a worker or the
+# engine core, and that to a known failure. Of errors that explain as much, the first counts.
+CONSEQUENCE, SYMPTOM, UNEXPLAINED, LIKELY, ROOT, KNOWN = range(6)
 RANKS = {"symptom": SYMPTOM, "likely": LIKELY}
 LONGEST_GROUP = 200  # letters of what a pattern found
 LOOKED_AT_CHARS = 1000  # the message is at the front

@@ -1,9 +1,19 @@
 """Read a log while it is being written: what is worth saying, and how far the start is. Pure."""
 
 import re
+from dataclasses import replace
 
+from workshop.engine.log.exceptions import FRAME, Exceptions, RaisedException
 from workshop.engine.log.facts import EngineLog
-from workshop.engine.log.failures import LOOKED_AT_CHARS, UNEXPLAINED, Failure, diagnose
+from workshop.engine.log.failures import (
+    CONSEQUENCE,
+    LOOKED_AT_CHARS,
+    ROOT,
+    SYMPTOM,
+    UNEXPLAINED,
+    Failure,
+    diagnose,
+)
 from workshop.engine.log.lines import (
     LINE_BREAK,
     MAX_LINE_CHARS,
@@ -70,21 +80,14 @@ SHUTDOWN = re.compile(
     r"\[shutdown\] API server: shutdown triggered|^INFO: +Shutting down|Shutting down FastAPI|"
     r"trigger received signal=SIG"
 )
-# pydantic puts what is wrong on the next line: "1 validation error for ModelConfig", then
-# "  Value error, …"
-EXCEPTION = re.compile(
-    r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)|  Value error)"
-    r"(?:[:,] (?P<text>.*))?$"
-)
-VALIDATION = re.compile(r"^\S*ValidationError: \d+ validation error")
 USAGE = re.compile(r"\{chat,complete,serve,")  # argparse's usage line of vLLM's command
 SERVER = re.compile(
     r"vLLM API server version|'model_tag'|Starting vLLM (?:API )?server|\bvllm serve\b"
 )
 LINES_OF_VLLM = 2  # with facts; fewer may be another program's
 HARMLESS = ("DEBUG", "INFO", "WARNING")
-# a traceback's frames quote source code, error messages and all
-CODE = re.compile(r'^ {4,}|^ {2}File "')
+# a server that answers has survived what its engine said before
+ALIVE = re.compile(r"Avg prompt throughput|\" 200 OK")
 REFUSED_ARGUMENT = re.compile(r"""^[^'"(]{1,120}: error: """)  # argparse's words
 
 
@@ -106,6 +109,11 @@ class Reader:
         self.first_line = ""
         self._rest = ""
         self._stopping = False
+        self._engine_ended = False
+        self._exceptions = Exceptions()
+        self._root_source: str | None = None  # who wrote log.error, if it is a root error
+        # of a running server: what will have ended it, if it ends
+        self._suspect: Failure | None = None
         self._prefixes = Prefixes()
 
     @property
@@ -157,7 +165,7 @@ class Reader:
         self._mark(line.text)
         self._progress(line.text)
         self._failure(line)
-        if self.running and not running and self.log.error:
+        if self.running and not running and self.log.error and not self._engine_ended:
             # It did not keep the engine from starting: a look-up that was tried again.
             self.log.notes.append(f"{self.log.error.what} The start went on all the same.")
             self.log.error = None
@@ -238,31 +246,63 @@ class Reader:
         """Keep the error that explains most; of those that explain as much, the first."""
         quiet = line.level in HARMLESS and "exited unexpectedly" not in line.text
         quiet = quiet or line.text.startswith("INFO: ")
-        is_code = CODE.match(line.text) and not REFUSED_ARGUMENT.match(line.text)
-        if quiet or is_code or (self._stopping and self.log.error is None):
+        if ALIVE.search(line.text):
+            self._suspect = None
+        if quiet or (self._stopping and self.log.error is None):
             return
-        failure = diagnose(line.text) or self._unexplained(line)
+        line = replace(line, text=line.text[:LOOKED_AT_CHARS])
+        exception = self._exceptions.take(line)
+        # a traceback's frames quote source code, error messages and all
+        if FRAME.match(line.text) and not REFUSED_ARGUMENT.match(line.text):
+            return
+        failure = diagnose(line.text)
+        if exception:
+            failure = _of_exception(exception, failure, line.text)
+        if failure is None:
+            return
+        if failure.fatal and failure.rank == SYMPTOM:
+            self._engine_ended = True
         # A server that runs answers bad requests with errors as well: only some end it.
-        if failure is None or (self.running and not failure.fatal):
+        if self.running and not failure.fatal:
+            if failure.rank >= ROOT and exception and exception.process:
+                self._suspect = self._suspect or failure
             return
-        if self.log.error is None or failure.rank > self.log.error.rank:
-            self.log.error = failure
-
-    def _unexplained(self, line: Line) -> Failure | None:
-        text = line.text[:LOOKED_AT_CHARS]
-        match = EXCEPTION.match(text)
+        if self.running and self._suspect and self._suspect.rank > failure.rank:
+            failure = self._suspect
+        error = self.log.error
+        # of one process the exception that ended it, not one that it survived
+        is_later = bool(exception and exception.source == self._root_source)
         if (
-            not match
-            or VALIDATION.match(text)
-            or match["type"].endswith(("KeyboardInterrupt", "SystemExit"))
+            error is None
+            or failure.rank > error.rank
+            or (is_later and failure.rank == ROOT == error.rank)
         ):
-            return None
-        message = (match["text"] or match["type"]).strip()
-        return Failure(
-            what=f"vLLM stopped with {match['type'].strip()}: {message[:300]}",
-            remedy="Search vLLM's issues for this message; the traceback above it says where it "
-            "came from.",
-            line=line.text[:500],
-            key="unexplained",
-            rank=UNEXPLAINED,
-        )
+            self.log.error = failure
+            self._root_source = exception.source if exception and exception.is_root else None
+
+
+def _of_exception(exception: RaisedException, known: Failure | None, line: str) -> Failure:
+    """Return the failure that an exception is; `known`: what the table says of its line."""
+    rank = UNEXPLAINED
+    if exception.is_root:
+        rank = ROOT
+    elif exception.is_consequence:
+        rank = CONSEQUENCE
+    if known:
+        if exception.is_root and known.rank > SYMPTOM:
+            return replace(known, rank=max(rank, known.rank))
+        return known
+    who = "vLLM"
+    if exception.process:
+        who = f"vLLM's {exception.process}"
+    what = f"{who} stopped with {exception.type}"
+    if exception.text:
+        what += f": {exception.text[:300]}"
+    return Failure(
+        what=what,
+        remedy="Search vLLM's issues for this message; the traceback above it says where it "
+        "came from.",
+        line=line[:500],
+        key="unexplained",
+        rank=rank,
+    )

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from workshop.engine.log.failures import ROOT
 from workshop.errors import WorkshopError
 from workshop.servers import machine, records, share
 from workshop.servers.disk import refuse_full
@@ -315,6 +316,9 @@ def reason(
     refusal = follower.refusal()
     if refusal:
         return refusal
+    failure = follower.reader.error
+    if failure and failure.rank >= ROOT:
+        return failure.what, failure.remedy
     # 128 + signal; the rest is an echo
     killed = re.search(r"exit code (1[3-9]\d)$", follower.ended)
     if killed:
@@ -322,7 +326,6 @@ def reason(
             "Signal 9 mostly means that the host had no memory left: ask for more (sbatch --mem)."
         )
         return f"vLLM was killed by signal {int(killed[1]) - 128} ({follower.ended})", remedy
-    failure = follower.reader.error
     if failure:
         return failure.what, failure.remedy
     first_end = ""
