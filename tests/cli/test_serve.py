@@ -50,3 +50,17 @@ def test_a_class_has_a_whole_number_of_learners(prepare_arguments, value):
 def test_help_names_the_limits_and_where_they_are_written():
     help_text = " ".join(CliRunner().invoke(serve.command, ["--help"]).output.split())
     assert "--learners" in help_text and "docs/security.md" in help_text
+
+
+@pytest.mark.parametrize(
+    ("args", "meant"),
+    [
+        (["--backgroud"], "--background"),
+        (["--max-modellen", "100"], "--max-model-len"),
+        (["--learnes=3"], "--learners"),
+    ],
+)
+def test_a_mistyped_flag_is_refused_with_what_was_meant(args, meant, workshop_home):
+    error = CliRunner().invoke(serve.command, args).exception
+    assert isinstance(error, BadInput) and error.message.endswith(f"did you mean {meant}?")
+    assert not list(workshop_home.rglob("*.log"))

@@ -19,11 +19,11 @@ DEAD = (
 )
 
 
-def traceback(process: str, exception: str, words: str = "", frame: str = FRAME) -> str:
-    """Return what a process logs of an exception: `words`, then the traceback, each line with its prefix."""
-    lines = f"{words}\nTraceback (most recent call last):\n{frame}\n{exception}".strip("\n").split(
+def traceback(process: str, exception: str, heading: str = "", frame: str = FRAME) -> str:
+    """Return what a process logs of an exception: `heading`, then the traceback, each line with its prefix."""
+    lines = f"{heading}\nTraceback (most recent call last):\n{frame}\n{exception}".strip(
         "\n"
-    )
+    ).split("\n")
     if "pid" in process:
         process = f"{process} ERROR 11-20 10:02:25 [core.py:1512] "
     return "".join(f"{process}{line}\n" for line in lines)

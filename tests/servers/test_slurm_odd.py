@@ -70,6 +70,9 @@ def submit(*options: str) -> Exception | None:
         ("llama", "is no flag"),
         ("--ssl-keyfile x", "HTTP"),
         ("--seed '1\n--port 1'", "line break"),
+        ("--max-modellen 100", "did you mean --max-model-len?"),
+        ("--dtype flot16", "did you mean float16?"),
+        ("--max-num-seqs", "expected one argument"),
     ],
 )
 def test_flags_that_the_job_sets_are_refused_before_sbatch(sbatch, text, message):
@@ -86,6 +89,20 @@ def test_flags_in_a_file_count_as_well(sbatch, tmp_path):
         and "tensor-parallel-size" in error.message
         and not sbatch.exists()
     )
+
+
+def test_flags_of_another_release_are_sent_on_demand(sbatch):
+    assert submit("--vllm", "--max-modellen 100", "--anyway") is None
+    assert sbatch.exists()
+
+
+def test_flags_of_the_site_are_checked_as_well(sbatch, tmp_path, monkeypatch):
+    site = tmp_path / "site.sh"
+    site.write_text("site_serve_args=(--max-modellen 100)\n")
+    monkeypatch.setenv("WORKSHOP_SITE", str(site))
+    error = submit()
+    assert isinstance(error, BadInput) and error.message.startswith("site_serve_args: vLLM")
+    assert not sbatch.exists() and submit("--anyway") is None
 
 
 def test_other_flags_reach_the_job(sbatch):

@@ -82,24 +82,29 @@ def _is_flag(text: str) -> bool:
     help="Write what the engine does to this new file, a JSON line a step: see workshop xray.",
 )
 @click.option("--force", is_flag=True, help="With --trace: replace an older trace of that name.")
+@click.option(
+    "--anyway", is_flag=True, help="Also send flags that this release of vLLM does not take."
+)
 @click.pass_context
 def command(ctx: click.Context, model, background, tensor_parallel_size, **options) -> None:
     """Start vLLM on this machine's GPUs if there are any, and on its CPU otherwise.
 
     MODEL comes first: a folder, a Hub id, or nothing for the teaching model. Flags that are not
-    listed here go to `vllm serve` as they are: --help=NAME explains one, --help=all every one. Only
-    this machine is let in unless --host says otherwise. Every path but /health needs the server's
-    key, which `workshop.connect()` finds by itself.
+    listed here go to `vllm serve`, if its release knows them: --help=NAME explains one, --help=all
+    every one. Only this machine is let in unless --host says otherwise. Every path but /health
+    needs the server's key, which `workshop.connect()` finds by itself.
     """
     from workshop.servers import local
-    from workshop.servers.flags import uncounted
+    from workshop.servers.flags import remarks
     from workshop.servers.local import supervise
+    from workshop.vllm_package import installed
 
     vllm_args: tuple[str, ...] = ctx.obj
     if tensor_parallel_size:
         vllm_args = ("--tensor-parallel-size", str(tensor_parallel_size), *vllm_args)
-    launch = local.prepare(model, vllm_args=vllm_args, **options)
-    for word in filter(None, (launch.note, *uncounted(vllm_args))):
+    own_flags = [flag for param in ctx.command.params for flag in param.opts]
+    launch = local.prepare(model, vllm_args=vllm_args, own_flags=own_flags, **options)
+    for word in filter(None, (launch.note, *remarks(vllm_args, installed()[1]))):
         click.echo(f"! {word}", err=True)
 
     def ready(record) -> None:

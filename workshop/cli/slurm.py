@@ -127,6 +127,9 @@ def command() -> None:
     help="More flags of `vllm serve`, quoted; may be repeated.",
 )
 @click.option(
+    "--anyway", is_flag=True, help="Also send flags that this release of vLLM does not take."
+)
+@click.option(
     "--dry-run", is_flag=True, help="Print the reasons, the command and the script; submit nothing."
 )
 @json_option(

@@ -281,17 +281,17 @@ class Reader:
             self._root_source = exception.source if exception and exception.is_root else None
 
 
-def _of_exception(exception: RaisedException, known: Failure | None, line: str) -> Failure:
-    """Return the failure that an exception is; `known`: what the table says of its line."""
+def _of_exception(exception: RaisedException, explained: Failure | None, line: str) -> Failure:
+    """Return the failure that an exception is; `explained`: what the table says of its line."""
     rank = UNEXPLAINED
     if exception.is_root:
         rank = ROOT
     elif exception.is_consequence:
         rank = CONSEQUENCE
-    if known:
-        if exception.is_root and known.rank > SYMPTOM:
-            return replace(known, rank=max(rank, known.rank))
-        return known
+    if explained:
+        if exception.is_root and explained.rank > SYMPTOM:
+            return replace(explained, rank=max(rank, explained.rank))
+        return explained
     who = "vLLM"
     if exception.process:
         who = f"vLLM's {exception.process}"

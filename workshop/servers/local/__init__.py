@@ -11,6 +11,7 @@ import re
 import socket
 import stat
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -97,19 +98,23 @@ def prepare(
     trace: str | Path | None = None,
     force: bool = False,
     learners: int = 0,
+    anyway: bool = False,
+    own_flags: Iterable[str] = (),
 ) -> Launch:
     """Return what to start, or say in one sentence why it cannot be.
 
     model: None for the teaching model, a folder with a config.json, or a Hub id.
     name: of the server record; by default the served model's.
     port: by default a free one from 8000 on.
-    vllm_args: any flags of `vllm serve`, passed on as they are.
+    vllm_args: any flags of `vllm serve`; those that its release does not take are refused.
     trace: a new file for what the engine does, step by step.
     force: an older trace of that name is replaced.
     learners: the size of a class; from 1 on, each learner has limits (see launch.fairshare).
+    anyway: flags that the release does not take are passed on as well.
+    own_flags: those of the caller's command, one of which a mistyped flag may have been meant for.
     """
     path, served = resolve_model(model)
-    user_flags = checked(vllm_args)
+    user_flags = checked(vllm_args, installed()[1], anyway=anyway, own_flags=own_flags)
     served = user_flags.get("served-model-name") or served
     device = engine_device()
     name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", served).strip("-.")[:64]

@@ -23,7 +23,7 @@ from inference_planner.ranks import tp_problem
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records
-from workshop.servers.flags import check_for_job, for_plan, uncounted
+from workshop.servers.flags import check_for_job, check_release, for_plan, remarks
 from workshop.servers.home import private_folder, write_private
 from workshop.servers.programs import LATE, run
 from workshop.servers.record_file import CLUSTER
@@ -54,6 +54,7 @@ class Request:
     what: a script's name (70b), a catalog name, a Hub id, or a model's folder.
     vllm: more flags of `vllm serve`.
     sbatch_args: options of sbatch.
+    anyway: also what cannot work as far as we know.
     """
 
     what: str
@@ -68,6 +69,7 @@ class Request:
     max_model_len: int | None = None
     vllm: tuple[str, ...] = ()
     sbatch_args: tuple[str, ...] = ()
+    anyway: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,10 @@ def prepare(request: Request) -> Submission:
     model: Path | str = folder
     if not is_downloaded:
         model = model_of(request.what)
-    # in the order of job.sh
-    vllm_flags = (*site.get("site_serve_args", "").splitlines(), *request.vllm)
+    site_flags = site.get("site_serve_args", "").splitlines()
+    if not request.anyway:
+        check_release(site_flags, where="site_serve_args: ")
+    vllm_flags = (*site_flags, *request.vllm)  # in the order of job.sh
     the_plan = _planned(
         model,
         gpu or GPU,
@@ -143,7 +147,7 @@ def prepare(request: Request) -> Submission:
         site=slurm_site.site_file(),
         arguments=_arguments(request, site, name, the_plan, slurm_kind),
         environment=environment,
-        reasons=[_summary(the_plan), *uncounted(vllm_flags), *the_plan.reasons],
+        reasons=[_summary(the_plan), *remarks(vllm_flags), *the_plan.reasons],
         advice=advice,
         fits=the_plan.fits,
         folder=folder,
@@ -328,7 +332,7 @@ def _refuse(request: Request) -> None:
     _refuse_unprintable(request)
     if request.name:
         records.path_of(request.name)  # refuses what is no name of a server
-    check_for_job(request.vllm)
+    check_for_job(request.vllm, anyway=request.anyway)
     sbatch_options, rest = options.read(request.sbatch_args)
     foreign: list[str] = []
     for option in sbatch_options:

@@ -5,6 +5,7 @@ of `--a`, and a file (`--config`). A flag that opened a way past the guard, or m
 where its record says that it is, must be seen in all of them.
 """
 
+import json
 import os
 import re
 import shlex
@@ -17,19 +18,13 @@ from inference_planner.arguments import tokens
 from inference_planner.catalog.quantization import METHODS
 from inference_planner.kv_cache import KV_CACHE_DTYPES
 from inference_planner.settings import DTYPES
+from inference_planner.versions import DEFAULT
 
 from workshop.errors import BadInput
+from workshop.servers.flags import release
 
-SHORT = {
-    "tp": "tensor-parallel-size",
-    "pp": "pipeline-parallel-size",
-    "n": "nnodes",
-    "r": "node-rank",
-    "dpa": "data-parallel-address",
-    "sc": "speculative-config",
-}
-TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-REFUSED, LOOKED_AT = TABLES["refused"], TABLES["looked-at"]
+TABLES = yaml.safe_load(Path(__file__).with_name("rules.yaml").read_text(encoding="utf-8"))
+REFUSED = TABLES["refused"]
 # Flags that change the plan: with the values that it knows, without a value, and with a number.
 WORDS = {"dtype": DTYPES, "quantization": METHODS, "kv-cache-dtype": KV_CACHE_DTYPES}
 SWITCHES = ("enforce-eager", "enable-expert-parallel")
@@ -40,17 +35,21 @@ JOB_REMEDY = (
 )
 
 
-def flags_of(args: tuple[str, ...]) -> dict[str, str]:
-    """Return the flags in `args`, dashes for underscores, with their values ('' if none).
+def flags_of(args: Iterable[str]) -> dict[str, str]:
+    """Return the flags in `args`, written out as vLLM understands them, with their values ('' if none).
 
-    Each of these spellings is read: `--a=b`, `--a b`, `-tp 2`, `-n4`.
+    Each of these spellings is read: `--a=b`, `--a b`, `--a_long_name b`, `--a-long b`, `-tp 2`, `-n4`. A short form is
+    read as by the newest release whose flags are recorded.
     """
+    names = release.newest()
     flags: dict[str, str] = {}
     previous = None
     for arg in args:
         if re.match(r"--?[A-Za-z]", arg):
-            flag, _, value = re.sub(r"^-([nr])(\d+)$", r"\1=\2", arg).lstrip("-").partition("=")
-            previous = SHORT.get(flag, flag.replace("_", "-"))
+            flag, _, value = arg.partition("=")
+            if flag not in names.full_names and flag[:2] in names.full_names:
+                flag, value = arg[:2], arg[2:]
+            previous = names.full_name(flag.replace("_", "-"))
             flags[previous] = value
         elif previous and not flags[previous]:
             flags[previous] = arg
@@ -81,10 +80,12 @@ def for_plan(args: tuple[str, ...]) -> dict[str, object]:
     return {name.replace("-", "_"): value for name, value in settings.items()}
 
 
-def uncounted(args: tuple[str, ...]) -> list[str]:
-    """Say what a plan leaves out of the flags in `args`."""
-    names = [name.partition(".")[0] for name in flags_of(args)]
+def remarks(args: tuple[str, ...], version: str = DEFAULT) -> list[str]:
+    """Say what was not checked of the flags in `args` for a release of vLLM, and what a plan leaves out of them."""
     sentences: list[str] = []
+    if args and not release.recorded(version):
+        sentences.append(f"The flags of vLLM {version} are not recorded here: none was checked.")
+    names = [name.partition(".")[0] for name in flags_of(args)]
     for name, what in TABLES["uncounted"].items():
         if name in names:
             less = "the KV cache has so much less"
@@ -92,49 +93,80 @@ def uncounted(args: tuple[str, ...]) -> list[str]:
     return sentences
 
 
-def checked(args: tuple[str, ...]) -> dict[str, str]:
+def checked(
+    args: tuple[str, ...],
+    version: str = DEFAULT,
+    *,
+    anyway: bool = False,
+    own_flags: Iterable[str] = (),
+) -> dict[str, str]:
     """Return the flags of `args` with those of the file that --config names.
 
+    Args:
+        args: what stands behind the model.
+        version: of the vLLM that will read them.
+        anyway: also flags and values that this release does not take.
+        own_flags: as in `check_release`.
+
     Raises:
-        BadInput: one of them is not for us.
+        BadInput: one of them is not for us, or vLLM would not take it.
     """
     if os.environ.get("VLLM_API_KEY"):
         problem = "VLLM_API_KEY is set: vLLM would want that key beside the workshop's own, "
         problem += "and answer nobody."
         remedy = "Unset it: the workshop makes a key for each server, and connect() finds it."
         raise BadInput(problem, remedy)
+    if "--" in args:
+        raise BadInput("-- alone is no flag.", "Leave it out.")
     flags = flags_of(args)
-    for arg in args:
-        if arg.startswith("--"):
-            _refuse(arg[2:].partition("=")[0].replace("_", "-"))
+    every_arg = args
     if "config" in flags:
-        file = _flags_in(flags["config"], separate="--config" in args)
-        for name in file:
-            _refuse(name)
-        flags = file | flags
+        from_file = _arguments_in(flags["config"], separate="--config" in args)
+        every_arg = (*from_file, *args)
+        flags = flags_of(from_file) | flags
+    for name in flags:
+        _refuse(name.partition(".")[0].rstrip("+"))
     if any("RequireKey" in text for text in (*args, flags.get("middleware", ""))):
         raise BadInput("The workshop's middleware is put in by itself.", "Leave --middleware out.")
+    if not anyway:
+        check_release(every_arg, version, own_flags)
     return flags
 
 
-def _refuse(flag: str) -> None:
+def check_release(
+    args: Iterable[str], version: str = DEFAULT, own_flags: Iterable[str] = (), where: str = ""
+) -> None:
+    """Refuse arguments that a release of vLLM would not take. Where its flags are not recorded, it would take all.
+
+    Args:
+        args: what stands behind the model.
+        own_flags: those of the command itself, one of which may be what was meant.
+        where: what begins the sentence: where the arguments stand.
+
+    Raises:
+        BadInput: vLLM would end at its start.
+    """
+    record = release.recorded(version)
+    problem = record.problem(args, own_flags) if record else ""
+    if problem:
+        raise BadInput(f"{where}{problem}", "Correct it, or send it all the same with --anyway.")
+
+
+def _refuse(name: str) -> None:
     """Refuse a flag that is not for us, and a short form that could be one."""
-    name = flag.partition(".")[0].rstrip("+")
-    if not name:
-        raise BadInput("-- alone is no flag.", "Leave it out.")
     if name in REFUSED:
         why, instead = REFUSED[name]
         raise BadInput(f"--{name} is not for vLLM here. {why}", instead)
-    if name in LOOKED_AT:
+    if f"--{name}" in release.newest().full_names:
         return
-    for longer in (*REFUSED, *LOOKED_AT):
+    for longer in REFUSED:
         if longer.startswith(name):
             problem = f"--{name} could be short for --{longer}."
             raise BadInput(problem, "Write the names of flags out.")
 
 
-def _flags_in(path: str, separate: bool) -> dict[str, str]:
-    """Return what a file for `--config` sets, as flags with values."""
+def _arguments_in(path: str, separate: bool) -> tuple[str, ...]:
+    """Return what a file for `--config` sets, as vLLM puts it in front of the other arguments."""
     if not separate:
         raise BadInput("vLLM overlooks --config=FILE.", "Write --config FILE, with a space.")
     how = "Write one flag a line, as in `max-model-len: 4096`."
@@ -142,22 +174,27 @@ def _flags_in(path: str, separate: bool) -> dict[str, str]:
         raise BadInput(
             f"--config: there is no file {path!r}.", "Give a YAML file with flags of `vllm serve`."
         )
+    if not path.endswith((".yaml", ".yml")):
+        raise BadInput(f"--config {path}: vLLM reads .yaml and .yml.", "Rename the file.")
     try:
         settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         raise BadInput(f"--config {path}: this is no YAML that can be read.", how) from None
     if not isinstance(settings, dict):
         raise BadInput(f"--config {path} sets no flags.", how)
-    flags: dict[str, str] = {}
-    for key, value in settings.items():
-        name = str(key).replace("_", "-")
+    arguments: list[str] = []
+    for name, value in settings.items():
         if value is False:
-            flags[f"no-{name}"] = ""
+            arguments.append(f"--no-{name}")
         elif value is True:
-            flags[name] = ""
-        else:
-            flags[name] = str(value)
-    return flags
+            arguments.append(f"--{name}")
+        elif isinstance(value, dict):
+            arguments += [f"--{name}", json.dumps(value, default=str)]
+        elif not isinstance(value, list):
+            arguments += [f"--{name}", str(value)]
+        elif value:
+            arguments += [f"--{name}", *map(str, value)]
+    return tuple(arguments)
 
 
 def split(texts: Iterable[str]) -> tuple[str, ...]:
@@ -173,8 +210,8 @@ def split(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(arguments)
 
 
-def check_for_job(args: tuple[str, ...]) -> None:
-    """Refuse flags that a SLURM job sets itself, in every spelling.
+def check_for_job(args: tuple[str, ...], *, anyway: bool = False) -> None:
+    """Refuse flags that a SLURM job sets itself, in every spelling, and those that `checked` refuses.
 
     A job that fails at its start has waited for nothing.
     """
@@ -184,7 +221,7 @@ def check_for_job(args: tuple[str, ...]) -> None:
     if any("\n" in argument for argument in args):
         raise BadInput("An argument of vLLM holds a line break.", "Give it on one line.")
     _refuse_of_job(flags_of(args))
-    _refuse_of_job(checked(args))  # also what is in the file of --config
+    _refuse_of_job(checked(args, anyway=anyway))  # also what is in the file of --config
 
 
 def _refuse_of_job(names: Iterable[str]) -> None:
