@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 import pytest
-from inference_planner import command
+from inference_planner import command, versions
 from needs import SEED, lacking
 
 from workshop import plan
@@ -20,7 +20,7 @@ from workshop.servers import flags
 from workshop.servers.flags import release
 from workshop.vllm_package import installed
 
-RELEASE = "0.32.0"
+RELEASE = versions.DEFAULT
 SLURM = Path(__file__).parents[2] / "slurm"
 # vLLM reads a file for the first; the second is moved to the front, and the third prints help
 READ_ELSEWHERE = ("--config", "--model", "--help")
@@ -48,8 +48,8 @@ WRONG = {
 
 
 @pytest.fixture(scope="module")
-def vllm_refusal():
-    """A function: the words with which vLLM's own command refuses arguments, "" if it takes them."""
+def vllm_parser():
+    """The parser of vLLM's own command."""
     if not installed()[0]:
         lacking("vLLM is not installed: make test installs it on Linux")
     from workshop.workarounds import cpu_package_name
@@ -60,20 +60,21 @@ def vllm_refusal():
         from vllm.entrypoints.launchers.cli_args import make_arg_parser
         from vllm.utils.argparse_utils import FlexibleArgumentParser
     parser = FlexibleArgumentParser(prog="vllm")
-    make_arg_parser(parser.add_subparsers().add_parser("serve"))
+    make_arg_parser(parser.add_subparsers(dest="command").add_parser("serve"))
+    return parser
 
-    def refusal(arguments: list[str]) -> str:
-        output = io.StringIO()
-        try:
-            with contextlib.redirect_stderr(output):
-                parser.parse_args(["serve", "MODEL", *arguments])
-        except SystemExit:
-            return output.getvalue()
-        except (ValueError, TypeError, IndexError) as error:
-            return repr(error)
-        return ""
 
-    return refusal
+def refusal(parser, arguments: list[str]) -> str:
+    """Return how vLLM refuses the arguments behind its model; "" if it takes them."""
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(output):
+            parser.parse_args(["serve", "MODEL", *arguments])
+    except SystemExit:
+        return output.getvalue()
+    except (ValueError, TypeError, IndexError) as error:
+        return repr(error)
+    return ""
 
 
 def options() -> list[dict]:
@@ -115,7 +116,7 @@ def command_line(rng: random.Random, rows: list[dict]) -> list[str]:
     return [name, value]
 
 
-def test_every_command_line_is_taken_or_refused_as_by_vllm(vllm_refusal):
+def test_every_command_line_is_taken_or_refused_as_by_vllm(vllm_parser):
     """2,000 flags in right and wrong spellings. The values inside a JSON configuration are vLLM's to read."""
     rng = random.Random(SEED)
     rows = [row for row in options() if row["names"][-1] not in READ_ELSEWHERE]
@@ -126,7 +127,7 @@ def test_every_command_line_is_taken_or_refused_as_by_vllm(vllm_refusal):
     differences = []
     for _ in range(2000):
         arguments = [part for _ in range(rng.choice([1, 1, 2])) for part in command_line(rng, rows)]
-        theirs = vllm_refusal(arguments)
+        theirs = refusal(vllm_parser, arguments)
         ours = record.problem(arguments)
         refused += bool(ours)
         if bool(ours) != bool(theirs) and "validation error" not in theirs:
@@ -157,9 +158,9 @@ def test_every_command_line_is_taken_or_refused_as_by_vllm(vllm_refusal):
         "--chat-template=--x",
     ],
 )
-def test_what_vllm_takes_passes(text, vllm_refusal):
+def test_what_vllm_takes_passes(text, vllm_parser):
     arguments = text.split()
-    assert not vllm_refusal(arguments) and not release.recorded(RELEASE).problem(arguments)
+    assert not refusal(vllm_parser, arguments) and not release.recorded(RELEASE).problem(arguments)
 
 
 @pytest.mark.parametrize(
@@ -214,8 +215,12 @@ def test_a_release_that_is_not_recorded_refuses_nothing_and_says_so():
     assert not flags.remarks(arguments, RELEASE) and not flags.remarks((), "0.1.0")
 
 
-def test_the_release_that_the_project_pins_is_recorded():
-    assert release.recorded(installed()[1] or RELEASE)
+def test_the_release_that_the_project_pins_is_recorded_as_it_is(vllm_parser):
+    commands = vllm_parser._subparsers._group_actions[0].choices
+    assert (
+        release.recorded(versions.DEFAULT).full_names.keys()
+        == commands["serve"]._option_string_actions.keys()
+    )
 
 
 @pytest.mark.parametrize(

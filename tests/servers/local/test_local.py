@@ -169,7 +169,7 @@ def test_a_second_server_of_the_same_name_is_refused(workshop_home):
 
 @pytest.mark.parametrize("value", ["0", "two", "-1"])
 def test_a_number_of_ranks_must_be_one(value):
-    with pytest.raises(BadInput, match="number of ranks|is no whole number"):
+    with pytest.raises(BadInput, match=r"number of ranks|is no whole number"):
         prepare(vllm_args=(f"--pipeline-parallel-size={value}",))
 
 

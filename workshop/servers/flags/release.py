@@ -96,7 +96,7 @@ class Release:
         ]
         if unknown and not flags:
             values = " ".join(unknown)[:80]
-            return f"vLLM {self.version} knows no flag that would take {values!r} where it stands."
+            return f"vLLM {self.version} has no use for {values!r}: no flag before it takes more values."
         return " ".join(map(_ended, sentences))
 
     @cached_property
