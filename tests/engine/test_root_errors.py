@@ -77,6 +77,18 @@ LOGS = {
         traceback("", "KeyError: 'c'", "Process EngineCore_0:") + traceback("", DEAD),
         "vLLM's EngineCore_0 stopped with KeyError: 'c'",
     ),
+    "a process that was told to end": (
+        traceback("(Worker_TP1 pid=4)", "KeyboardInterrupt: terminated" + CHAIN)
+        + traceback("(Worker_TP0 pid=3)", "KeyError: 'i'"),
+        "vLLM's Worker_TP0 stopped with KeyError: 'i'",
+    ),
+    "of two spawned processes the one that lost no peer": (
+        traceback("", "EOFError", "Process SpawnProcess-1:")
+        + traceback("", "KeyError: 'h'", "Process VllmWorkerProcess:")
+        + traceback("", "IndexError: later", "Process SpawnProcess-3:")
+        + traceback("", DEAD),
+        "vLLM's VllmWorkerProcess stopped with KeyError: 'h'",
+    ),
     "the API server's own error is quoted where there is no other": (
         traceback("", "KeyError: 'chat'"),
         "vLLM stopped with KeyError: 'chat'",

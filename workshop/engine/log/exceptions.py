@@ -8,6 +8,7 @@ from workshop.engine.log.lines import Line
 TRACEBACK = "Traceback (most recent call last):"
 # multiprocessing's words in front of the traceback of a process that it started
 PROCESS = re.compile(r"^Process (?P<name>[\w-]{1,80}):$")
+RANK_LABEL = re.compile(r"^\d{1,5}:")  # of srun
 ENGINE = re.compile(r"Worker|Engine|SpawnProcess|ForkProcess")
 FRAME = re.compile(r'^ {2}File "|^ {4,}')
 MARKS = re.compile(r"^[ ~^]+$")  # under a line of code
@@ -39,15 +40,15 @@ LAST_WORDS = re.compile(r"failed to start|encountered a fatal error")
 class RaisedException:
     """An exception in a log.
 
-    source: who wrote it, with srun's label: "1:Worker_TP0"; process: "Worker_TP0", or "" if it is
-    not known to be one of the engine's. is_root: it is the first one of a process of the engine, or
-    the one that ended it, and follows from no other's end.
+    process: "Worker_TP0", or "" if it is not known to be one of the engine's; writer: the same with
+    srun's label. is_root: it is the first one of a process of the engine, or the one that ended it,
+    and follows from no other's end.
     """
 
     type: str
     text: str
-    source: str
     process: str
+    writer: tuple[str, str]
     is_root: bool
     is_consequence: bool
 
@@ -59,7 +60,7 @@ class Exceptions:
         self._in_traceback: set[str] = set()
         self._code: dict[str, str] = {}  # the last line of code in a process's traceback
         self._started: dict[str, str] = {}  # who wrote a traceback without a prefix
-        self._have_raised: set[str] = set()
+        self._have_raised: set[tuple[str, str]] = set()
 
     def take(self, line: Line) -> RaisedException | None:
         """Return the exception in a line that is an error or has no level."""
@@ -76,29 +77,31 @@ class Exceptions:
             if text.startswith("    ") and not MARKS.match(text):
                 self._code[source] = text.strip()
             return None
-        process = source.partition(":")[2] if ":" in source else source
+        process = RANK_LABEL.sub("", source)
         if not process and source in self._in_traceback:
             process = self._started.get(source, "")
+        writer = (source, process)
         if LAST_WORDS.search(text):
-            self._have_raised.discard(source)
+            self._have_raised.discard(writer)
         match = EXCEPTION.match(text)
         if not match and source in self._in_traceback:
             match = RAISED.match(text)
         if not match or VALIDATION.match(text):
             return None
         self._in_traceback.discard(source)
-        if match["type"].endswith(TOLD_TO_END):
-            return None
+        self._started.pop(source, None)
         is_consequence = bool(CONSEQUENCE.search(text))
-        is_first = source not in self._have_raised
+        is_first = writer not in self._have_raised
         is_engines = bool(ENGINE.search(process))
         if is_engines:
-            self._have_raised.add(source)
+            self._have_raised.add(writer)
+        if match["type"].endswith(TOLD_TO_END):
+            return None
         return RaisedException(
             type=match["type"].strip(),
             text=(match["text"] or self._code.get(source, "")).strip(),
-            source=source,
             process=process if is_engines else "",
+            writer=writer,
             is_root=is_engines and is_first and not is_consequence,
             is_consequence=is_consequence,
         )

@@ -111,7 +111,9 @@ class Reader:
         self._stopping = False
         self._engine_ended = False
         self._exceptions = Exceptions()
-        self._root_source: str | None = None  # who wrote log.error, if it is a root error
+        self._root_writer: tuple[str, str] | None = (
+            None  # who wrote log.error, if it is a root error
+        )
         # of a running server: what will have ended it, if it ends
         self._suspect: Failure | None = None
         self._prefixes = Prefixes()
@@ -271,14 +273,14 @@ class Reader:
             failure = self._suspect
         error = self.log.error
         # of one process the exception that ended it, not one that it survived
-        is_later = bool(exception and exception.source == self._root_source)
+        is_later = bool(exception and exception.writer == self._root_writer)
         if (
             error is None
             or failure.rank > error.rank
             or (is_later and failure.rank == ROOT == error.rank)
         ):
             self.log.error = failure
-            self._root_source = exception.source if exception and exception.is_root else None
+            self._root_writer = exception.writer if exception and exception.is_root else None
 
 
 def _of_exception(exception: RaisedException, explained: Failure | None, line: str) -> Failure:
