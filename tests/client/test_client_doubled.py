@@ -49,12 +49,14 @@ def test_each_request_has_an_id_of_its_own_and_the_learners_counts(wire):
     assert len(set(ids)) == 3 and ids[2] == "mine"
 
 
-def test_a_server_that_gives_every_request_the_first_answer_is_named(wire):
+@pytest.mark.parametrize("other", [{}, {"id": "cmpl-other"}, {"id": None}], ids=str)
+def test_a_server_that_gives_every_request_the_first_answer_is_named(other, wire):
     first = []
 
     def reply(request):
         first.append(wire_stub.answer(request))
-        return first[0]
+        fields = json.loads(first[0].body) | (other if request.number else {})
+        return wire_stub.Reply(json.dumps(fields).encode())
 
     server = wire(reply)
     llm = client(server)

@@ -15,7 +15,6 @@ import inspect
 import json
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Self, TypeVar
@@ -24,7 +23,7 @@ from urllib.parse import quote
 import httpx
 import openai
 
-from workshop.client import lost, reach, received, waiting
+from workshop.client import answer_ids, lost, reach, received, waiting
 from workshop.client.reach import START, find
 from workshop.client.strict_json import Malformed
 from workshop.engine import http
@@ -35,7 +34,6 @@ from workshop.servers.records import ServerRecord
 CONNECT_TIMEOUT_S = 5.0
 # by name: openai brings its own edition of httpx
 CLOSED = "RemoteProtocolError", "ReadError", "WriteError"
-REQUESTS_KEPT = 1024  # ids of the last requests: an answer to another of them is known by its id
 STALE_S = 1.0  # a connection that the server closed long ago fails at once
 # what odd JSON does to `openai`
 BROKEN = ValueError, TypeError, AttributeError, KeyError, RecursionError
@@ -68,7 +66,7 @@ class Client:
         self.safe = reach.options(self.proxy)
         self.http = httpx.Client(headers=self.headers, timeout=CONNECT_TIMEOUT_S, **self.safe)
         self._timeout_s = timeout_s
-        self._request_ids: deque[str] = deque(maxlen=REQUESTS_KEPT)
+        self.ids = answer_ids.AnswerIds()
         self.openai = self._official()
 
     def _official(self, **http_options) -> openai.OpenAI:
@@ -176,7 +174,7 @@ class Client:
                 if redirect:
                     raise redirect
                 answer = received.answer(response.content, sequences)
-                if not self.is_of_another_request(answer.id, request_id):
+                if self.ids.allow(answer.id, request_id):
                     lost.forget()
                     return response.parse()
                 self._use_each_connection_once()
@@ -189,25 +187,12 @@ class Client:
         raise self.odd("the answer to another request")
 
     def _answer_to(self, create: Callable[[], Callable], options: dict):
-        """Send one request under an id of its own; return (id, answer).
-
-        vLLM puts the id into the answer's id.
-        """
-        request_id = uuid.uuid4().hex
-        self._request_ids.append(request_id)
-        headers = {"X-Request-Id": request_id, **dict(options.get("extra_headers") or {})}
-        return request_id, self._sent(
+        """Send one request under an id of its own; return (id, answer)."""
+        own_id = f"{uuid.uuid4().hex}{answer_ids.MARK}"
+        headers = {"X-Request-Id": own_id, **dict(options.get("extra_headers") or {})}
+        return headers["X-Request-Id"], self._sent(
             functools.partial(create(), **{**options, "extra_headers": headers})
         )
-
-    def is_of_another_request(self, answer_id: str | None, request_id: str) -> bool:
-        """Return True if the answer's id names another request of this client.
-
-        Then a server, or a proxy in front of it, has sent the answer to that request twice.
-        """
-        if not answer_id or request_id in answer_id:
-            return False
-        return any(other in answer_id for other in self._request_ids)
 
     def _use_each_connection_once(self) -> None:
         """Close all connections, and reuse none from now on.
@@ -404,7 +389,7 @@ class Stream:
         begun, ended = set(), set()
         try:
             for piece in self._stream:
-                if self._client.is_of_another_request(piece.id, self._request_id):
+                if not self._client.ids.allow(piece.id, self._request_id):
                     break
                 for choice in piece.choices:
                     if choice.finish_reason:

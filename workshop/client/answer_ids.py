@@ -1,0 +1,27 @@
+"""Tells by an answer's id whose answer it is.
+
+vLLM puts the X-Request-Id of a request into the id of its answer: cmpl-ID, chatcmpl-ID, embd-ID.
+"""
+
+MARK = "-workshop"  # in each X-Request-Id of ours, so that answers to other requests are recognized
+
+
+class AnswerIds:
+    """Judges by their ids whether the answers of one server belong to its requests.
+
+    `name_requests` is True once an answer had the id of its request: then all others must have it.
+    """
+
+    def __init__(self) -> None:
+        self.name_requests = False
+
+    def allow(self, answer_id: str | None, request_id: str) -> bool:
+        """Return False if an answer belongs to another request.
+
+        A server that names no requests in its ids is believed.
+        """
+        answer_id = answer_id or ""
+        if request_id in answer_id:
+            self.name_requests = True
+            return True
+        return not self.name_requests and MARK not in answer_id
