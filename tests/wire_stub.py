@@ -27,9 +27,9 @@ class Asked:
 
     @property
     def text(self) -> str:
-        """The prompt, or the last message."""
+        """The prompt, the input, or the last message."""
         body = self.json
-        return body["prompt"] if "prompt" in body else body["messages"][-1]["content"]
+        return body.get("prompt") or body.get("input") or body["messages"][-1]["content"]
 
 
 @dataclass
@@ -76,6 +76,16 @@ def answer(request: Asked, number: str = "", **over) -> Reply:
         "choices": [choice],
         "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
     }
+    if request.path.endswith("/embeddings"):
+        inputs = body["input"]
+        if not isinstance(inputs, list) or isinstance(inputs[0], int):
+            inputs = [inputs]
+        fields["data"] = [
+            {"index": number, "object": "embedding", "embedding": [len(value), 0.5]}
+            for number, value in enumerate(inputs)
+        ]
+        fields |= {"id": f"embd-{named}", "object": "list"}
+        del fields["choices"]
     return Reply(json.dumps({**fields, **over}).encode())
 
 
@@ -121,7 +131,7 @@ class WireStub:
 
     def respond(self, request: Asked) -> Reply:
         """Return the reply to any request, having noted it."""
-        if request.path.endswith("completions"):
+        if request.path.endswith(("completions", "/embeddings")):
             request.number = len(self.asked)
             self.asked.append(request)
             return self.reply(request)

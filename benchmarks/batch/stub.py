@@ -1,10 +1,11 @@
 """A stub HTTP server for benchmarks and kill tests of the batch client: it answers like vLLM, at once or after a delay.
 
-    python benchmarks/batch/stub.py --port 8123 [--delay-s 0.01] [--fail 0.02] [--busy 0.005] [--no-metrics]
+    python benchmarks/batch/stub.py --port 8123 [--delay-s 0.01] [--fail 0.02] [--busy 0.005] [--no-metrics] [--own-ids]
 
 It generates nothing, so what is measured is the client. One process, one core. Every answer repeats the prompt's
 first 40 characters, so that a test can tell whose answer it is. `--fail` is the share of requests that get a 500,
-`--busy` the share that get a 429; with `--no-metrics` there is no /metrics.
+`--busy` the share that get a 429; with `--no-metrics` there is no /metrics. An answer's id has the X-Request-Id, as
+vLLM's has; with `--own-ids` it has not.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class Stub(asyncio.Protocol):
     """One connection: HTTP/1.1 with keep-alive and Content-Length, which is all that the clients here send."""
 
     running, served = 0, itertools.count()
-    settings = argparse.Namespace(model="stub", delay_s=0.0, fail=0.0, busy=0.0, metrics=True)
+    settings = argparse.Namespace(
+        model="stub", delay_s=0.0, fail=0.0, busy=0.0, metrics=True, own_ids=False
+    )
 
     def connection_made(self, transport) -> None:
         self.transport, self.buffer = transport, b""
@@ -40,6 +43,10 @@ class Stub(asyncio.Protocol):
             size = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
             if len(self.buffer) < end + 4 + size:
                 return
+            self.request_id = str(next(self.served))
+            at = head.lower().find(b"x-request-id:")
+            if at >= 0 and not self.settings.own_ids:
+                self.request_id = head[at + 13 :].split(b"\r\n", 1)[0].decode().strip()
             body, self.buffer = self.buffer[end + 4 : end + 4 + size], self.buffer[end + 4 + size :]
             self.request(head.split(b" ", 2)[1], body)
 
@@ -75,7 +82,7 @@ class Stub(asyncio.Protocol):
             200,
             json.dumps(
                 {
-                    "id": f"cmpl-{next(self.served)}",
+                    "id": f"cmpl-{self.request_id}",
                     "object": "text_completion",
                     "created": 0,
                     "model": fields["model"],
@@ -124,5 +131,6 @@ if __name__ == "__main__":
     parser.add_argument("--fail", type=float, default=0.0)
     parser.add_argument("--busy", type=float, default=0.0)
     parser.add_argument("--no-metrics", dest="metrics", action="store_false")
+    parser.add_argument("--own-ids", action="store_true")
     Stub.settings = parser.parse_args()
     asyncio.run(serve(Stub.settings.port))

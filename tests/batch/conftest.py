@@ -33,7 +33,7 @@ class Faulty:
 
         class Protocol(stub_module.Stub):
             settings = SimpleNamespace(
-                model=model, delay_s=delay_s, fail=0.0, busy=0.0, metrics=True
+                model=model, delay_s=delay_s, fail=0.0, busy=0.0, metrics=True, own_ids=False
             )
 
             def request(self, path, body):

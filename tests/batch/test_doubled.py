@@ -1,16 +1,16 @@
-"""A server, or a proxy in front of it, that sends answers twice: no row gets the answer to another one."""
+"""A server, or a proxy in front of it, that sends answers twice or mixes them up: no row gets another's answer."""
 
 from __future__ import annotations
 
 import json
 import random
 
-import aiohttp
 import needs
 import pytest
 import wire_stub
 
 from workshop import batch
+from workshop.batch.rows import CHAT, COMPLETIONS, EMBEDDINGS
 
 N = 600
 
@@ -39,7 +39,8 @@ def refusing_at_first(reply, share=0.3):
     return some
 
 
-def run(reply, share, wire, quick, tmp_path, rows=N, concurrency=16):
+def run(reply, share, wire, quick, tmp_path, rows=N, concurrency=16, url=COMPLETIONS):
+    """Answer rows by a server that sends a share of its answers twice; return (server, summary, frame)."""
     chance = random.Random(needs.SEED)
 
     def doubled(request):
@@ -48,11 +49,20 @@ def run(reply, share, wire, quick, tmp_path, rows=N, concurrency=16):
             answer.again_after_s = (chance.choice((0, 0.0002, 0.001, chance.random() * 0.01)),)
         return answer
 
-    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(rows)))
     server = wire(doubled)
-    path, out = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    path.write_text("".join(f"{json.dumps(as_row(url, f'row {n}'))}\n" for n in range(rows)))
     summary = batch.run(path, out, url=server.url, limits=quick, concurrency=concurrency)
     return server, summary, batch.load(out)
+
+
+def as_row(url, text):
+    content = {
+        COMPLETIONS: {"prompt": text},
+        CHAT: {"messages": [{"role": "user", "content": text}]},
+        EMBEDDINGS: {"input": text},
+    }
+    return {"custom_id": text, "url": url, "body": content[url]}
 
 
 @pytest.mark.parametrize("share", [1.0, 0.02])
@@ -60,49 +70,84 @@ def run(reply, share, wire, quick, tmp_path, rows=N, concurrency=16):
 def test_no_row_gets_the_answer_to_another(reply, share, wire, quick, tmp_path):
     server, summary, frame = run(reply, share, wire, quick, tmp_path)
     assert (summary.exit_code, len(frame)) == (0, N)
-    assert list(frame.text) == list(frame.prompt)
+    assert list(frame.text) == list(frame.custom_id)
     assert len(server.asked) < 1.1 * N
 
 
 @pytest.mark.parametrize("reply", [wire_stub.answer, with_its_own_id])
 def test_refusals_that_come_twice_shift_no_answers(reply, wire, quick, tmp_path):
     _, summary, frame = run(refusing_at_first(reply), 1.0, wire, quick, tmp_path)
-    assert (summary.exit_code, len(frame)) == (0, N) and list(frame.text) == list(frame.prompt)
+    assert (summary.exit_code, len(frame)) == (0, N) and list(frame.text) == list(frame.custom_id)
 
 
 def test_a_row_goes_out_under_its_key_and_again_under_another_id(wire, quick, tmp_path, answers):
-    failed = set()
-
-    def reply(request):
-        if request.text == "row 1" and request.text not in failed:
-            failed.add(request.text)
-            return wire_stub.Reply(b"{}", 500)
-        return wire_stub.answer(request)
-
-    server, _, _ = run(reply, 0, wire, quick, tmp_path, rows=3)
-    keys = {line["row"]: line["key"] for line in answers(tmp_path / "out.jsonl")}
-    sent = [(request.text, request.headers["x-request-id"]) for request in server.asked]
-    assert sorted(sent) == sorted(
-        [(f"row {n}", keys[n]) for n in range(3)] + [("row 1", f"{keys[1]}-2")]
-    )
+    server, _, _ = run(refusing_at_first(wire_stub.answer, 0.1), 0, wire, quick, tmp_path, rows=3)
+    keys = {line["custom_id"]: line["key"] for line in answers(tmp_path / "out.jsonl")}
+    sent = sorted((request.text, request.headers["x-request-id"]) for request in server.asked)
+    ids = [
+        f"{keys[f'row {n}']}-workshop-{number}" for n, number in [(0, 1), (0, 2), (1, 1), (2, 1)]
+    ]
+    assert [request_id for _, request_id in sent] == ids
 
 
-def test_an_answer_that_names_another_row_is_refused_and_its_connection_closed(
-    wire, quick, tmp_path, capsys
+@pytest.mark.parametrize("url", [COMPLETIONS, CHAT, EMBEDDINGS])
+@pytest.mark.parametrize(
+    "other_id", ["own", None, 7, f"cmpl-{0:032x}", f"chatcmpl-{0:032x}-workshop-1-0", "the first's"]
+)
+def test_an_answer_without_its_row_is_refused_once_the_server_named_one(
+    other_id, url, wire, quick, tmp_path, capsys
 ):
     first = []
 
     def reply(request):
         first.append(wire_stub.answer(request))
-        return first[0] if request.number == 1 else first[-1]
+        if request.number not in (2, 3):
+            return first[-1]
+        if other_id == "the first's":
+            return first[0]
+        return wire_stub.Reply(json.dumps(json.loads(first[0].body) | {"id": other_id}).encode())
 
-    server, summary, frame = run(reply, 0, wire, quick, tmp_path, rows=5, concurrency=1)
-    assert summary.exit_code == 0 and list(frame.text) == list(frame.prompt)
-    wrong, again = server.asked[1:3]
-    # over a connection of its own
-    assert wrong.text == again.text == "row 1" and again.on_connection == 1
-    assert wrong.on_connection > 1 and server.lost[0] == wrong.connection
-    assert "sent an answer twice" in capsys.readouterr().err
+    server, summary, frame = run(reply, 0, wire, quick, tmp_path, 6, 1, url)
+    assert summary.exit_code == 0 and len(set(frame.request_id)) == len(frame) == 6
+    assert [request.text for request in server.asked] == [
+        f"row {n}" for n in (0, 1, 2, 2, 2, 3, 4, 5)
+    ]
+    # the second came over a used connection; after it each row has a connection of its own
+    assert server.asked[2].on_connection > 1
+    assert {request.on_connection for request in server.asked[3:]} == {1}
+    assert capsys.readouterr().err.count("sent the answer to another request") == 1
+
+
+def test_the_first_answers_are_refused_too_if_they_name_other_rows(wire, quick, tmp_path):
+    waiting = []
+
+    def reply(request):
+        waiting.append(request)
+        answer = wire_stub.answer(waiting[0] if request.number == 1 else request)
+        answer.after_s = 0.2 if request.number == 0 else 0.0
+        return answer
+
+    _, summary, frame = run(reply, 0, wire, quick, tmp_path, 8, 2)
+    assert summary.exit_code == 0 and list(frame.text) == list(frame.custom_id)
+
+
+def test_one_server_that_names_rows_binds_no_other(wire, quick, tmp_path):
+    naming, other, out = wire(), wire(with_its_own_id), tmp_path / "out.jsonl"
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(40)))
+    urls = (naming.url, other.url)
+    assert batch.run(tmp_path / "in.txt", out, url=urls, limits=quick, concurrency=4).new == 40
+    assert list(batch.load(out).text) == list(batch.load(out).prompt)
+    assert naming.asked and other.asked and len(naming.asked) + len(other.asked) == 40
+
+
+@pytest.mark.parametrize("form", ["cmpl-{}", "chatcmpl-{}-0", "{}", "gateway/7/{}/again"])
+def test_an_id_may_have_anything_around_the_rows(form, wire, quick, tmp_path):
+    def reply(request):
+        return wire_stub.answer(request, id=form.format(request.headers["x-request-id"]))
+
+    server, summary, _ = run(reply, 0, wire, quick, tmp_path, 40, 1)
+    assert summary.exit_code == 0 and len(server.asked) == 40
+    assert server.connections < 10  # all rows but the first share one
 
 
 def test_a_server_that_gives_every_row_the_answer_to_another_leaves_errors(
@@ -114,29 +159,10 @@ def test_a_server_that_gives_every_row_the_answer_to_another_leaves_errors(
         first.append(wire_stub.answer(request))
         return first[0]
 
-    (tmp_path / "in.txt").write_text("a\nb\n")
-    summary = batch.run(
-        tmp_path / "in.txt",
-        tmp_path / "out.jsonl",
-        url=wire(reply).url,
-        limits=quick,
-        concurrency=1,
-    )
+    _, summary, _ = run(reply, 0, wire, quick, tmp_path, 2, 1)
     assert (summary.answered, summary.errors, summary.exit_code) == (1, 1, 1)
-    assert (
-        "the answer to another row (6 attempts)"
-        in answers(summary.errors_file)[0]["error"]["message"]
-    )
-
-
-def test_a_server_whose_answers_are_equal_is_asked_once_a_row(wire, quick, tmp_path):
-    """It answers "yes" without an id, and means it."""
-    equal = {"choices": [{"index": 0, "text": "yes", "finish_reason": "stop"}]}
-    server, summary, frame = run(
-        lambda _: wire_stub.Reply(json.dumps(equal).encode()), 0, wire, quick, tmp_path, 100, 4
-    )
-    assert summary.exit_code == 0 and list(frame.text) == ["yes"] * 100
-    assert len(server.asked) <= 100 + 4
+    message = answers(summary.errors_file)[0]["error"]["message"]
+    assert "the answer to another request (6 attempts)" in message
 
 
 def test_a_refusal_that_came_twice_refuses_no_other_row(wire, quick, tmp_path, answers):
@@ -149,36 +175,3 @@ def test_a_refusal_that_came_twice_refuses_no_other_row(wire, quick, tmp_path, a
 
     _, summary, frame = run(reply, 0, wire, quick, tmp_path, rows=200, concurrency=1)
     assert [line["row"] for line in answers(summary.errors_file)] == [3] and len(frame) == 199
-
-
-def test_bytes_that_nobody_asked_for_close_the_connection(wire, quick, tmp_path):
-    """The second answer comes while no request is on its way; then the next one is sent."""
-    import asyncio
-
-    from workshop.batch.servers import Server
-
-    server = wire(lambda request: wire_stub.Reply(b"{}", again_after_s=(0.01,)))
-
-    async def twice():
-        batch_server = Server(server.url, "")
-        batch_server.connect(5)
-        for count in (1, 2):
-            async with batch_server.post("/v1/completions", data=b'{"prompt": "x"}') as answer:
-                await answer.read()
-            while server.sent_again < count:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.05)
-        await batch_server.close()
-
-    asyncio.run(twice())
-    assert [request.on_connection for request in server.asked] == [1, 1]
-
-
-def test_a_connection_that_is_clean_is_used_again(wire, quick, tmp_path):
-    server, _, _ = run(wire_stub.answer, 0, wire, quick, tmp_path, rows=200, concurrency=4)
-    assert server.connections < 10
-
-
-def test_aiohttp_still_takes_a_connection_out_of_its_pool_there():
-    """connections.CleanConnector stands in this place, which is not aiohttp's public interface."""
-    assert aiohttp.TCPConnector._get.__code__.co_varnames[:3] == ("self", "key", "traces")

@@ -22,29 +22,8 @@ def line(custom_id, value, **more):
 
 
 @pytest.fixture
-def embedder(faulty, monkeypatch):
-    started = faulty()
-    started.bodies = []
-    protocol = started._protocol
-    request = protocol.request
-
-    def embed(self, path, body):
-        if not path.endswith(b"/embeddings"):
-            return request(self, path, body)
-        fields = json.loads(body)
-        started.bodies.append(fields)
-        value = fields["input"]
-        texts = value if isinstance(value, list) and not isinstance(value[0], int) else [value]
-        data = [
-            {"object": "embedding", "index": number, "embedding": [len(text), 0.5]}
-            for number, text in enumerate(texts)
-        ]
-        usage = {"prompt_tokens": 3, "total_tokens": 3, "completion_tokens": 0}
-        reply = {"id": f"embd-{len(started.bodies)}", "object": "list", "data": data}
-        self.answer(200, json.dumps({**reply, "model": fields["model"], "usage": usage}).encode())
-
-    monkeypatch.setattr(protocol, "request", embed)
-    return started
+def embedder(wire):
+    return wire()
 
 
 def test_embeddings_are_answered_once_and_loaded_as_vectors(tmp_path, embedder, quick):
@@ -56,7 +35,7 @@ def test_embeddings_are_answered_once_and_loaded_as_vectors(tmp_path, embedder, 
     summary = batch.run(path, out, url=embedder.url, limits=quick)
     assert (summary.exit_code, summary.answered, summary.finish_reasons) == (0, 3, {})
     assert batch.run(path, out, url=embedder.url, limits=quick).new == 0
-    assert len(embedder.bodies) == 3
+    assert len(embedder.asked) == 3
     frame = batch.load(out)
     assert list(frame.custom_id) == ["a", "b", "c", "c"]
     assert list(frame.embedding) == [[6, 0.5], [3, 0.5], [3, 0.5], [5, 0.5]]
@@ -66,7 +45,9 @@ def test_sampling_parameters_are_not_sent_with_embeddings(tmp_path, embedder, qu
     path = tmp_path / "in.jsonl"
     path.write_text(line("a", "Boston", dimensions=2))
     batch.run(path, tmp_path / "out.jsonl", url=embedder.url, limits=quick, max_tokens=7)
-    assert embedder.bodies == [{"model": "stub", "input": "Boston", "dimensions": 2}]
+    assert [request.json for request in embedder.asked] == [
+        {"model": "stub", "input": "Boston", "dimensions": 2}
+    ]
 
 
 def test_a_parquet_of_embeddings_reads_back(tmp_path, embedder, quick):

@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+import wire_stub
 
 from workshop import batch
 from workshop.errors import BadInput, WorkshopError
@@ -135,11 +136,11 @@ def test_other_parameters_or_another_model_need_another_output(prompts, tmp_path
         batch.run(prompts, tmp_path / "new.jsonl", url=server.url, model="llama", limits=quick)
 
 
-def test_an_answer_of_another_model_ends_the_run(prompts, tmp_path, faulty, quick, answers):
-    other = json.dumps(
-        {"model": "swapped", "choices": [{"index": 0, "text": "x", "finish_reason": "stop"}]}
-    ).encode()
-    server = faulty(lambda prompt, times: (200, other) if prompt == "prompt 40" else None)
+def test_an_answer_of_another_model_ends_the_run(prompts, tmp_path, wire, quick, answers):
+    def reply(request):
+        return wire_stub.answer(request, model="stub" if request.number < 40 else "swapped")
+
+    server = wire(reply)
     with pytest.raises(WorkshopError, match="serves swapped, not stub"):
         batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=1)
     assert sorted(line["row"] for line in answers(tmp_path / "out.jsonl")) == list(range(40))
@@ -288,23 +289,7 @@ def test_a_closed_journal_writes_nothing(tmp_path):
         journal.write([b"late"])
 
 
-def test_shards_share_no_row_and_merge_into_one_output(prompts, tmp_path, faulty, quick, answers):
-    server, folder = faulty(), tmp_path / "shards"
-    folder.mkdir()
-    for which in (1, 2):
-        batch.run(
-            prompts, folder / f"{which}.jsonl", url=server.url, limits=quick, shard=f"{which}/3"
-        )
-    with pytest.raises(BadInput, match="1/3, 2/3"):
-        batch.merge(folder, tmp_path / "out.jsonl")
-    last = batch.run(prompts, folder / "3.jsonl", url=server.url, limits=quick, shard="3/3")
-    assert (last.rows, last.exit_code, len(server.asked)) == (N // 3, 0, N)
-    assert batch.merge(folder, tmp_path / "out.jsonl") == N
-    assert sorted(line["row"] for line in answers(tmp_path / "out.jsonl")) == list(range(N))
-    assert list(batch.load(tmp_path / "out.jsonl").prompt) == json.loads(prompts.read_text())
-    # and it may be gone on with
-    again = batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick)
-    assert again.new == 0 and len(server.asked) == N
+def test_a_shard_that_is_none_is_refused(prompts, tmp_path, workshop_home):
     for wrong in ("3", "0/2", "3/2", "a/b"):
         with pytest.raises(BadInput, match="no shard"):
-            batch.run(prompts, tmp_path / "x.jsonl", url=server.url, shard=wrong)
+            batch.run(prompts, tmp_path / "x.jsonl", url="http://127.0.0.1:9/v1", shard=wrong)

@@ -6,9 +6,8 @@ There are no barriers between groups of rows.
 import asyncio
 import contextlib
 import random
-import re
 import sys
-from collections import OrderedDict, deque
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -16,19 +15,16 @@ import aiohttp
 
 from workshop.batch import retries, servers
 from workshop.batch.clock import clock
-from workshop.batch.connections import close_connection
 from workshop.batch.rows import EMBEDDINGS, Row
 from workshop.batch.servers import Server
 from workshop.batch.session import Ledger
 from workshop.batch.store import COMMIT_S
 from workshop.client import reach, received
+from workshop.client.answer_ids import MARK, AnswerIds
 from workshop.client.strict_json import Malformed
 from workshop.errors import WorkshopError, plain
 
 CUT = frozenset({None, "abort", "error"})  # finish reasons of answers that did not end
-# of the rows that were sent last: an answer to another of them is recognized by its id
-KEYS_KEPT = 16_384
-_KEY = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class Cut(Exception):
 
 
 class Foreign(Exception):
-    """The answer belongs, or may belong, to another row."""
+    """The answer belongs to another request."""
 
 
 @dataclass(slots=True)
@@ -62,20 +58,18 @@ class Attempt:
     deaths: int = 0
     foreign: int = 0
     requests_sent: int = 0
-    fresh: bool = False  # over a connection of its own, so that nothing but its own answer can come
+    fresh: bool = False  # over a new connection, so that nothing but its own answer can come
     sent_at: float = 0.0
     failed_first_at: float | None = None
     outages_before: int = 0  # that were over when it failed first
 
     def request_id(self) -> str:
-        """Return the id of one request: the row's key, with a number from the second request on.
+        """Return the id of one request: the row's key, and which request of the row it is.
 
-        vLLM puts it into the answer's id; some of its versions refuse an id that another request
-        has.
+        Some versions of vLLM refuse an id that another request has.
         """
         self.requests_sent += 1
-        key = self.row.key.hex()
-        return key if self.requests_sent == 1 else f"{key}-{self.requests_sent}"
+        return f"{self.row.key.hex()}{MARK}-{self.requests_sent}"
 
 
 class Sender:
@@ -90,7 +84,9 @@ class Sender:
         self._returned: deque[Attempt] = deque()  # to be asked again now
         self._delayed = 0  # to be asked again later
         self._wake = asyncio.Event()
-        self._keys: OrderedDict[str, None] = OrderedDict()  # of the rows that were asked last
+        # by address: another server may run where a restarted one is
+        self._ids: defaultdict[str, AnswerIds] = defaultdict(AnswerIds)
+        self._astray: set[str] = set()  # those that sent the answer to another request
 
     async def run(self) -> None:
         """Send until everything is answered, or `stop` is called.
@@ -206,9 +202,9 @@ class Sender:
         address_and_key = (server.url, server.api_key)
         attempt.sent_at = clock.now()
         server.path = row.url
-        # as of now: what is in flight may share its connection
-        attempt.fresh = attempt.fresh or server.doubles
-        self._remember(row)
+        if server.url in self._astray or not self._ids[server.url].name_requests:
+            # the answer to another row may wait in a connection that was used before
+            attempt.fresh = True
         try:
             async with server.post(
                 row.url,
@@ -219,22 +215,15 @@ class Sender:
                 raw = await answer.read()
                 status, headers = answer.status, answer.headers
             server.movement.answered(clock.now())
-            if status != 200 and not server.names_rows:
-                # a second refusal in the connection would shift the answers to the rows after it
-                close_connection(answer)
             if retries.is_outage(status, raw, headers):
                 return self._outage(attempt, server, status, raw, headers)
             if status == 200:
                 return self._keep(attempt, server, raw)
-            if not attempt.fresh and 400 <= status < 500 and server.came_before(raw):
-                raise Foreign(f"the same refusal ({status}) twice")
-        except Foreign as error:
-            close_connection(answer)
-            return self._foreign(attempt, server, error)
+        except Foreign:
+            return self._foreign(attempt, server)
         except (aiohttp.ClientPayloadError, Cut) as error:
             return self._again(attempt, "cut_answer", f"the answer was cut: {error}"[:500])
         except Malformed as bad:
-            close_connection(answer)
             return self._again(attempt, "bad_answer", f"the server answers with {bad}"[:500])
         except servers.AWAY as error:
             return await self._lost(attempt, server, error)
@@ -245,62 +234,17 @@ class Sender:
             raise redirect
         self._refused(attempt, server, status, raw, headers)
 
-    def _remember(self, row: Row) -> None:
-        """Remember the row's key, by which an answer to it is recognized.
-
-        The oldest keys are forgotten.
-        """
-        self._keys[row.key.hex()] = None
-        if len(self._keys) > KEYS_KEPT:
-            self._keys.popitem(last=False)
-
-    def _check_owner(
-        self, attempt: Attempt, server: Server, answer: received.Answer, raw: bytes
-    ) -> None:
-        """Refuse an answer to another row.
-
-        Its id has that row's key, or the same bytes came before.
-
-        Most servers that do not put X-Request-Id into their answers give each answer a new id. If a
-        server does neither, a row whose answer equals an earlier one is sent once more over a
-        connection of its own. After that, equal answers of this server are accepted.
-
-        Raises Foreign: the row has to be sent again.
-        """
-        keys = _KEY.findall(answer.id or "")
-        if attempt.row.key.hex() in keys:
-            server.names_rows = True
-            return
-        if any(key in self._keys for key in keys):
-            if not server.doubles:
-                self._tell(
-                    f"{server.url} sent an answer twice: each row has a connection of its own from now on."
-                )
-            server.doubles = True
-            raise Foreign("the answer to another row")
-        if not server.came_before(raw):
-            server.doubles = server.doubles or attempt.foreign > 0  # its own answer is another one
-            return
-        if not attempt.fresh:
-            raise Foreign("the same answer twice")
-        server.gives_equal_answers()
-
-    def _foreign(self, attempt: Attempt, server: Server, error: Foreign) -> None:
-        """Send the row again over a connection of its own.
-
-        It is given up after too many answers to other rows.
-        """
-        attempt.fresh = True
+    def _foreign(self, attempt: Attempt, server: Server) -> None:
+        """Send the row again. It is given up after too many answers to other requests."""
+        if server.url not in self._astray:
+            self._astray.add(server.url)
+            note = f"{server.url} sent the answer to another request: each row has a connection of its own from now on."
+            print(f"! {plain(note)}", file=sys.stderr)
         attempt.foreign += 1
         if attempt.foreign >= self.limits.foreign_answers:
-            reason = f"the server answers with {error} ({attempt.foreign} attempts)"
+            reason = f"the server answers with the answer to another request ({attempt.foreign} attempts)"
             return self.ledger.refuse(attempt.row, None, "bad_answer", reason)
         self._returned.append(attempt)
-
-    @staticmethod
-    def _tell(sentence: str) -> None:
-        """Print a note on stderr."""
-        print(f"! {plain(sentence)}", file=sys.stderr)
 
     async def _key_refused(
         self, attempt: Attempt, server: Server, address_and_key: tuple[str, str]
@@ -331,7 +275,8 @@ class Sender:
         row = attempt.row
         read = received.embeddings if row.url == EMBEDDINGS else received.answer
         answer = read(raw, row.samples)
-        self._check_owner(attempt, server, answer, raw)
+        if not self._ids[server.url].allow(answer.id, row.key.hex()):
+            raise Foreign
         if answer.model is not None and not server.is_name_of(answer.model, self.model):
             raise servers.answered_as_another(server.url, answer.model, self.model)
         if row.url != EMBEDDINGS:
@@ -398,7 +343,11 @@ class Sender:
         if status < 500:
             server.outage.is_over(attempt.sent_at)
         if not retries.can_help(status, headers):
-            return self.ledger.refuse(attempt.row, status, "refused", message)
+            if attempt.fresh:
+                return self.ledger.refuse(attempt.row, status, "refused", message)
+            # a refusal names no request: another row's may have come a second time
+            attempt.fresh = True
+            return self._returned.append(attempt)
         self._again(attempt, "server_error", message, status, retries.pause_s(headers))
 
     def _again(
