@@ -15,7 +15,7 @@ import aiohttp
 
 from workshop.batch import retries, servers
 from workshop.batch.clock import clock
-from workshop.batch.rows import EMBEDDINGS, Row
+from workshop.batch.rows import EMBEDDINGS, LEAST_BYTES, Row
 from workshop.batch.servers import Server
 from workshop.batch.session import Ledger
 from workshop.batch.store import COMMIT_S
@@ -208,13 +208,13 @@ class Sender:
         try:
             async with server.post(
                 row.url,
-                headers={"X-Request-Id": attempt.request_id()},
+                headers={"X-Request-Id": attempt.request_id(), "Accept-Encoding": "identity"},
                 fresh=attempt.fresh,
                 data=row.payload(self.model, server.names),
             ) as answer:
-                raw = await answer.read()
+                server.movement.answered(clock.now())
                 status, headers = answer.status, answer.headers
-            server.movement.answered(clock.now())
+                raw = await self._body(answer, row)
             if retries.is_outage(status, raw, headers):
                 return self._outage(attempt, server, status, raw, headers)
             if status == 200:
@@ -233,6 +233,26 @@ class Sender:
         if redirect:
             raise redirect
         self._refused(attempt, server, status, raw, headers)
+
+    async def _body(self, answer: aiohttp.ClientResponse, row: Row) -> bytes:
+        """Return the body of an answer, or of a refusal.
+
+        Raises Malformed: it is compressed, or larger than any answer to this row.
+        """
+        encoding = answer.headers.get("Content-Encoding", "").strip()
+        if encoding.lower() not in ("", "identity"):
+            raise Malformed(f"the Content-Encoding {encoding[:40]!r}, which no request allows")
+        body = bytearray()
+        limit = LEAST_BYTES
+        async for piece in answer.content.iter_any():
+            body += piece
+            if len(body) > limit:
+                limit = row.most_bytes(self.ledger.work.max_model_len)
+            if len(body) > limit:
+                raise Malformed(
+                    f"{len(body):,} bytes or more; no answer to this row can have over {limit:,}"
+                )
+        return bytes(body)
 
     def _foreign(self, attempt: Attempt, server: Server) -> None:
         """Send the row again. It is given up after too many answers to other requests."""
