@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
+import random
 import re
 
 import pyarrow
@@ -20,17 +23,19 @@ PROMPTS = ["San Francisco is a", "Zürich, 東京 and 🚀", 'with "quotes", and
 
 
 def write(path, prompts=PROMPTS):
-    if path.suffix == ".json":
+    if path.suffix.lower() == ".gz":
+        write(path.with_suffix(""), prompts)
+        path.write_bytes(gzip.compress(path.with_suffix("").read_bytes()))
+        path.with_suffix("").unlink()
+    elif path.suffix == ".json":
         path.write_text(json.dumps(prompts, ensure_ascii=False))
     elif path.suffix == ".txt":
         path.write_text("\n".join(prompts) + "\n\n")
-    elif path.suffix == ".jsonl":
+    elif path.suffix.lower() in (".jsonl", ".ndjson"):
         path.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
-    elif path.suffix == ".csv":
-        import csv
-
+    elif path.suffix in (".csv", ".tsv"):
         with path.open("w", newline="") as file:
-            writer = csv.writer(file)
+            writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
             writer.writerows([["prompt"], *[[prompt] for prompt in prompts]])
     else:
         pyarrow.parquet.write_table(pyarrow.table({"prompt": prompts}), path)
@@ -48,7 +53,10 @@ def rows(path, **options):
     return [row for row in work_on(path, **options).rows() if row is not None]
 
 
-@pytest.mark.parametrize("ending", inputs.FORMATS)
+COMPRESSED = [f"{ending}.gz" for ending in inputs.FORMATS if ending != ".parquet"]
+
+
+@pytest.mark.parametrize("ending", [*inputs.FORMATS, *COMPRESSED, ".NDJSON.gz", ".csv.GZ"])
 def test_every_format_gives_the_same_rows(ending, tmp_path):
     file_rows = rows(write(tmp_path / f"in{ending}"))
     assert [json.loads(row.request)["prompt"] for row in file_rows] == PROMPTS
@@ -57,6 +65,19 @@ def test_every_format_gives_the_same_rows(ending, tmp_path):
     ]
     assert {row.url for row in file_rows} == {COMPLETIONS}
     assert [row.number for row in file_rows] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("bytes_lost", [1, 1000])
+@pytest.mark.parametrize("ending", COMPRESSED)
+def test_a_gzip_file_that_was_cut_or_damaged_is_refused(ending, bytes_lost, tmp_path):
+    long = random.Random(0).randbytes(1 << 20).hex()  # more than is looked at before it is read
+    path = write(tmp_path / f"in{ending}", [long, long])
+    data = path.read_bytes()
+    at = 3 * len(data) // 4
+    for damaged in (data[:-bytes_lost], data[:at] + data[at + bytes_lost :]):
+        path.write_bytes(damaged)
+        with pytest.raises(BadInput, match="cannot be read as gzip"):
+            rows(path, skip_bad=True)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 64])
@@ -256,7 +277,9 @@ def test_values_that_vllm_takes_are_taken():
     assert check_sampling({"logprobs": True, "top_logprobs": 2})  # as a chat has them
 
 
-@pytest.mark.parametrize("name", ["in.pdf", "in", "missing.txt"])
+@pytest.mark.parametrize(
+    "name", ["in.pdf", "in", "missing.txt", "in.gz", "in.pdf.gz", "in.parquet.gz", "in.tar.gz"]
+)
 def test_what_is_no_input_is_refused(name, tmp_path):
     if name != "missing.txt":
         (tmp_path / name).write_text("a")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import gzip
 import io
 import json
 import os
@@ -92,6 +93,12 @@ def put(tmp_path, name: str, data: bytes | str):
         ("in.csv", "question;answer\nwhy?;because\n", "--column: question, answer"),
         ("in.csv", "", "--column"),
         ("in.parquet", b"PAR1 and no more", "Parquet"),
+        ("in.tsv", "prompt\tx\na\t1\nb\n", "line 3: it has 1 cells"),
+        ("in.tsv", 'prompt\tx\n"b" c\t2\nd\t3\n', "line 2"),
+        ("in.jsonl.gz", '{"prompt": "a"}\n', "leave .gz out of its name"),
+        ("in.jsonl.gz", gzip.compress(b'{"prompt": "a"}\nx\n'), "line 2: it is not JSON"),
+        ("in.json.gz", gzip.compress(b'["a"] x'), "line 1"),
+        ("in.tsv", "prompt,x\tlabel\nwhy?\t1\n", "--column: prompt,x, label"),
     ],
     ids=lambda value: str(value)[:24],
 )
@@ -134,6 +141,8 @@ def test_what_was_understood_is_said(name, data, read, says, tmp_path, capsys):
         ("in.csv", "\ufeff" + LF),
         ("in.csv", LF.replace("\n", "\r\n")),
         ("in.csv", LF.rstrip()),
+        ("in.tsv", LF),
+        ("in.tsv", "id\tprompt\n1\ta\n2\tb\n3\tc\n"),
         ("in.txt", "\ufeffa\nb\nc"),
         ("in.txt", "a\r\nb\r\nc\r\n"),
         ("in.json", '\ufeff ["a",\r\n"b" ,"c"] \n\n'),

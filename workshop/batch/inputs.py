@@ -3,26 +3,29 @@
 The file may be larger than the memory.
 
 .json a JSON array · .txt one prompt a line · .jsonl any fields, or OpenAI's batch format · .csv,
-.parquet a column. No row is lost or changed in silence: what cannot be read whole is refused with
-its place, what a file leaves open is said (`notes`).
+.tsv, .parquet a column. All but Parquet may be compressed with gzip (.jsonl.gz). No row is lost or
+changed in silence: what cannot be read whole is refused with its place, what a file leaves open is
+said (`notes`).
 """
 
 import codecs
 import contextlib
 import csv
+import gzip
 import hashlib
 import re
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import IO, ClassVar
 
 from workshop.batch.paths import cannot_read
 from workshop.client import strict_json
 from workshop.client.strict_json import Malformed
 from workshop.errors import BadInput, plain
 
-FORMATS = (".json", ".txt", ".jsonl", ".csv", ".parquet")
+FORMATS = (".json", ".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 SEPARATORS = {",": "a comma", ";": "';'", "\t": "a tab", "|": "'|'"}
 PROMPTS = ("prompt", "messages", "text")  # names of columns that hold prompts
 _EXCELS_LINE = re.compile(r"sep=(\\t|[^\w\s\"]|\t)", re.IGNORECASE)
@@ -62,12 +65,18 @@ class Source:
                 f"{path} is no file.",
                 "Give one file; of many, make one JSONL, or run each to its output.",
             )
-        self.format = self.path.suffix.lower()
+        is_gzip = self.path.suffix.lower() == ".gz"
+        ending = "".join(self.path.suffixes[-2:] if is_gzip else self.path.suffixes[-1:])
+        self.format = ending.lower().removesuffix(".gz")
         if self.format == ".ndjson":
             self.format = ".jsonl"
-        if self.format not in FORMATS:
-            problem = f"{path} ends in {self.path.suffix or 'nothing'}, which names no format that is read here."
-            raise BadInput(problem, f"There are: {', '.join(FORMATS)}.")
+        if self.format not in FORMATS or (is_gzip and self.format == ".parquet"):
+            problem = (
+                f"{path} ends in {ending or 'nothing'}, which names no format that is read here."
+            )
+            raise BadInput(
+                problem, f"There are: {', '.join(FORMATS)}; .gz behind all but .parquet."
+            )
         # what a row's position counts
         self.place = {".json": "item", ".parquet": "row"}.get(self.format, "line")
         self.notes = []
@@ -87,7 +96,8 @@ class Source:
         Positions are lines, items of an array, or rows of a table.
         """
         if self.format == ".json":
-            yield from enumerate(strict_json.array_items(self.path), 1)
+            with _opened(self.path, "rb") as file:
+                yield from enumerate(strict_json.array_items(file, self.path), 1)
             return
         empty = 0
         rows = self._lines()
@@ -165,7 +175,7 @@ class Source:
     def _look(self) -> bool:
         """Look at the beginning: refuse what is not UTF-8; return whether lines end in CR alone."""
         try:
-            with self.path.open("rb") as file:
+            with _opened(self.path, "rb") as file:
                 head = file.read(LOOK_BYTES)
         except OSError as error:
             raise cannot_read(self.path, error) from None
@@ -191,7 +201,7 @@ class Source:
         # Lines of bytes end in LF; for those that end in CR alone the text layer is needed, which
         # keeps every byte so.
         newline = "\r" if self._cr_alone else "\n"
-        with self.path.open(newline=newline, encoding="latin-1") as file:
+        with _opened(self.path, "rt", newline=newline, encoding="latin-1") as file:
             for number, line in enumerate(file, 1):
                 raw = line.encode("latin-1").removesuffix(b"\n").removesuffix(b"\r")
                 if number == 1:
@@ -199,6 +209,21 @@ class Source:
                 if self.format == ".jsonl" and not raw.strip():
                     raw = b""
                 yield number, raw
+
+
+@contextlib.contextmanager
+def _opened(path: Path, mode: str, **options) -> Iterator[IO]:
+    """Open an input as `open` does. One that ends in .gz is decompressed as it is read.
+
+    Raises BadInput: it ends in .gz and is no gzip file, or was cut.
+    """
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
+    with opener(path, mode, **options) as file:
+        try:
+            yield file
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            remedy = "Compress it again; if it is not compressed, leave .gz out of its name."
+            raise BadInput(f"{path} cannot be read as gzip: {error}.", remedy) from None
 
 
 def _one_line(text: str) -> str:
@@ -267,28 +292,31 @@ class Csv:
     punctuation misleads it (see test_the_separator_is_that_of_the_head_whatever_the_prompts_hold).
     """
 
+    marks = (*SEPARATORS,)
+    _text: ClassVar = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
+
     def __init__(self, path: Path, column: str | None):
         csv.field_size_limit(1 << 30)
         self._path = path
         self.notes = []
         named_mark = self._excels_mark()
         self._lines_before_head = 0
-        marks = [*SEPARATORS]
+        marks = self.marks
         if named_mark:
             self._lines_before_head = 1
-            marks = [named_mark]
+            marks = (named_mark,)
         heads = {mark: self._head(mark) for mark in marks}
         prompt_columns = {*PROMPTS, REQUESTS}
         if column:
             prompt_columns = {column}
         with_prompts = [mark for mark, names in heads.items() if prompt_columns & set(names)]
         with_several = [mark for mark, names in heads.items() if len(names) > 1]
-        self._mark = [*with_prompts, *with_several, named_mark or ","][0]
+        self._mark = [*with_prompts, *with_several, *marks][0]
         written = heads[self._mark]
         if _has_odd_bytes("".join(written)):
             raise BadInput(f"The first line of {path} is not UTF-8.", "Save it as UTF-8.")
         self.names = told_apart(written)
-        if self._mark != "," and not named_mark:
+        if self._mark != marks[0]:
             self.notes.append(f"{path} is read with {SEPARATORS[self._mark]} between its columns.")
         if self.names != written:
             self.notes.append(repeated(path, written, self.names))
@@ -333,7 +361,7 @@ class Csv:
 
         '' if there is no such line.
         """
-        with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        with _opened(self._path, "rt", **self._text) as file:
             first = file.readline(16).rstrip("\r\n").strip('"')
         named = _EXCELS_LINE.fullmatch(first)
         if named is None:
@@ -341,9 +369,9 @@ class Csv:
         return named[1].replace("\\t", "\t")
 
     @contextlib.contextmanager
-    def _open(self) -> Iterator[TextIO]:
+    def _open(self) -> Iterator[IO[str]]:
         """Open the file where its head begins."""
-        with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        with _opened(self._path, "rt", **self._text) as file:
             for _ in range(self._lines_before_head):
                 file.readline()
             yield file
@@ -358,6 +386,12 @@ class Csv:
                 return next(csv.reader(file, delimiter=mark, strict=True), [])
             except csv.Error:
                 return []
+
+
+class Tsv(Csv):
+    """A file of tab separated values, read as a CSV file is."""
+
+    marks = ("\t",)
 
 
 class Parquet:
@@ -411,4 +445,4 @@ def repeated(path: Path, written: list[str], names: list[str]) -> str:
     return f"{path} has columns of the same name: {', '.join(pairs)}."
 
 
-TABLES = {".csv": Csv, ".parquet": Parquet}
+TABLES = {".csv": Csv, ".tsv": Tsv, ".parquet": Parquet}

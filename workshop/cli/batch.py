@@ -121,9 +121,9 @@ def command(
     Run it again, and it goes on where it ended.
 
     INPUT: .json (an array of strings), .txt (a prompt a line), .jsonl (any fields, or OpenAI's
-    batch format), .csv or .parquet (--column). OUTPUT: .jsonl (OpenAI's batch format) or .parquet.
-    Beside it: OUTPUT.errors.jsonl (rows without an answer, and why) and OUTPUT.meta.json (what it
-    came from).
+    batch format), .csv, .tsv or .parquet (--column); all but .parquet also with .gz behind it.
+    OUTPUT: .jsonl (OpenAI's batch format) or .parquet. Beside it: OUTPUT.errors.jsonl (rows without
+    an answer, and why) and OUTPUT.meta.json (what it came from).
 
     Exit codes: 0 every row is answered, 1 some are not, 2 wrong use, 75 interrupted (SIGTERM,
     SIGUSR1, Ctrl-C) with everything kept: run it again.

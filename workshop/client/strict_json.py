@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from workshop.errors import BadInput
 
@@ -145,35 +146,36 @@ def _depth(value: object) -> int:
         level = next_level
 
 
-def array_items(path: Path) -> Iterator[str]:
+def array_items(file: IO[bytes], path: Path) -> Iterator[str]:
     """Yield the text of each item of the JSON array in a file. Memory holds a chunk and one item.
+
+    `path` is its name for messages.
 
     Raises BadInput: the file is no array, or holds more than one array; the text names the line.
     """
-    with path.open("rb") as file:
-        text = _Text(file, path)
-        count = 0
-        first = text.next_character()
-        if first != "[":
-            problem = f"{path} begins with {first!r}, not with '['."
-            raise BadInput(
-                problem, f"{ARRAY} Where each line is JSON of its own, call the file .jsonl."
-            )
-        text.at += 1
+    text = _Text(file, path)
+    count = 0
+    first = text.next_character()
+    if first != "[":
+        problem = f"{path} begins with {first!r}, not with '['."
+        raise BadInput(
+            problem, f"{ARRAY} Where each line is JSON of its own, call the file .jsonl."
+        )
+    text.at += 1
+    character = text.next_character()
+    while character != "]":
+        if count and character != ",":
+            raise text.broken(f"the array is cut, or lacks a comma, after item {count:,}")
+        if count:
+            text.at += 1
+            text.next_character()
+        count += 1
+        yield text.item(count)
         character = text.next_character()
-        while character != "]":
-            if count and character != ",":
-                raise text.broken(f"the array is cut, or lacks a comma, after item {count:,}")
-            if count:
-                text.at += 1
-                text.next_character()
-            count += 1
-            yield text.item(count)
-            character = text.next_character()
-        text.at += 1
-        more = text.next_character()
-        if more:
-            raise text.broken(f"after the array's end there is more, beginning with {more!r}")
+    text.at += 1
+    more = text.next_character()
+    if more:
+        raise text.broken(f"after the array's end there is more, beginning with {more!r}")
 
 
 class _Text:
