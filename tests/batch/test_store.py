@@ -27,10 +27,11 @@ def line(number: int, text: str = "answer") -> bytes:
     )
 
 
-def test_a_journal_cut_at_any_byte_gives_the_whole_lines_before_it(tmp_path):
+def test_a_journal_cut_at_any_byte_gives_the_whole_answers_before_it(tmp_path):
     journal = tmp_path / "out.jsonl"
     data = b"".join(line(number) + b"\n" for number in range(4))
-    ends = [number for number in range(len(data) + 1) if data[:number].endswith(b"\n")]
+    # the last answer may be whole without its line end
+    ends = [number for number in range(len(data)) if data[number : number + 1] == b"\n"]
     for cut in range(len(data) + 1):
         journal.write_bytes(data[:cut])
         answers = list(store.scan(journal))
@@ -39,12 +40,6 @@ def test_a_journal_cut_at_any_byte_gives_the_whole_lines_before_it(tmp_path):
             f'id "{number}"\\' for number in range(len(answers))
         ]
     assert list(store.scan(journal))[-1].end == len(data)
-
-
-def test_lines_that_a_power_cut_left_as_zeros_are_cut_off(tmp_path):
-    journal = tmp_path / "out.jsonl"
-    journal.write_bytes(line(1) + b"\n" + b"\0" * 500)
-    assert len(list(store.scan(journal))) == 1
 
 
 @pytest.mark.parametrize(
@@ -199,7 +194,8 @@ def test_after_a_power_cut_anywhere_in_the_last_two_answers_those_alone_are_aske
         intact = {
             row
             for row, (start, end) in enumerate(zip([0, *ends], ends, strict=False))
-            if broken[max(0, start - 1) : end] == data[max(0, start - 1) : end]
+            # a line end that is missing alone takes no answer with it
+            if (broken + b"\n")[max(0, start - 1) : end] == data[max(0, start - 1) : end]
         }
         new_rows = go_on(where)
         assert {0, 1} <= intact and set(new_rows) == set(range(4)) - intact

@@ -129,7 +129,8 @@ def scan(journal: Path) -> Iterator[Answer]:
         with journal.open("rb", buffering=_SCAN_BYTES) as file:
             for number, raw in enumerate(file, 1):
                 end += len(raw)
-                answer = read_answer(raw, end)
+                # the last answer may be whole and its line end lost
+                answer = read_answer(raw if raw.endswith(b"\n") else raw + b"\n", end)
                 if answer is not None:
                     yield answer
                 elif not is_zeroed(raw):
@@ -183,6 +184,8 @@ class Journal:
             if keep_bytes is not None and keep_bytes < self._size:
                 os.ftruncate(self._file, keep_bytes)
                 self._size = keep_bytes
+            if self._size and os.pread(self._file, 1, self._size - 1) != b"\n":
+                self._size += os.write(self._file, b"\n")  # see `scan`
             os.fsync(self._file)
             sync_folder(path.parent)  # so that the file's name, too, outlives a power cut
         except OSError as error:
