@@ -172,24 +172,6 @@ def test_offline_the_engine_is_given_the_same_order(tmp_path, monkeypatch):
     assert str(refused) == f'{{"response_format": {SCHEMA}, "messages": {MESSAGES}}}'
 
 
-# Keys of rows as the version before this one wrote them (commit 73c79f3), from an output file.
-KEYS_OF_BEFORE = {
-    'x.jsonl\0{"custom_id": "q0", "url": "/v1/chat/completions", "method": "POST", "body": {"model": "m", "messages": '
-    '[{"role": "user", "content": "z", "name": null}], "temperature": 1e0, "seed": 7}}': "e30ae6439c6f4a05e5c043431229aa78",
-    'x.jsonl\0{"prompt": "caf\\u00e9", "top_p": 0.50, "max_tokens": 3}': "d800d5ea0be8cd99559fe303c2689514",
-    'x.json\0["one"]': "6591932527f6a27832b856632d28357d",
-    "x.txt\0one\n": "6591932527f6a27832b856632d28357d",
-    "x.csv\0prompt,max_tokens\nhello,7\n": "97dfbed877c42e5e5d4ebfe9d478c108",
-}
-
-
-def test_answers_of_earlier_versions_still_count(tmp_path):
-    for case, key in KEYS_OF_BEFORE.items():
-        name, text = case.split("\0")
-        (tmp_path / name).write_text(text)
-        assert [row.key.hex() for row in rows(tmp_path / name)] == [key]
-
-
 @pytest.mark.parametrize(
     ("url", "endpoint"),
     [

@@ -62,16 +62,3 @@ def test_columns_in_which_nothing_stands_are_left_out(server, quick, tmp_path):
         tmp_path / "in.json", tmp_path / "out.parquet", url=server.url, chat=True, limits=quick
     )
     assert not {"tool_calls", "reasoning", "refusal"} & set(batch.load(tmp_path / "out.parquet"))
-
-
-def test_a_parquet_file_of_an_earlier_version_is_read(server, quick, tmp_path):
-    import pyarrow.parquet
-
-    (tmp_path / "in.json").write_text('["plain"]')
-    batch.run(
-        tmp_path / "in.json", tmp_path / "out.parquet", url=server.url, chat=True, limits=quick
-    )
-    table = pyarrow.parquet.read_table(tmp_path / "out.parquet")
-    earlier = table.drop_columns(["tool_calls", "reasoning", "refusal"])
-    pyarrow.parquet.write_table(earlier, tmp_path / "out.parquet")
-    assert list(batch.load(tmp_path / "out.parquet").text) == ["42"]

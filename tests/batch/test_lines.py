@@ -153,12 +153,6 @@ def test_whatever_a_server_says_is_read_back(custom_id, more, text, extra, ascii
     )
 
 
-def test_half_a_pair_in_an_older_output_is_mended_when_it_is_read():
-    line = lines.answer_line("id", KEY, 0, (BODY % ('"x"', "0")).encode())
-    answer = lines.read_answer(line.replace(b'"x"', rb'"\ud83d"') + b"\n", 0)
-    assert answer.line["response"]["body"]["choices"][0]["text"] == "\ufffd"
-
-
 def test_what_is_no_answer_is_none():
     whole = lines.answer_line("id", KEY, 0, (BODY % ('"x"', "0")).encode()) + b"\n"
     assert lines.read_answer(whole, 0)

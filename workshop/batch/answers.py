@@ -71,9 +71,6 @@ def load(
     meta = read_meta(paths)
     if paths.parquet and paths.output.exists() and _is_newest(paths, meta):
         frame = pandas.read_parquet(paths.output)
-        for name in COLUMNS:
-            if name not in frame:  # an earlier version wrote it
-                frame[name] = None
         for name in NESTED:
             frame[name] = [_decoded(value) for value in frame[name]]
     elif paths.journal.exists() and meta:
