@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
     Look = metrics.Metrics | WorkshopError | None
 
-SIGNS = {"ready": "✓", "starting": "…"}  # every other state is a trouble
+# Every other state is a trouble.
+SIGNS = {"ready": "✓", "starting": "…", "waiting": "…", "suspended": "…"}
 NOBODY = "No server is known here. Start one: workshop serve --background"
-COLOURS = {"ready": "green", "starting": None}
+COLOURS = {"ready": "green", "starting": None, "waiting": None, "suspended": None}
 
 
 @click.command
@@ -42,7 +43,7 @@ COLOURS = {"ready": "green", "starting": None}
 def command(name: str | None, client: str | None, as_json: bool, watch: bool, every: float) -> None:
     """List your servers, and those that were shared with your class ($WORKSHOP_SHARED).
 
-    With NAME, list that one.
+    So are jobs of `workshop slurm submit` that wait in SLURM's queue. With NAME, list that one.
 
     \b
       workshop servers
@@ -95,7 +96,7 @@ def _say_configuration(record: ServerRecord, kind: str) -> None:
 
 
 def _say_record(record: ServerRecord) -> None:
-    from workshop.servers import energy, hang
+    from workshop.servers import energy, hang, record_file
 
     sign = SIGNS.get(record.state, "✗")
     colour = COLOURS.get(record.state, "red")
@@ -103,9 +104,14 @@ def _say_record(record: ServerRecord) -> None:
         sign = "?"
         colour = None
     state = record.state
-    if record.reason:
+    if state in (record_file.WAITING, record_file.SUSPENDED):
+        state = record.reason
+    elif record.reason:
         state += f": {record.reason}"
     say(f"{sign} {record.name:<20} {state}", fg=colour)
+    if not record.url:
+        say(f"    SLURM job {record.job_id}; cancel it: workshop stop {record.job_id}")
+        return
     place = ", ".join(filter(None, (record.where, record.cluster, record.host)))
     say(f"    {record.model} at {record.url} ({place}, since {record.started[:16]}Z)")
     if record.state == "failed":
@@ -139,7 +145,7 @@ def _with_energy(record: ServerRecord) -> dict:
 def _known() -> list[ServerRecord]:
     from workshop.servers import records
 
-    return [*records.own(), *records.shared()]
+    return [*records.own(), *records.waiting(), *records.shared()]
 
 
 def _look(record: ServerRecord) -> Look:

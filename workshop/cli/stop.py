@@ -12,7 +12,10 @@ from workshop.errors import BadInput
     help="Remove the record, with its key, of a server on SLURM whose job is not known there any more; cancel nothing.",
 )
 def command(name: str | None, forget: bool) -> None:
-    """Stop the server NAME (see `workshop servers`) and forget its record."""
+    """Stop the server NAME (see `workshop servers`) and forget its record.
+
+    A job that waits in SLURM's queue is cancelled, by its name or its number.
+    """
     from workshop.servers.local import stopping
 
     if name is None:
@@ -24,7 +27,7 @@ def _nameless() -> BadInput:
     """Return the refusal of a command without a name: it lists the names that there are."""
     from workshop.servers import records
 
-    names = [record.name for record in records.own()]
+    names = [record.name for record in (*records.own(), *records.waiting())]
     if not names:
         return BadInput("Nothing is stopped: you have no server.", "Start one: workshop serve.")
     commands = ", ".join(f"workshop stop {name}" for name in names)

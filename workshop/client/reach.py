@@ -23,6 +23,7 @@ from urllib.parse import SplitResult, urlsplit
 from workshop.engine.http import PROXY_VARIABLE, trusted_proxy
 from workshop.errors import BadInput, WorkshopError, plain
 from workshop.servers import records
+from workshop.servers.record_file import SUSPENDED
 from workshop.servers.records import ServerRecord
 
 if TYPE_CHECKING:
@@ -126,6 +127,9 @@ def choose(name: str | None = None) -> ServerRecord:
         failed = failed or last
     if doubtful:  # its own address tells
         return doubtful
+    if failed and failed.state == SUSPENDED:
+        problem = f"The server {failed.name!r} is {failed.reason}"
+        raise WorkshopError(problem, "Wait, or use another: `workshop servers` lists them.")
     if failed:
         problem = f"The server {failed.name!r} has failed: {failed.reason}."
         raise WorkshopError(problem, f"{START} Its own words are in {failed.log}.")

@@ -329,7 +329,7 @@ def submit(name: str, **options) -> str:
     if not available():
         return "recorded"
     running = []
-    for record in records.own():
+    for record in (*records.own(), *records.waiting()):
         if record.where == "slurm" and record.state != "failed" and not record.in_doubt:
             running.append(record)
     if running:

@@ -26,6 +26,8 @@ COULD_SWAP = (
     "and so could put a server of their own in the place of the class's."  # who: who_could_swap
 )
 STATES = ("starting", "ready", "failed")
+# States of a job that only its queue knows (slurm.queue): no file has them.
+WAITING, SUSPENDED = "waiting", "suspended"
 
 
 def _text_like(pattern: str) -> Callable[[Any], bool]:

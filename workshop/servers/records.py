@@ -192,7 +192,8 @@ def read(name: str, claimed: bool | None = None) -> ServerRecord | None:
             claimed = lock.is_held()
         if not claimed:
             now = replace(now, state="failed", reason="it was ended before its engine was started")
-    if now.state != record.state:  # a doubt alone is told, and not written down
+    # a doubt alone, or what only the queue knows, is told and not written down
+    if now.state != record.state and now.state in record_file.STATES:
         with contextlib.suppress(WorkshopError), lock.taken(tries=1) as free:
             # Whoever holds the lock writes for itself; and a server that was stopped meanwhile gets
             # no record back.
@@ -210,13 +211,33 @@ def require(name: str) -> ServerRecord:
     record = read(name)
     if record is not None:
         return record
-    names = ", ".join(record.name for record in own()) or "none"
+    names = ", ".join(record.name for record in (*own(), *waiting())) or "none"
     raise WorkshopError(f"You have no server called {name!r}.", f"Yours: {names}.")
 
 
 def own() -> list[ServerRecord]:
     """Return this user's records, checked, oldest first."""
     return _in_folder(home() / "servers", lambda path: read(path.stem))
+
+
+def waiting() -> list[ServerRecord]:
+    """Return the jobs of `workshop slurm submit` that have written no record yet.
+
+    They are in their queue's words, without an address or a key.
+    """
+    if not (home() / "slurm").is_dir():  # nothing was submitted: import nothing
+        return []
+    from workshop.servers.slurm import queue as slurm_queue
+
+    begun = _in_folder(home() / "servers", load)
+
+    def has_begun(job: ServerRecord) -> bool:
+        return any(
+            record.job_id == job.job_id and (record.cluster in ("", job.cluster) or not job.cluster)
+            for record in begun
+        )
+
+    return [job for job in slurm_queue.submitted() if not has_begun(job)]
 
 
 def starting() -> ServerRecord | None:
@@ -301,6 +322,8 @@ def _say_once(text: str) -> None:
 
 def checked(record: ServerRecord) -> ServerRecord:
     """Return the record as it is now: `failed`, with the reason, if its process or job has ended.
+
+    `suspended` while SLURM has stopped its job.
 
     A process can only be checked on its own machine, a job where SLURM's commands are; else it is
     returned as it is. A job that SLURM does not know has not ended for that: the record is then in

@@ -21,8 +21,13 @@ WATCHER_TAKES_S = 10.0  # to write down an end
 def stop(name: str) -> str:
     """Stop the server `name`, or cancel its SLURM job; return what was done.
 
-    If it does not end, its record stays.
+    name: also of a job of `workshop slurm submit` that has not begun, or its number. If the server
+    does not end, its record stays.
     """
+    if records.stored(name) is None:
+        jobs = [job for job in records.waiting() if name in (job.name, job.job_id)]
+        if jobs:
+            return _cancel_waiting(name, jobs)
     record = records.require(name)
     if record.state == "failed" and not _job_goes_on(record):
         _clear(record)
@@ -132,6 +137,18 @@ def _job_goes_on(record: ServerRecord) -> bool:
     return slurm_queue.listens(record.url)
 
 
+def _cancel_waiting(name: str, jobs: list[ServerRecord]) -> str:
+    """Cancel the one job of that name that has no record yet."""
+    if len(jobs) > 1:
+        numbers = [str(job.job_id) for job in jobs]
+        raise WorkshopError(
+            f"{len(jobs)} jobs are called {name!r}: {', '.join(numbers)}.",
+            f"Give the number of one of them: workshop stop {numbers[-1]}",
+        )
+    slurm_queue.cancel(slurm_queue.of_record(jobs[0]))
+    return f"{jobs[0].name} is stopped: job {jobs[0].job_id} is cancelled before it began."
+
+
 def _cancel(record: ServerRecord) -> str:
     """Cancel the server's job; its record goes once SLURM says that the job has ended.
 
@@ -166,7 +183,7 @@ def _cancel(record: ServerRecord) -> str:
         now = slurm_queue.find(name)
         if now is None or (now.active and now.state != "COMPLETING"):
             raise _refused(record, refusal) from None
-    runs = job is not None and job.state not in slurm_queue.WAITING
+    runs = job is not None and not job.waits
     if runs and processes.until(lambda: records.stored(record.name) is None, STOP_GRACE_S):
         return f"{record.name} is stopped: job {record.job_id} is cancelled."
     now = slurm_queue.find(name)

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import socket
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,9 +17,11 @@ from urllib.parse import urlsplit
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.home import home, private_folder, write_private
 from workshop.servers.programs import run
-from workshop.servers.record_file import CLUSTER, ServerRecord
+from workshop.servers.record_file import CLUSTER, SUSPENDED, WAITING, ServerRecord
+from workshop.servers.slurm import reasons
 
 TIMEOUT_S = 10.0
+FIRST_ANSWER_S = 3.0  # a job has no reason until the scheduler has looked at it
 ENDED = {  # the states from which no job comes back, and the words for a server's record
     "BOOT_FAIL": "lost a node",
     "CANCELLED": "was cancelled",
@@ -32,7 +35,7 @@ ENDED = {  # the states from which no job comes back, and the words for a server
     "UNKNOWN": "has ended",
 }
 # REVOKED is none of them: in a federation another cluster has started the job.
-WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+BEFORE_START = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 SQUEUE = "%i|%j|%T|%r|%N|%M|%L|%Z"
 SACCT = "JobIDRaw,JobName,State,Reason,NodeList,Elapsed,Timelimit,WorkDir"
 # A row in these formats. Other lines are none: "CLUSTER: alpha", which squeue prints in spite of
@@ -66,6 +69,32 @@ class Job:
     def active(self) -> bool:
         """True if it still waits or runs."""
         return self.state not in ENDED
+
+    @property
+    def waits(self) -> bool:
+        """True if it has not started, or is to start again."""
+        return self.state in BEFORE_START
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What SLURM says of a job that does not run: that it waits, or is suspended.
+
+    state: WAITING or SUSPENDED, as of a record. sentence: since when or why, and whether it passes.
+    remedy: '' where nothing is to be done. impossible: the job's own request is in the way.
+    """
+
+    state: str
+    sentence: str
+    remedy: str = ""
+    impossible: bool = False
+
+    @property
+    def text(self) -> str:
+        """The sentence, and what to do."""
+        if not self.remedy:
+            return self.sentence
+        return f"{self.sentence}. {self.remedy}"
 
 
 def available() -> bool:
@@ -118,7 +147,7 @@ def numbers_of_name(name: str) -> list[str]:
     if not available():
         return []
     try:
-        lines = _ask("", "squeue", "--noheader", "--me", "--name", name, "--format", "%A|%j")
+        lines = ask("", "squeue", "--noheader", "--me", "--name", name, "--format", "%A|%j")
     except WorkshopError:
         return []
     numbers: list[str] = []
@@ -140,7 +169,7 @@ def find(job: str) -> Job | None:
         )
     job_id, _, cluster = job.partition(";")
     try:
-        lines = _ask(
+        lines = ask(
             cluster, "squeue", "--noheader", "--jobs", job_id, "--states", "all", "--format", SQUEUE
         )
     except UnknownJob:
@@ -152,7 +181,7 @@ def find(job: str) -> Job | None:
         return None
     options = ("--noheader", "--allocations", "--parsable2", "--jobs", job_id, "--format", SACCT)
     try:
-        lines = _ask(cluster, "sacct", *options)
+        lines = ask(cluster, "sacct", *options)
     except WorkshopError:  # accounting is disabled: SLURM has forgotten the job
         return None
     return _row(lines, job_id, "sacct")
@@ -163,31 +192,37 @@ def _row(lines: str, job_id: str, source: str) -> Job | None:
 
     An array and a heterogeneous job have several rows.
     """
-    rows: list[re.Match[str]] = []
+    jobs = _rows(lines, source)
+    for job in jobs:
+        if job.job_id == job_id:
+            return job
+    return jobs[0] if jobs else None
+
+
+def _rows(lines: str, source: str) -> list[Job]:
+    """Return the jobs in the lines of squeue or sacct, in these formats."""
+    jobs: list[Job] = []
     for line in lines.splitlines():
-        match = ROW.fullmatch(line)
-        if match:
-            rows.append(match)
-    if not rows:
-        return None
-    row = next((row for row in rows if row["number"] == job_id), rows[0])
-    reason = row["reason"]
-    if reason == "None":
-        reason = ""
-    return Job(
-        job_id=row["number"],
-        name=row["name"],
-        state=row["state"] or "UNKNOWN",
-        reason=reason,
-        nodes=row["nodes"],
-        elapsed=row["elapsed"],
-        left=row["left"],
-        folder=row["folder"],
-        source=source,
-    )
+        row = ROW.fullmatch(line)
+        if not row:
+            continue
+        jobs.append(
+            Job(
+                job_id=row["number"],
+                name=row["name"],
+                state=row["state"] or "UNKNOWN",
+                reason="" if row["reason"] == "None" else row["reason"],
+                nodes=row["nodes"],
+                elapsed=row["elapsed"],
+                left=row["left"],
+                folder=row["folder"],
+                source=source,
+            )
+        )
+    return jobs
 
 
-def _ask(cluster: str, program: str, *arguments: str) -> str:
+def ask(cluster: str, program: str, *arguments: str) -> str:
     """Return what a command of SLURM prints.
 
     Raises UnknownJob or WorkshopError in its words; gives up after TIMEOUT_S.
@@ -267,10 +302,11 @@ def remembered(job_id: str) -> str:
     return text
 
 
-def facts(job_id: str) -> dict[str, str]:
+def facts(job: str) -> dict[str, str]:
     """Return `scontrol show job`, field by field; {} where it says nothing."""
+    job_id, _, cluster = job.partition(";")
     try:
-        return fields(_ask("", "scontrol", "--oneliner", "show", "job", job_id))
+        return fields(ask(cluster, "scontrol", "--oneliner", "show", "job", job_id))
     except WorkshopError:
         return {}
 
@@ -280,10 +316,110 @@ def fields(text: str) -> dict[str, str]:
     return dict(re.findall(r"(\w+)=(\S*)", text))
 
 
+def standing(job: Job, cluster: str = "") -> Standing | None:
+    """Return what SLURM says of a job that waits or is suspended; None for any other.
+
+    The times are SLURM's, in the time of the cluster.
+    """
+    suspended = job.state == "SUSPENDED"
+    if not (suspended or job.waits):
+        return None
+    details = facts(named(job.job_id, cluster))
+    if suspended:
+        sentence = "suspended by SLURM"
+        since = _time(details.get("SuspendTime", ""))
+        if since:
+            sentence += f" since {since}"
+        return Standing(
+            SUSPENDED,
+            f"{sentence}: another job goes before it, or an administrator stopped it",
+            "It goes on when SLURM resumes it.",
+        )
+    obstacle = reasons.obstacle(job.reason)
+    # Of several partitions, the reason is that of one.
+    if obstacle and not (obstacle.of_request and "," in details.get("Partition", "")):
+        return Standing(
+            WAITING,
+            f"this will never start{obstacle.never} ({job.reason})",
+            obstacle.remedy.format(job=job.job_id),
+            obstacle.of_request,
+        )
+    sentence = f"waits in the queue ({job.reason or 'no reason given'})"
+    start = _time(details.get("StartTime", ""))
+    if start:
+        sentence += f"; SLURM expects its start at {start}"
+    return Standing(WAITING, sentence)
+
+
+def first_answer(job: str) -> Standing | None:
+    """Return what SLURM says of a job that was just submitted; None if it does not wait, or say."""
+    deadline = time.monotonic() + FIRST_ANSWER_S
+    while available():
+        try:
+            now = find(job)
+        except WorkshopError:
+            return None
+        if now is None or not now.waits:
+            return None
+        if now.reason or time.monotonic() > deadline:
+            return standing(now, job.partition(";")[2])
+        time.sleep(0.3)
+    return None
+
+
+def _time(text: str) -> str:
+    """Return a time of SLURM's to the minute, such as 2026-11-28 09:05; '' for Unknown or N/A."""
+    match = re.match(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)", text)
+    if not match:
+        return ""
+    return f"{match[1]} {match[2]}"
+
+
+def submitted() -> list[ServerRecord]:
+    """Return this user's jobs of `workshop slurm submit` that have not ended, as records.
+
+    They are known by the note of their submission (`remember`) and by their queue. Such a record
+    has no address and no key, and is never written.
+    """
+    clusters: dict[str, set[str]] = {}
+    notes = home() / "slurm" / "clusters"
+    if not (notes.is_dir() and available()):
+        return []
+    for note in notes.iterdir():
+        clusters.setdefault(remembered(note.name), set()).add(note.name)
+    jobs: list[ServerRecord] = []
+    for cluster, numbers in clusters.items():
+        try:
+            lines = ask(cluster, "squeue", "--noheader", "--me", "--format", SQUEUE)
+        except WorkshopError:  # a list of servers does not wait for a cluster that is away
+            continue
+        for job in _rows(lines, "squeue"):
+            if job.active and re.split(r"\D", job.job_id)[0] in numbers:
+                jobs.append(_without_record(job, cluster))
+    return jobs
+
+
+def _without_record(job: Job, cluster: str) -> ServerRecord:
+    now = standing(job, cluster)
+    return ServerRecord(
+        name=job.name,
+        url="",
+        model="",
+        api_key="",
+        where="slurm",
+        host=job.nodes,
+        job_id=job.job_id,
+        cluster=cluster,
+        state=now.state if now else "starting",
+        reason=now.text if now else "its job begins",
+    )
+
+
 def checked(record: ServerRecord) -> ServerRecord:
     """Return the record as the queue has it.
 
-    Its state is failed where its job has ended, and starting where the job waits again.
+    Its state is failed where its job has ended, starting where the job waits again, and suspended
+    while SLURM has stopped it.
 
     Nothing changes where the queue cannot be asked. Some clusters hide other people's jobs: a
     server that still listens is not gone, whatever the queue says. A job that the queue does not
@@ -296,9 +432,15 @@ def checked(record: ServerRecord) -> ServerRecord:
     except WorkshopError:
         return record
     if job is not None and is_of(job, record) and job.active:
-        if job.state not in WAITING or record.state != "ready":
-            return record
-        return replace(record, state="starting", reason=waits_again(record.job_id, job.reason))
+        if job.waits and record.state == "ready":
+            reason = waits_again(record.job_id, job.reason)
+            return replace(record, state="starting", reason=reason)
+        now = standing(job, record.cluster)
+        if now and now.state == SUSPENDED:
+            return replace(record, state=SUSPENDED, reason=now.text)
+        if now and now.remedy:
+            return replace(record, reason=now.text)
+        return record
     if listens(record.url):
         return record
     if job is None or not is_of(job, record):
@@ -356,4 +498,4 @@ def cancel(job: str) -> None:
     job_id, _, cluster = job.partition(";")
     if not available():
         raise WorkshopError("SLURM's commands are not here.", f"On a login node: scancel {job_id}")
-    _ask(cluster, "scancel", job_id)
+    ask(cluster, "scancel", job_id)

@@ -12,7 +12,7 @@ from workshop.servers.progress import Progress
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm.follow import DONE, Follower
-from workshop.servers.slurm.queue import Job
+from workshop.servers.slurm.queue import Job, Standing
 
 POLL_S = 0.5
 QUEUE_EVERY_S = 3.0  # the controller serves the whole cluster: ask it rarely
@@ -26,7 +26,8 @@ class Status(Job):
     server: the state of the server's record; '' without one.
     cluster: '' for the one of this login node.
     stage, fraction, message: how far the start is.
-    error, remedy: why it ended or cannot start; '' if it did not fail.
+    error: why it ended or cannot start; '' if it did not fail. remedy: what to do about that, or
+    about what it waits for.
     output, error_file: the job's files; '' if they are not there.
     """
 
@@ -113,6 +114,7 @@ class Look:
             cluster = cluster_of(job_id)
         self.cluster = cluster
         self.job: Job | None = None
+        self.standing: Standing | None = None  # of a job that does not run
         self.record: ServerRecord | None = None
         self.files: tuple[Path, ...] = ()
         self.follower = Follower([])
@@ -126,6 +128,7 @@ class Look:
         """
         if time.monotonic() - self._asked_at >= QUEUE_EVERY_S and slurm_queue.available():
             self.job = slurm_queue.find(slurm_queue.named(self.job_id, self.cluster))
+            self.standing = self.job and slurm_queue.standing(self.job, self.cluster)
             self._asked_at = time.monotonic()
         self.record = next(filter(self._is_of_job, records.own()), None)
         if not self.files:
@@ -157,15 +160,18 @@ class Look:
         job = self.job
         record = self.record
         reader = self.follower.reader
-        ready = record is not None and record.state == "ready"
+        ready = record is not None and record.state == "ready" and not self.standing
         error, remedy = self._error()
         if ready and (job is None or job.active):  # errors on the way to it do not count
             error = remedy = ""
         message = "starting"
         if self.files:
             message = reader.message
-        if job and job.state == "PENDING":
-            message = f"waits in the queue ({job.reason or 'no reason given'})"
+        if self.standing:
+            message = self.standing.sentence
+            error, remedy = "", self.standing.remedy
+            if self.standing.impossible:
+                error = message
         done = error.startswith(DONE)
         if done:
             message = error
@@ -240,12 +246,17 @@ def follow(
     shown: set[str] = set()
     while True:
         now = look.now()
-        for line in look.new_lines:
+        lines = look.new_lines
+        if look.standing and look.standing.remedy:
+            lines = [*lines, look.standing.text]
+        for line in lines:
             if line not in shown:  # every rank says the same
                 shown.add(line)
                 say(line)
         report(Progress(now.fraction, now.message))
-        if now.server in ("ready", "failed") or _has_ended(look) or look.follower.refusal():
+        impossible = look.standing is not None and look.standing.impossible
+        ended = now.server in ("ready", "failed") or _has_ended(look) or look.follower.refusal()
+        if ended or impossible:
             return status(job_id, cluster)
         time.sleep(POLL_S)
 
