@@ -1,7 +1,7 @@
 """Say how this copy of the workshop was installed, and word remedies so that they fit it.
 
-A checkout has a Makefile and slurm/site.sh to edit. An installed wheel has neither: its users run pip, and keep a
-`site.sh` of their own (`workshop slurm site`).
+A checkout has a Makefile. An installed wheel has none: its users run pip. Which `site.sh` is theirs to edit is
+for `workshop.servers.slurm.site` to say.
 
 >>> from workshop import install_words
 >>> install_words.adapted("Run `make workshop`.", checkout=False)
@@ -18,8 +18,6 @@ REPOSITORY = Path(workshop.__file__).parents[1]
 WHEEL_WORDS = {
     "make test installs it": f"pip install '{DISTRIBUTION}[dev]'",
     "make workshop": f"pip install '{DISTRIBUTION}[local]'",
-    "Copy slurm/site.sh, edit it": "Copy your site.sh (workshop slurm site makes it), edit it",
-    "slurm/site.sh": "your site.sh (workshop slurm site makes it)",
 }
 
 
@@ -34,7 +32,7 @@ def setup_command() -> str:
 
 
 def adapted(text: str, checkout: bool | None = None) -> str:
-    """Return a remedy with commands and files that exist here; `checkout`: by default what this copy is."""
+    """Return a remedy with commands that exist here; `checkout`: by default what this copy is."""
     if is_checkout() if checkout is None else checkout:
         return text
     for checkout_words, wheel_words in WHEEL_WORDS.items():

@@ -104,7 +104,14 @@ def test_what_the_command_prints_can_be_pasted(workshop_home, bin_folder, tmp_pa
     seen = tmp_path / "seen"
     stand_in(bin_folder, "sbatch", f'printf "%s\\n" "$PARALLEL" "$ENGINE" "$@" > {seen}; echo 77')
     submission = slurm.prepare(
-        slurm.Request("405b", pipeline=True, ray=True, time="02:00:00", sbatch_args=("--qos=a b",))
+        slurm.Request(
+            "405b",
+            pipeline=True,
+            ray=True,
+            time="02:00:00",
+            sbatch_args=("--qos=a b",),
+            anyway=True,
+        )
     )
     subprocess.run(["bash", "-c", submission.command], check=True, cwd=tmp_path)
     pasted = seen.read_text().splitlines()
@@ -267,7 +274,7 @@ def test_wrong_use_is_one_sentence(workshop_home, request_):
 def test_refusal_of_sbatch_names_the_line_to_edit(workshop_home, bin_folder, message, remedy):
     stand_in(bin_folder, "sbatch", f'echo "sbatch: error: {message}" >&2; exit 1')
     with pytest.raises(WorkshopError, match=re.escape(message.split(":")[0])) as error:
-        slurm.submit(slurm.prepare(slurm.Request("70b")))
+        slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True)))
     assert remedy in error.value.remedy
 
 

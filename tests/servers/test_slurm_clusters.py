@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from stand_ins import stand_in
+from stand_ins import downloaded, stand_in
 
 from workshop import timestamps
 from workshop.cli import group
@@ -344,7 +344,7 @@ def test_a_server_elsewhere_keeps_the_agreed_fields(workshop_home):
 def test_submit_remembers_the_cluster_that_sbatch_answers(
     clusters, bin_folder, tmp_path, monkeypatch, option
 ):
-    monkeypatch.setenv("WORKSHOP_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("WORKSHOP_MODELS", str(downloaded(tmp_path / "models")))
     monkeypatch.chdir(tmp_path)
     stand_in(
         bin_folder,
@@ -363,7 +363,7 @@ def test_submit_remembers_the_cluster_that_sbatch_answers(
 def test_submit_here_is_remembered_for_the_other_cluster(
     clusters, bin_folder, tmp_path, monkeypatch
 ):
-    monkeypatch.setenv("WORKSHOP_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("WORKSHOP_MODELS", str(downloaded(tmp_path / "models")))
     monkeypatch.chdir(tmp_path)
     stand_in(bin_folder, "sbatch", "echo 4711")
     assert json.loads(run("slurm", "submit", "70b", "--json")[1])["cluster"] == "beta"

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from stand_ins import stand_in
+from stand_ins import downloaded, stand_in
 
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
@@ -24,7 +24,7 @@ from workshop.servers.slurm.follow import Follower
 @pytest.fixture
 def sbatch(workshop_home, tmp_path, bin_folder, monkeypatch) -> Path:
     """A stand-in of sbatch at the front of PATH that leaves a file when it is called."""
-    monkeypatch.setenv("WORKSHOP_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("WORKSHOP_MODELS", str(downloaded(tmp_path / "models")))
     stand_in(bin_folder, "sbatch", f"touch {tmp_path}/submitted; echo 77")
     return tmp_path / "submitted"
 

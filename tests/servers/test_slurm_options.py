@@ -214,7 +214,7 @@ def test_a_site_takes_any_line_away_or_replaces_it(
         "sbatch",
         f'printf "%s\\n" "$@" >{tmp_path}/words; cp "${{@: -1}}" {tmp_path}/seen; echo 77',
     )
-    assert slurm.submit(slurm.prepare(slurm.Request("70b"))) == "77"
+    assert slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True))) == "77"
     printed = CliRunner().invoke(group, ["slurm", "script", "70b"]).stdout
     assert (tmp_path / "seen").read_text() == printed
     lines = [line for line in printed.splitlines() if line.startswith("#SBATCH")]
@@ -391,7 +391,7 @@ def test_every_line_of_sbatch_is_shown(bin_folder, case):
     stand_in(bin_folder, "sbatch", f"{script}; exit {code}")
     printed = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
     with pytest.raises(WorkshopError) as error:
-        slurm.submit(slurm.prepare(slurm.Request("70b")))
+        slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True)))
     check = doctor._accepted(site.environment())
     for line in (printed.stdout + printed.stderr).splitlines():
         assert line in error.value.message and line in check.found
@@ -425,7 +425,7 @@ def test_lines_around_the_number_of_a_job_do_no_harm(bin_folder):
         "sbatch",
         "echo 'sbatch: warning: slow' >&2; echo Welcome; echo 4711; echo 'Good luck'",
     )
-    assert slurm.submit(slurm.prepare(slurm.Request("70b"))) == "4711"
+    assert slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True))) == "4711"
 
 
 # --- no code of the folder in which sbatch was called

@@ -144,7 +144,8 @@ def test_a_site_that_counts_everything_by_gpu_gets_its_engine_started(cluster):
     changes = "site_sbatch=(--mem-per-gpu=10G --cpus-per-gpu=2 --gpus-per-task=4)\nexport WORKSHOP_MODEL=/nowhere/llama"
     path.write_text((cluster.course / "slurm/site.sh").read_text() + f"\n{changes}\n")
     env = {"WORKSHOP_SITE": str(path), "WORKSHOP_SLURM": str(cluster.course / "slurm")}
-    out = workshop(cluster, "slurm", "submit", "70b", "--json", "--nodelist=node01", **env)
+    arguments = ("slurm", "submit", "70b", "--json", "--anyway", "--nodelist=node01")
+    out = workshop(cluster, *arguments, **env)
     facts = json.loads(out[out.index("{") :])
     job = Job(cluster, int(facts["job_id"]))
     ended(job, cluster, "(1 nodes × 4 GPUs)", "node01 sees no config.json")

@@ -180,6 +180,92 @@ def test_the_record_of_a_refused_job_says_why(cluster):
     assert record["job_id"] == str(job.id) and record["where"] == "slurm"
 
 
+def workshop(cluster, *arguments: str) -> str:
+    return cluster.run(
+        "login",
+        sys.executable,
+        "-m",
+        "workshop",
+        *arguments,
+        user="teacher",
+        check=False,
+        cwd=cluster.course,
+        env={"PYTHONPATH": str(cluster.course), "WORKSHOP_SLURM": str(cluster.course / "slurm")},
+    )
+
+
+SMALL = ("slurm", "submit", "70b", "--gpus-per-node=1", "--mem=1G", "--cpus-per-task=1")
+
+
+def test_a_job_that_slurm_would_never_start_is_refused_at_submit(cluster):
+    """sbatch accepts the first five and lets them wait for ever: EnforcePartLimits is off by default."""
+    limits = {
+        "short": "MaxTime=60",
+        "one": "MaxNodes=1",
+        "off": "State=DOWN",
+        "lean": "MaxMemPerNode=100",
+    }
+    for name, limit in limits.items():
+        cluster.run("login", "scontrol", "create", f"PartitionName={name}", "Nodes=ALL", limit)
+    try:
+        for options, message in (
+            (("--nodes=4",), "The partition gpu is up and has 2 nodes"),
+            (("-p", "short", "--time=8:00:00"), "for at most 1:00:00"),
+            (("-p", "one", "--nodes=2"), "The partition one is up and has 2 nodes, 1 for a job"),
+            (("-p", "off"), "The partition off is down"),
+            (("-p", "lean"), "more memory"),
+            (("-p", "none"), "The partitions here are gpu, urgent"),
+            (("--mem=2000G",), "1000000 MB"),
+            (("-C", "h100"), "features (null)"),
+            (("--gpus=8",), "--gpus=8 contradicts #SBATCH --gpus-per-node="),
+        ):
+            out = workshop(cluster, *SMALL, *options)
+            assert "✗" in out and "✓" not in out and message in out, out
+            assert not cluster.run("login", "squeue", "--noheader", "--states=PENDING,RUNNING")
+    finally:
+        for name in limits:
+            cluster.run("login", "scontrol", "delete", f"PartitionName={name}")
+
+
+def test_a_waiting_job_is_listed_and_stopped_with_the_tool_that_submitted_it(cluster):
+    assert "✓ job" in workshop(cluster, *SMALL, "--name=later", "--begin=now+1hour")
+    held = workshop(cluster, *SMALL, "--name=held", "--hold")
+    assert "never start until its hold is released" in held and "scontrol release" in held
+    servers = workshop(cluster, "servers")
+    assert "waits in the queue (BeginTime); SLURM expects its start at 20" in servers
+    assert "this will never start until its hold is released" in servers
+    assert "JobHeldUser" in workshop(cluster, "slurm", "status", "held")
+    for name in ("later", "held"):
+        assert "is cancelled before it began" in workshop(cluster, "stop", name)
+    assert not cluster.run("login", "squeue", "--noheader")
+
+
+def test_a_suspended_job_is_not_ready(cluster):
+    line = "--wrap=sleep 600"
+    job = cluster.run(
+        "login", "sbatch", "--parsable", "--job-name=sus", line, user="teacher"
+    ).strip()
+    home = cluster.bed / "home/teacher/.workshop/servers"
+    text = json.dumps({
+        "name": "sus", "url": "http://10.77.0.11:1/v1", "model": "m", "api_key": "k", "where": "slurm",
+        "job_id": job, "state": "ready", "started": "2026-11-28T08:00:00+00:00",
+    })  # fmt: skip
+    write = f"mkdir -p {home} && cat >{home}/sus.json <<'END'\n{text}\nEND"
+    cluster.run("login", "bash", "-c", write, user="teacher")
+    running = ("squeue", "--noheader", "--jobs", job, "--format=%T")
+    cluster.wait(lambda: "RUNNING" in cluster.run("login", *running), 30, "the job did not start")
+    assert "suspended" not in workshop(cluster, "servers")
+    cluster.run("login", "scontrol", "suspend", job)
+    for command in (("servers",), ("slurm", "status", "sus"), ("ask", "hi", "--name", "sus")):
+        out = workshop(cluster, *command)
+        assert "suspended by SLURM since 20" in out and "✓" not in out, out
+    cluster.run("login", "scontrol", "resume", job)
+    assert "suspended" not in workshop(cluster, "servers")
+    cluster.run("login", "scontrol", "suspend", job)
+    assert "is cancelled" in workshop(cluster, "stop", "sus")
+    cluster.wait_until_clean()
+
+
 def doctor(cluster, site: str = "") -> dict[str, dict]:
     """`workshop doctor` with the site's file, and lines added to it."""
     path = cluster.course / "site-doctor.sh"

@@ -187,12 +187,12 @@ def _show_wrong_use(error: click.ClickException) -> NoReturn:
 
 
 def _show(error: WorkshopError) -> NoReturn:
-    from workshop import install_words
+    from workshop.cli.say import say_remedy
 
     click.secho(f"✗ {error.message}", fg="red", err=True)
     remedy = getattr(error, "command_remedy", error.remedy)
     if remedy:
-        click.echo(f"→ {install_words.adapted(remedy)}", err=True)
+        say_remedy(remedy, err=True)
     sys.exit(error.exit_code)
 
 

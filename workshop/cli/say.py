@@ -34,6 +34,18 @@ def say(text: str = "", *, err: bool = False, nl: bool = True, **style: Any) -> 
     click.secho(plain_lines(text), err=err, nl=nl, **style)
 
 
+def say_remedy(remedy: str, *, err: bool = False, **style: Any) -> None:
+    """Print what to do, with the commands and files that this user has."""
+    from workshop import install_words
+
+    remedy = install_words.adapted(remedy)
+    if "site.sh" in remedy:  # it takes the planner's catalog to import
+        from workshop.servers.slurm import site
+
+        remedy = site.adapted(remedy)
+    say(f"→ {remedy}", err=err, **style)
+
+
 class Seconds(click.FloatRange):
     """An option that says how long to wait, in seconds: from `min` to four months.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from workshop.cli.plan_options import Tokens
-from workshop.cli.say import Bar, json_option, say, say_json
+from workshop.cli.say import Bar, json_option, say, say_json, say_remedy
 
 if TYPE_CHECKING:
     from workshop.servers.slurm import status as slurm_status
@@ -99,7 +99,9 @@ def command() -> None:
     type=int,
     help="GPUs a node, all used; by default the script's, or as many of 4 as the plan needs.",
 )
-@click.option("--gpu", help="GPU to plan for, by its name in the catalog; by default h100.")
+@click.option(
+    "--gpu", help="GPU to plan for, by its name in the catalog; by default SLURM's, or h100."
+)
 @click.option(
     "--pipeline",
     is_flag=True,
@@ -132,6 +134,7 @@ def command() -> None:
 @click.option(
     "--dry-run", is_flag=True, help="Print the reasons, the command and the script; submit nothing."
 )
+@click.option("--anyway", is_flag=True, help="Submit also what cannot work as things are.")
 @json_option(
     '{"job_id", "cluster", "command", "script", "arguments", "environment", "reasons", "advice", "fits"}'
 )
@@ -163,6 +166,10 @@ def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
     if job_id and not as_json:
         where = f" (cluster {cluster})" if cluster else ""
         say(f"✓ job {job_id}{where}", fg="green")
+        now = slurm_queue.first_answer(slurm_queue.named(job_id, cluster))
+        if now and now.remedy:
+            say(f"! {now.sentence}", fg="yellow")
+            say_remedy(now.remedy)
         say(f"Watch it: workshop slurm logs {job_id} --follow")
     if not submission.fits:
         sys.exit(1)
@@ -172,7 +179,7 @@ def _print(submission, dry_run: bool) -> None:
     for reason in submission.reasons:
         say(f"· {reason}")
     for advice in submission.advice:
-        say(f"→ {advice}", fg="yellow")
+        say_remedy(advice, fg="yellow")
     say(f"\n  {submission.command}\n")
     if dry_run:
         say(f"# {submission.script}", dim=True)
@@ -299,12 +306,12 @@ def _show(now: slurm_status.Status) -> None:
     say(line)
     if now.error:
         say(f"✗ {now.error}", fg="red")
-        if now.remedy:
-            say(f"→ {now.remedy}")
     elif now.server == "ready":
         say(f"✓ ready at {now.url}", fg="green")
         say(f"In a notebook: workshop.connect(); stop it: workshop stop {now.name}")
     else:
         say(f"{now.fraction:4.0%} {now.message}")
+    if now.remedy:
+        say_remedy(now.remedy)
     if now.output:
         say(f"Its words: {now.output}")

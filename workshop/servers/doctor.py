@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from workshop import install_words, own_packages
+from workshop import own_packages
 from workshop.errors import WorkshopError
 from workshop.servers import gpus, hang, machine, records
 from workshop.servers.checks import LACK, NOTE, OK, Check
@@ -18,7 +18,9 @@ from workshop.servers.disk import GIB, left_bytes, quotas
 from workshop.servers.home import home, private_folder
 from workshop.servers.local import kernel
 from workshop.servers.programs import Answer, ask
+from workshop.servers.record_file import SUSPENDED
 from workshop.servers.slurm import doctor as slurm_doctor
+from workshop.servers.slurm import site as slurm_site
 from workshop.vllm_package import bytecode_problem, installed, is_cpu
 
 PACKAGES = ("jupyterlab", "ipywidgets", "openai", "matplotlib", "pandas", "pyarrow", "nbval")
@@ -81,7 +83,7 @@ def _with_local_remedy(check: Check) -> Check:
     if "workshop doctor" in check.remedy:
         remedy = "Ask whoever runs this machine or cluster, with these words."
         return replace(check, remedy=remedy)
-    return replace(check, remedy=install_words.adapted(check.remedy))
+    return replace(check, remedy=slurm_site.adapted(check.remedy))
 
 
 def _packages() -> Iterator[Check]:
@@ -312,6 +314,8 @@ def _servers() -> Iterator[Check]:
         name = f"Server {record.name}"
         if record.state == "failed":
             yield Check(name, NOTE, f"failed: {record.reason}", f"workshop stop {record.name}")
+        elif record.state == SUSPENDED:
+            yield Check(name, NOTE, record.reason, f"workshop servers {record.name}")
         elif record.state == "ready":
             is_ready = True
             yield Check(name, OK, f"{record.model} at {record.url}")

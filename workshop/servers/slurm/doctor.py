@@ -11,9 +11,9 @@ from workshop.errors import WorkshopError
 from workshop.servers.checks import LACK, NOTE, OK, Check
 from workshop.servers.disk import quotas, who_sees
 from workshop.servers.home import home
-from workshop.servers.programs import Finished, ask, run
+from workshop.servers.programs import Finished, run
+from workshop.servers.slurm import partitions, submit
 from workshop.servers.slurm import site as slurm_site
-from workshop.servers.slurm import submit
 
 MODEL_BYTES = 141e9  # of Llama 3.1 70B in 16 bits, the smallest of the recipes
 ENVIRONMENT_TIMEOUT_S = 60.0  # conda and module on a busy shared file system
@@ -35,23 +35,19 @@ def examine() -> Iterator[Check]:
             "On a cluster, log in to a login node.",
         )
         return
-    code, out, complaint = ask("sinfo", "--noheader", "--format=%R|%D|%G|%f")
-    if code:
+    try:
+        rows = partitions.of_cluster()
+    except WorkshopError as error:
         remedy = (
             "No controller answers from here: log in to a login node, "
             "or ask the cluster's administrators."
         )
-        yield Check("SLURM", NOTE, complaint, remedy)
+        yield Check("SLURM", NOTE, error.message, remedy)
         return
-    rows = [line.split("|") for line in out.splitlines() if line.count("|") == 3]
-    partitions: dict[str, None] = {}  # the names, each once, in their order
-    gpu: dict[str, None] = {}
-    for name, _, gres, _ in rows:
-        partitions[name] = None
-        if "gpu" in gres.lower():
-            gpu[name] = None
+    names = dict.fromkeys(row.partition for row in rows)
+    gpu = dict.fromkeys(row.partition for row in rows if row.gpu_types)
     with_gpus = ", ".join(gpu) or "none"
-    yield Check("SLURM", OK, f"{len(partitions)} partitions, with GPUs: {with_gpus}")
+    yield Check("SLURM", OK, f"{len(names)} partitions, with GPUs: {with_gpus}")
     try:
         site = slurm_site.environment()
     except WorkshopError as error:
@@ -63,23 +59,28 @@ def examine() -> Iterator[Check]:
         description += ", set for all users"
     yield Check("Site's settings", OK, description)
     yield from _partition(site, rows, list(gpu))
+    _, assumption = submit.gpu_of(submit.Request("70b"), site, site.get("SBATCH_PARTITION", ""))
+    if assumption:
+        yield Check("site.sh: GPUs", NOTE, f"plans assume {submit.GPU}", assumption)
     yield _accepted(site)
     yield from _folders(site)
     yield from _environment(site, file)
 
 
-def _partition(site: dict[str, str], rows: list[list[str]], gpu: list[str]) -> Iterator[Check]:
+def _partition(
+    site: dict[str, str], rows: list[partitions.Nodes], gpu: list[str]
+) -> Iterator[Check]:
     name = site.get("SBATCH_PARTITION", "")
     constraint = site.get("SBATCH_CONSTRAINT", "")
     names = set(name.split(","))
-    partitions: set[str] = set()
+    chosen = rows
+    if name:
+        chosen = partitions.of_job(rows, name)
     features: set[str] = set()
-    for partition, _, _, features_here in rows:
-        partitions.add(partition)
-        if not name or partition in names:
-            features.update(features_here.split(","))
-    remedy = f"Edit SBATCH_PARTITION. Those with GPUs: {', '.join(gpu) or 'none'}."
-    if name and not names <= partitions:
+    for row in chosen:
+        features.update(row.features.split(","))
+    remedy = f"Edit SBATCH_PARTITION in slurm/site.sh. Those with GPUs: {', '.join(gpu) or 'none'}."
+    if name and not names <= {row.partition for row in rows}:
         yield Check("site.sh: partition", LACK, f"{name} is not here", remedy)
     elif name and not names & set(gpu):
         problem = f"{name} has no GPUs that SLURM knows"
@@ -88,7 +89,7 @@ def _partition(site: dict[str, str], rows: list[list[str]], gpu: list[str]) -> I
         yield Check("site.sh: partition", OK, name or "the cluster's default")
     if constraint and constraint.isalnum() and constraint not in features:
         listed = ", ".join(sorted(features - {"(null)"})) or "none"
-        remedy = f"Edit SBATCH_CONSTRAINT. Features: {listed}."
+        remedy = f"Edit SBATCH_CONSTRAINT in slurm/site.sh. Features: {listed}."
         yield Check("site.sh: constraint", LACK, f"no node has the feature {constraint}", remedy)
 
 
@@ -134,7 +135,7 @@ def _models(site: dict[str, str]) -> Check:
     for quota in quotas(models):
         if quota.limit_bytes < MODEL_BYTES:
             remedy = (
-                "Edit WORKSHOP_MODELS: a folder on a file system of the project, "
+                "Edit WORKSHOP_MODELS in slurm/site.sh: a folder on a file system of the project, "
                 "which every node sees."
             )
             problem = f"{models} is too small for 70B (141 GB): {quota}"
@@ -144,7 +145,8 @@ def _models(site: dict[str, str]) -> Check:
             return Check(name, state, problem, remedy)
     if not models.is_dir():
         remedy = (
-            f"Edit WORKSHOP_MODELS, or: workshop prefetch MODEL --to {shlex.quote(str(models))}"
+            "Edit WORKSHOP_MODELS in slurm/site.sh, or: "
+            f"workshop prefetch MODEL --to {shlex.quote(str(models))}"
         )
         return Check(name, LACK, f"there is no folder {models}", remedy)
     whole = sorted(path.parent.name for path in models.glob("*/config.json"))
@@ -176,12 +178,12 @@ def _environment(site: dict[str, str], file: str) -> Iterator[Check]:
         complaint = " / ".join(done.err.split("\n")).strip(" /") or f"exit code {done.code}"
         problem = f"workshop_environment fails here: {complaint[-MAX_WORDS_CHARS:]}"
         remedy = (
-            "Edit workshop_environment; slurm/sites/ has examples. "
+            "Edit workshop_environment in slurm/site.sh; slurm/sites/ has examples. "
             "(Some login nodes run no containers.)"
         )
     elif not build:
         problem = "its Python has no vLLM"
-        remedy = f"Edit workshop_environment, or install vLLM: {install_command}"
+        remedy = f"Edit workshop_environment in slurm/site.sh, or install vLLM: {install_command}"
     elif "cpu" in build and not site.get("WORKSHOP_ALLOW_CPU"):
         problem = f"{build} is the CPU build: jobs with GPUs are refused"
         remedy = f"Install the one for GPUs: {install_command}"

@@ -179,6 +179,15 @@ def _words(line: str) -> list[str]:
         return []
 
 
+def in_script(text: str) -> list[Option]:
+    """Return the options of a script's #SBATCH lines."""
+    options: list[Option] = []
+    for line in text.splitlines():
+        if re.match(r"#SBATCH\s", line):
+            options += read(_words(line))[0]
+    return options
+
+
 def change_script(
     text: str, removed: Callable[[str, str | None], bool], added: Iterable[str]
 ) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from inference_planner.catalog import load_gpu
 
+from workshop import install_words
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.home import home, private_folder, write_private
 from workshop.servers.local import course
@@ -15,10 +16,11 @@ from workshop.servers.slurm import options
 
 READ_S = 30
 # Of these sbatch takes one: that of the site stands in for the script's.
+GPU_OPTIONS = {"gpus-per-node", "gpus-per-task", "gpus-per-socket", "gpus", "gres"}
 ONE_OF = (
     {"mem", "mem-per-cpu", "mem-per-gpu"},
     {"cpus-per-task", "cpus-per-gpu"},
-    {"gpus-per-node", "gpus-per-task", "gpus-per-socket", "gpus", "gres"},
+    GPU_OPTIONS,
 )
 # In the words of SLURM (slurm_errno.c, 22.05 to 25.05): what a cluster's own filter says may hold
 # any other word.
@@ -44,6 +46,7 @@ REFUSALS = {
 CLUSTERS_OWN_WORDS = (
     "The words are your cluster's own; `workshop doctor` checks slurm/site.sh against this cluster."
 )
+IN_CHECKOUT = "slurm/site.sh"  # what remedies call the file: `adapted` names the reader's own
 # an administrator's, for all users: slurm/site.sh, as it came, reads it
 FOR_ALL = Path("/etc/workshop/site.sh")
 # in a user's own file, so that jobs and plain sbatch read it, too
@@ -107,9 +110,29 @@ def site_file() -> Path:
     """
     path = chosen_file() or scripts_folder() / "site.sh"
     if not path.is_file():
-        remedy = "Copy slurm/site.sh, edit it, and set WORKSHOP_SITE to it."
+        remedy = "Unset WORKSHOP_SITE, or set it to a file: `workshop slurm site` makes one."
         raise WorkshopError(f"There is no site file {path}.", remedy)
     return path
+
+
+def adapted(remedy: str) -> str:
+    """Return a remedy with commands that exist here, and the site's file that this user can write.
+
+    It is written for a checkout of one's own: with slurm/site.sh, and make.
+    """
+    return install_words.adapted(remedy.replace(IN_CHECKOUT, _writable_file()))
+
+
+def _writable_file() -> str:
+    """Return how a remedy calls the site's file that counts, or the one that this user can make."""
+    path = chosen_file()
+    if path is not None and os.access(path, os.W_OK):
+        return str(path)
+    if path is not None:
+        return "your own site.sh (`workshop slurm site` makes it; then unset WORKSHOP_SITE)"
+    if install_words.is_checkout() and os.access(scripts_folder() / "site.sh", os.W_OK):
+        return IN_CHECKOUT
+    return "your own site.sh (`workshop slurm site` makes it)"
 
 
 def environment() -> dict[str, str]:
@@ -331,7 +354,7 @@ def number(site: dict[str, str], name: str, otherwise: int) -> int:
     """Return a whole number that the site sets, or what is taken where it sets none."""
     text = site.get(name, "")
     if text and not re.fullmatch("[0-9]{1,9}", text):
-        raise BadInput(f"{name} is {text[:40]!r}, no whole number.", "Edit the site's file.")
+        raise BadInput(f"{name} is {text[:40]!r}, no whole number.", "Edit it in slurm/site.sh.")
     return int(text or otherwise)
 
 

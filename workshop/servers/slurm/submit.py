@@ -27,11 +27,13 @@ from workshop.servers.flags import check_for_job, check_release, for_plan, remar
 from workshop.servers.home import private_folder, write_private
 from workshop.servers.programs import LATE, run
 from workshop.servers.record_file import CLUSTER
-from workshop.servers.slurm import options
+from workshop.servers.slurm import options, partitions
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import site as slurm_site
+from workshop.servers.slurm.options import Option
 from workshop.servers.slurm.recipes import RECIPES, Recipe, model_of
 from workshop.servers.slurm.site import scripts_folder
+from workshop.servers.weights import check as slurm_weights
 
 GPU = "h100"
 GPUS_PER_NODE = 4
@@ -83,7 +85,11 @@ class Submission:
     reasons: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     fits: bool = True
+    what: str = ""  # the model, as it was requested
     folder: Path = Path()  # of the model
+    partition: str = ""  # '' for the cluster's default
+    cluster: str = ""  # '' for the one of this login node
+    anyway: bool = False
 
     @property
     def command(self) -> str:
@@ -109,13 +115,15 @@ def prepare(request: Request) -> Submission:
     slurm_kind, gpus_of_a_node = slurm_site.gpus(site)
     if not slurm_site.gpu_option(site):
         request = _with_whole_nodes(request, gpus_of_a_node)
-    gpu = request.gpu or site.get("WORKSHOP_GPU") or slurm_site.known_gpu(slurm_kind)
+    script = scripts_folder() / f"{request.what if recipe else 'model'}.sbatch"
+    sbatch_options = _sbatch_options(request, site, script)
+    partition = sbatch_options.get("partition") or ""
+    cluster = sbatch_options.get("clusters") or ""
+    gpu, assumption = gpu_of(request, site, partition, cluster)
     folder = _folder(request.what, site)
     name = None
-    script_name = request.what
     if recipe is None:
         name = _job_name(folder)
-        script_name = "model"
     is_downloaded = (folder / "config.json").is_file()
     model: Path | str = folder
     if not is_downloaded:
@@ -132,6 +140,8 @@ def prepare(request: Request) -> Submission:
         site,
     )
     check_starts(the_plan)
+    if not request.anyway:
+        _refuse_contradictions(request, site, script, the_plan)
     environment = _environment(request, the_plan, changed_gpu=bool(gpu) or not recipe)
     if recipe is None:
         environment["WORKSHOP_MODEL"] = str(folder)
@@ -140,18 +150,105 @@ def prepare(request: Request) -> Submission:
     elif request.pipeline and recipe.split != "pipeline":
         environment["PARALLEL"] = "pipeline"
     advice = list(the_plan.advice)
+    if assumption:
+        advice.append(f"Assumed: {GPU}. {assumption}")
     if not is_downloaded:
         advice.append(_missing_model(request.what, folder))
     return Submission(
-        script=rendered(scripts_folder() / f"{script_name}.sbatch", site),
+        script=rendered(script, site, _of_person(request)),
         site=slurm_site.site_file(),
         arguments=_arguments(request, site, name, the_plan, slurm_kind),
         environment=environment,
         reasons=[_summary(the_plan), *remarks(vllm_flags), *the_plan.reasons],
         advice=advice,
         fits=the_plan.fits,
+        what=request.what,
         folder=folder,
+        partition=partition,
+        cluster=cluster if re.fullmatch(CLUSTER, cluster) else "",
+        anyway=request.anyway,
     )
+
+
+def gpu_of(
+    request: Request, site: dict[str, str], partition: str, cluster: str = ""
+) -> tuple[str, str]:
+    """Return the GPU to plan for, and what to know if nobody named it: then it is ('', why)."""
+    gpu = request.gpu or site.get("WORKSHOP_GPU") or slurm_site.known_gpu(slurm_site.gpus(site)[0])
+    if gpu:
+        return gpu, ""
+    gpu, why = partitions.gpu(partition, cluster)
+    if gpu:
+        return gpu, ""
+    why = why[0].upper() + why[1:]
+    return "", f"{why}. Set WORKSHOP_GPU in slurm/site.sh, or give --gpu."
+
+
+def _of_person(request: Request) -> slurm_site.Changes:
+    """Return the options of sbatch that a person requests, as changes to a script."""
+    added = {option.name: option.value for option in options.read(request.sbatch_args)[0]}
+    return slurm_site.Changes(frozenset(), added)
+
+
+def _sbatch_options(request: Request, site: dict[str, str], script: Path) -> dict[str, str | None]:
+    """Return the options of the job as sbatch reads them: of the person, the shell, the script."""
+    text = script.read_text(encoding="utf-8")
+    values = {option.name: option.value for option in options.in_script(text)}
+    values |= slurm_site.changes(site).added
+    for name in ("partition", "clusters"):
+        if site.get(f"SBATCH_{name.upper()}"):
+            values[name] = site[f"SBATCH_{name.upper()}"]
+    return values | _of_person(request).added
+
+
+def _refuse_contradictions(
+    request: Request, site: dict[str, str], script: Path, plan: Plan
+) -> None:
+    """Refuse two options of which sbatch takes one, and GPUs that the plan does not count with.
+
+    What the person requests stands in for the script's line, so each is compared within itself. The
+    GPUs of a recipe are its script's, as the plan counts them.
+    """
+    lines = _written(
+        options.in_script(rendered(script, site).read_text(encoding="utf-8")),
+        f"#SBATCH {{}} of {script.name}",
+    )
+    person = options.read(request.sbatch_args)[0]
+    if request.gpus_per_node:
+        person += options.read([f"--gpus-per-node={request.gpus_per_node}"])[0]
+    own = _written(person, "{}")
+    for group in slurm_site.ONE_OF:
+        for source in (lines, own):
+            names = [name for name in source if name in group]
+            if len(names) > 1:
+                raise _contradiction(source[names[0]], source[names[1]])
+    gpus_per_node = plan.gpus // plan.nodes
+    counted = f"--gpus-per-node={gpus_per_node} of the plan"
+    if request.what in RECIPES:
+        counted = next((lines[name] for name in lines if name in slurm_site.GPU_OPTIONS), counted)
+    for option in person:
+        if option.name in slurm_site.GPU_OPTIONS and option.name in own:
+            value = option.value or ""
+            _, count = slurm_site.typed_count(slurm_site.gpu_part(value) or value)
+            if count != (plan.gpus if option.name == "gpus" else gpus_per_node):
+                raise _contradiction(own[option.name], counted)
+
+
+def _written(parsed: list[Option], form: str) -> dict[str, str]:
+    """Return each option as it stands there, by its name; without a --gres of other things."""
+    written: dict[str, str] = {}
+    for option in parsed:
+        if option.name != "gres" or slurm_site.gpu_part(option.value or ""):
+            written[option.name] = form.format(" ".join(option.arguments))
+    return written
+
+
+def _contradiction(first: str, second: str) -> BadInput:
+    remedy = (
+        "Leave one out: the plan counts GPUs by --nodes and --gpus-per-node. "
+        "To submit both: --anyway."
+    )
+    return BadInput(f"{first} contradicts {second}.", remedy)
 
 
 def _with_whole_nodes(request: Request, gpus_of_a_node: int) -> Request:
@@ -205,9 +302,7 @@ def _arguments(
     slurm_kind: SLURM's type of the GPUs; '' for none.
     """
     choices = _choices(request, site, name, plan, slurm_kind)
-    sbatch_options = {option.name: option.value for option in options.read(request.sbatch_args)[0]}
-    # sbatch refuses, for example, --mem beside --mem-per-gpu
-    person = slurm_site.Changes(frozenset(), sbatch_options)
+    person = _of_person(request)  # sbatch refuses, for example, --mem beside --mem-per-gpu
     arguments: list[str] = []
     for option, value in choices.items():
         if value is not None and not person.drops(option, str(value)):
@@ -294,17 +389,22 @@ def _gres(site: dict[str, str], gpu_part: str) -> str:
     return ",".join(parts)
 
 
-def rendered(script: Path, site: dict[str, str]) -> Path:
+NOBODY = slurm_site.Changes(frozenset(), {})
+
+
+def rendered(script: Path, site: dict[str, str], person: slurm_site.Changes = NOBODY) -> Path:
     """Return a script as this site needs it: itself, or a changed copy.
 
-    The copy has what `site_sbatch` changes in the #SBATCH lines. With SBATCH_GRES its
-    --gpus-per-node goes as well: SLURM would add one to the other, or refuse both.
+    The copy has what `site_sbatch` changes in the #SBATCH lines, and no line beside which sbatch
+    refuses an option of the person's. With SBATCH_GRES its --gpus-per-node goes as well: SLURM
+    would add one to the other, or refuse both.
     """
     changes = slurm_site.changes(site)
     by_gres = slurm_site.gpu_option(site) == "gres"
 
     def dropped(name: str, value: str | None) -> bool:
-        return changes.drops(name, value) or (by_gres and name == "gpus-per-node")
+        replaced = name not in person.added and person.drops(name, value)
+        return changes.drops(name, value) or replaced or (by_gres and name == "gpus-per-node")
 
     text = script.read_text(encoding="utf-8")
     changed = options.change_script(text, dropped, changes.arguments)
@@ -521,6 +621,8 @@ def submit(submission: Submission) -> str:
         raise WorkshopError(problem, "Log in to one; or see the whole command with --dry-run.")
     if UNSET in submission.folder.parts:
         slurm_site.models_folder()  # says what is wrong with it
+    if not submission.anyway:
+        _refuse_missing_model(submission.what, submission.folder)
     private_folder("servers")  # the job writes the record there: better to find out now
     if not os.access(".", os.W_OK):
         why = f"The job's files would go to {os.getcwd()}, where you may not write."
@@ -538,7 +640,11 @@ def submit(submission: Submission) -> str:
         raise WorkshopError(f"sbatch does not answer: {done.err}.", remedy)
     if done.code:
         problem = " / ".join(done.lines) or f"exit code {done.code}"
-        raise WorkshopError(f"sbatch refused: {problem}", slurm_site.refusal_remedy(problem))
+        described = partitions.describe(submission.partition, submission.cluster)
+        raise WorkshopError(
+            " / ".join(filter(None, (f"sbatch refused: {problem}", described))),
+            slurm_site.refusal_remedy(problem),
+        )
     job_id, cluster = _answered(done.lines)
     if not job_id:
         answer = " / ".join(done.lines)
@@ -546,9 +652,49 @@ def submit(submission: Submission) -> str:
             f"sbatch answered {answer[:1000]!r}, and not with the number of a job.", remedy
         )
     cluster = cluster or slurm_queue.cluster_here()
-    if cluster:
-        slurm_queue.remember(job_id, cluster)
+    slurm_queue.remember(job_id, cluster)
+    if not submission.anyway:
+        _take_back_impossible(submission, slurm_queue.named(job_id, cluster))
     return job_id
+
+
+def _refuse_missing_model(what: str, folder: Path) -> None:
+    """Refuse a folder in which every node would miss the model, or a part of it."""
+    problem = ""
+    if not (folder / "config.json").is_file():
+        problem = f"There is no model in {folder}: it has no config.json."
+    else:
+        missing = slurm_weights.missing(folder)
+        if missing:
+            problem = (
+                f"The model in {folder} lacks {len(missing)} of its files, {missing[0]} first."
+            )
+        elif not slurm_weights.weight_bytes(folder):
+            problem = f"The model in {folder} has no weights."
+    if problem:
+        remedy = (
+            f"workshop prefetch {what} --to {folder.parent}. While a download still runs, or where "
+            "only the nodes see the folder: --anyway."
+        )
+        raise WorkshopError(problem, remedy)
+
+
+def _take_back_impossible(submission: Submission, job: str) -> None:
+    """Cancel a job that its own request keeps from ever starting, and raise SLURM's reason.
+
+    sbatch accepts what a partition does not allow (EnforcePartLimits is off by default), and
+    `sbatch --test-only` tells less than the reason in the queue: it says nothing of a time limit,
+    or of a partition that is down.
+    """
+    now = slurm_queue.first_answer(job)
+    if now is None or not now.impossible:
+        return
+    slurm_queue.cancel(job)
+    described = partitions.describe(submission.partition, submission.cluster)
+    raise WorkshopError(
+        f"SLURM says of job {job.partition(';')[0]}: {now.sentence}. It is cancelled. {described}",
+        f"{now.remedy} To let it wait all the same: --anyway.",
+    )
 
 
 def _answered(lines: list[str]) -> tuple[str, str]:
