@@ -7,7 +7,6 @@ import json
 import pyarrow
 import pyarrow.parquet
 import pytest
-import wire_stub
 
 from workshop import batch
 from workshop.batch.inputs import Source
