@@ -78,7 +78,7 @@ def test_an_answer_without_an_end_is_given_up_and_its_row_says_why(
     assert sum(sent) < 2 * (limit + 16 * MIB)  # of two attempts; the rest waits in sockets
 
 
-@pytest.mark.parametrize("encoding", ["deflate", "gzip", "gzip, gzip", "x-odd"])
+@pytest.mark.parametrize("encoding", ["deflate", "gzip", "br", "zstd", "gzip, gzip", "x-odd"])
 def test_a_compressed_answer_is_refused_unread(encoding, wire, tmp_path, quick, answers):
     server = wire(lambda _: wire_stub.Reply(BOMB, headers={"Content-Encoding": encoding}))
     summary, (message,) = run(server.url, tmp_path, quick, answers)

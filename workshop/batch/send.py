@@ -208,7 +208,7 @@ class Sender:
         try:
             async with server.post(
                 row.url,
-                headers={"X-Request-Id": attempt.request_id(), "Accept-Encoding": "identity"},
+                headers={"X-Request-Id": attempt.request_id()},
                 fresh=attempt.fresh,
                 data=row.payload(self.model, server.names),
             ) as answer:

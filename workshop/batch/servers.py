@@ -6,7 +6,6 @@ import os
 import re
 import resource
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ import aiohttp
 from yarl import URL
 
 from workshop.batch.clock import clock
-from workshop.batch.connections import CleanConnector, Response
 from workshop.batch.pace import Pace
 from workshop.batch.rows import CHAT, COMPLETIONS, EMBEDDINGS
 from workshop.client import reach, received
@@ -35,7 +33,6 @@ QUIET_S = 8.0  # without work, after which the progress says so
 AWAY = (aiohttp.ClientError, TimeoutError, OSError)  # what a server that does not answer raises
 KNOWN = "`workshop servers` lists those known here; `workshop serve --background` starts one."
 OUTAGE = 8  # so many answers of a proxy without one of the server: the server itself is away
-ANSWERS_KEPT = 8192  # digests of the last answers, by which one that comes twice is known
 SPARE_FILES = 200  # what a run has open beside its connections
 # uvicorn closes idle connections after 5 s; a request over one that is closing is lost
 KEEP_ALIVE_S = 3.0
@@ -143,10 +140,6 @@ class Server:
         self.tasks = set()  # those that send to it
         self.look: metrics.Metrics | None = None
         self.outage = Outage()
-        self.doubles = False  # it sent an answer twice
-        self.names_rows = False  # it puts X-Request-Id into the ids of its answers, as vLLM does
-        # None: equal answers mean nothing here
-        self._last_answers: OrderedDict[int, None] | None = OrderedDict()
 
     @property
     def is_local(self) -> bool:
@@ -161,14 +154,18 @@ class Server:
         self.urls = {
             path: URL(self.root + path, encoded=True) for path in (COMPLETIONS, CHAT, EMBEDDINGS)
         }
-        self.headers = {"Content-Type": "application/json", "User-Agent": "workshop-batch"}
+        self.headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "workshop-batch",
+            "Accept-Encoding": "identity",
+        }
         if api_key:
             self.headers["Authorization"] = f"Bearer {api_key}"
 
     def connect(self, read_timeout_s: float) -> None:
         """Open the session; call it inside the event loop."""
         self._read_timeout_s = read_timeout_s
-        self.session = _session(CleanConnector, read_timeout_s, keepalive_timeout=KEEP_ALIVE_S)
+        self.session = _session(read_timeout_s, keepalive_timeout=KEEP_ALIVE_S)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -200,31 +197,8 @@ class Server:
     def _of_one_request(self) -> aiohttp.ClientSession:
         """Return the session that opens a new connection for each request."""
         if self._fresh is None:
-            self._fresh = _session(aiohttp.TCPConnector, self._read_timeout_s, force_close=True)
+            self._fresh = _session(self._read_timeout_s, force_close=True)
         return self._fresh
-
-    def came_before(self, raw: bytes) -> bool:
-        """Return True if the same bytes were the answer to an earlier request.
-
-        The answer may have been sent twice.
-
-        Only the last ANSWERS_KEPT answers are compared.
-        """
-        if self._last_answers is None:
-            return False
-        digest = hash(raw)
-        was_seen = digest in self._last_answers
-        self._last_answers[digest] = None
-        if len(self._last_answers) > ANSWERS_KEPT:
-            self._last_answers.popitem(last=False)
-        return was_seen
-
-    def gives_equal_answers(self) -> None:
-        """Record that equal answers mean nothing here.
-
-        This server gives its answers no ids of their own.
-        """
-        self._last_answers = None
 
     async def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
         """GET a path beside /v1; return (status, body).
@@ -595,9 +569,7 @@ def _of(
     return server
 
 
-def _session(
-    connector: type[aiohttp.TCPConnector], read_timeout_s: float, **options
-) -> aiohttp.ClientSession:
+def _session(read_timeout_s: float, **options) -> aiohttp.ClientSession:
     """Open a session that sends nothing beside what we say.
 
     It has no cookies, and ignores the proxy of the environment.
@@ -606,11 +578,11 @@ def _session(
     if certificates is not None:
         options["ssl"] = certificates
     return aiohttp.ClientSession(
-        connector=connector(limit=0, ttl_dns_cache=300, **options),
+        connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, **options),
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,  # reach.proxy_to decides
+        auto_decompress=False,  # no request allows a compressed answer
         timeout=aiohttp.ClientTimeout(total=read_timeout_s, sock_connect=10),
-        response_class=Response,
     )
 
 
