@@ -16,9 +16,9 @@ import hashlib
 import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO, Any, ClassVar
 
 from workshop.batch.paths import cannot_read
 from workshop.client import strict_json
@@ -217,7 +217,7 @@ def _opened(path: Path, mode: str, **options) -> Iterator[IO]:
 
     Raises BadInput: it ends in .gz and is no gzip file, or was cut.
     """
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
+    opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     with opener(path, mode, **options) as file:
         try:
             yield file
