@@ -199,7 +199,7 @@ class Classroom:
         first: Metrics | None = None
         due = time.monotonic()
         while True:
-            look = await self._server.metrics_now()
+            look = await self._server.metrics_now(servers.METRICS_TIMEOUT_S)
             if isinstance(look, Metrics):
                 first = first or look
                 self._keep_peaks(first, look)
