@@ -21,6 +21,7 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner
 from hub_server import FakeHub, model
+from stand_ins import LLAMA_70B, downloaded
 from test_teaching import GUIDE, ROOT
 
 from workshop import timestamps
@@ -32,18 +33,6 @@ from workshop.servers.records import ServerRecord
 from workshop.servers.weights import prefetch
 
 CLASS = grp.getgrgid(os.getgid()).gr_name
-LLAMA_70B = {  # of its config.json on the Hub
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 8192,
-    "intermediate_size": 28672,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 8,
-    "num_hidden_layers": 80,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-    "torch_dtype": "bfloat16",
-}
 SCALE = 20.0  # so many times faster a class runs here
 
 # The page's commands, by the state in which they are run, in the page's order.
@@ -294,6 +283,7 @@ def test_weeks_before_on_a_login_node_with_the_base_set(cluster, monkeypatch, wo
 
 
 def test_the_day_before(cluster, model_server, quick_class, workshop_home):
+    downloaded(cluster.shared / "models")
     submit, status, logs, share, first_class, second_class, *end = DAY_BEFORE
     cluster.run(submit)
     assert "waits in the queue" in cluster.run(status).output
@@ -310,6 +300,7 @@ def test_the_day_before(cluster, model_server, quick_class, workshop_home):
 
 
 def test_on_the_day_and_in_the_evening(cluster, model_server, quick_class, workshop_home):
+    downloaded(cluster.shared / "models")
     submit, *when_it_runs = MORNING
     assert "--time=12:00:00" in cluster.run(submit).output
     running(cluster, model_server, workshop_home)

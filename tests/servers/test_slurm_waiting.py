@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def cluster(bin_folder, tmp_path, monkeypatch, workshop_home) -> Path:
 
 def queue(folder: Path, *rows: str, facts: str = "") -> None:
     """Let squeue print these rows, and scontrol these fields of any job."""
-    stand_in(folder, "squeue", "\n".join(["true", *(f"echo '{row}'" for row in rows)]))
+    stand_in(folder, "squeue", "\n".join(["true", *(f"echo {shlex.quote(row)}" for row in rows)]))
     if facts:
         stand_in(folder, "scontrol", f'[ "$2" = show ] && echo "JobId=7 {facts}"')
 
@@ -164,7 +165,7 @@ def test_an_option_that_says_the_same_in_another_way_takes_the_script_s_line_awa
         ("PartitionDown", "partition is down"),
         ("MaxMemPerLimit", "more memory"),
         ("BadConstraints", "no nodes satisfy"),
-        ("Job's account not known, so it can'\\''t use this partition (gpu allows lab)", "account"),
+        ("Job's account not known, so it can't use this partition (gpu allows lab)", "account"),
         ("QOSMaxNodePerJobLimit", "more than one job of this account or QOS"),
         ("AssocMaxGRESPerJob", "more than one job of this account or QOS"),
         ("InvalidQOS", "QOS"),
@@ -179,6 +180,18 @@ def test_a_job_that_slurm_would_never_start_is_taken_back(cluster, tmp_path, rea
     code, output = run("slurm", "submit", "70b", "--nodes=1", "--anyway")
     assert code == 0 and "✓ job 7" in output and "this will never start" in output
     assert cancelled(tmp_path) == ["7"]
+
+
+@pytest.mark.parametrize(("state", "refused"), [("idle", True), ("down*", False), ("drain", False)])
+def test_a_first_look_that_stays_is_a_limit_where_all_nodes_are_up(
+    cluster, tmp_path, state, refused
+):
+    """PartitionConfig is what SLURM 22.05 says until its scheduler knows more: of a limit, and of nodes that are down."""
+    (tmp_path / "sinfo").write_text(f"gpu*|2|gpu:h100:4|h|up|infinite|1-infinite|1|64|{state}\n")
+    queue(cluster, waiting("PartitionConfig"))
+    code, output = run("slurm", "submit", "70b")
+    assert (code, cancelled(tmp_path)) == ((1, ["7"]) if refused else (0, []))
+    assert "this will never start as the partition is now" in output
 
 
 def test_the_reason_of_one_of_several_partitions_is_not_the_job_s(cluster, tmp_path):
@@ -341,7 +354,7 @@ def test_a_suspended_job_is_not_ready(cluster):
     [
         ((), "h100", ""),
         (("-p", "old"), "h100", "SLURM does not name the GPUs of the partition old."),
-        (("-p", "mixed"), "h100", "The partition mixed has several GPUs: a100, h100."),
+        (("-p", "mixed"), "h100", "SLURM names several GPUs in mixed: a100, h100."),
         (("-p", "old", "--gpu", "h200"), "h200", ""),
     ],
 )

@@ -217,7 +217,7 @@ def test_a_job_that_slurm_would_never_start_is_refused_at_submit(cluster):
             (("-p", "none"), "The partitions here are gpu, urgent"),
             (("--mem=2000G",), "1000000 MB"),
             (("-C", "h100"), "features (null)"),
-            (("--gpus=8",), "--gpus=8 contradicts #SBATCH --gpus-per-node="),
+            (("--gpus=8",), "--gpus=8 contradicts --gpus-per-node=1."),
         ):
             out = workshop(cluster, *SMALL, *options)
             assert "✗" in out and "✓" not in out and message in out, out
@@ -229,8 +229,9 @@ def test_a_job_that_slurm_would_never_start_is_refused_at_submit(cluster):
 
 def test_a_waiting_job_is_listed_and_stopped_with_the_tool_that_submitted_it(cluster):
     assert "✓ job" in workshop(cluster, *SMALL, "--name=later", "--begin=now+1hour")
-    held = workshop(cluster, *SMALL, "--name=held", "--hold")
-    assert "never start until its hold is released" in held and "scontrol release" in held
+    submitted = workshop(cluster, *SMALL, "--name=held", "--hold")
+    assert "never start until its hold is released" in submitted
+    assert "scontrol release" in submitted
     servers = workshop(cluster, "servers")
     assert "waits in the queue (BeginTime); SLURM expects its start at 20" in servers
     assert "this will never start until its hold is released" in servers

@@ -166,7 +166,8 @@ def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
     if job_id and not as_json:
         where = f" (cluster {cluster})" if cluster else ""
         say(f"✓ job {job_id}{where}", fg="green")
-        now = slurm_queue.first_answer(slurm_queue.named(job_id, cluster))
+        waiting = slurm_queue.first_answer(slurm_queue.named(job_id, cluster))
+        now = waiting and slurm_queue.standing(waiting, cluster)
         if now and now.remedy:
             say(f"! {now.sentence}", fg="yellow")
             say_remedy(now.remedy)

@@ -29,6 +29,11 @@ class Nodes:
     state: str = ""  # idle, mix, alloc, drain, down*, …
 
     @property
+    def available(self) -> bool:
+        """False for nodes that an administrator has to bring back."""
+        return not self.state.startswith(("down", "drain", "drng", "fail", "futr", "inval", "unk"))
+
+    @property
     def gpu_types(self) -> set[str]:
         """SLURM's types of their GPUs; '' for GPUs without a type."""
         parts = filter(slurm_site.gpu_part, slurm_site.gres_parts(self.gres))
@@ -66,7 +71,7 @@ def gpu(names: str, cluster: str = "") -> tuple[str, str]:
     where = " and ".join(dict.fromkeys(row.partition for row in nodes)) or names or "by default"
     types = set().union(*(row.gpu_types for row in nodes)) - {""}
     if len(types) > 1:
-        return "", f"the partition {where} has several GPUs: {', '.join(sorted(types))}"
+        return "", f"SLURM names several GPUs in {where}: {', '.join(sorted(types))}"
     for slurm_type in types:
         try:
             return slurm_site.known_gpu(slurm_type) or "", ""
@@ -75,19 +80,23 @@ def gpu(names: str, cluster: str = "") -> tuple[str, str]:
     return "", f"SLURM does not name the GPUs of the partition {where}"
 
 
-def describe(names: str, cluster: str = "") -> str:
-    """Return sentences about the partitions that a job names; '' where SLURM does not answer."""
+def describe(names: str, cluster: str = "") -> tuple[str, bool]:
+    """Return sentences about the partitions that a job names, and whether all their nodes are up.
+
+    ('', True) where SLURM does not answer.
+    """
     try:
         rows = of_cluster(cluster)
     except WorkshopError:
-        return ""
+        return "", True
     chosen = of_job(rows, names)
     if not chosen:
-        return f"The partitions here are {', '.join(dict.fromkeys(row.partition for row in rows))}."
+        names = ", ".join(dict.fromkeys(row.partition for row in rows))
+        return f"The partitions here are {names}.", True
     sentences: list[str] = []
     for name in dict.fromkeys(row.partition for row in chosen):
         sentences.append(_described([row for row in chosen if row.partition == name]))
-    return " ".join(sentences)
+    return " ".join(sentences), all(row.available for row in chosen)
 
 
 def _described(rows: list[Nodes]) -> str:

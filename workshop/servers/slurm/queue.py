@@ -21,7 +21,7 @@ from workshop.servers.record_file import CLUSTER, SUSPENDED, WAITING, ServerReco
 from workshop.servers.slurm import reasons
 
 TIMEOUT_S = 10.0
-FIRST_ANSWER_S = 3.0  # a job has no reason until the scheduler has looked at it
+FIRST_ANSWER_S = 6.0  # batch_sched_delay, 3 s by default, and the scheduler's pass
 ENDED = {  # the states from which no job comes back, and the words for a server's record
     "BOOT_FAIL": "lost a node",
     "CANCELLED": "was cancelled",
@@ -78,7 +78,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Standing:
-    """What SLURM says of a job that does not run: that it waits, or is suspended.
+    """The answer of SLURM about a job that does not run: it waits, or is suspended.
 
     state: WAITING or SUSPENDED, as of a record. sentence: since when or why, and whether it passes.
     remedy: '' where nothing is to be done. impossible: the job's own request is in the way.
@@ -351,8 +351,12 @@ def standing(job: Job, cluster: str = "") -> Standing | None:
     return Standing(WAITING, sentence)
 
 
-def first_answer(job: str) -> Standing | None:
-    """Return what SLURM says of a job that was just submitted; None if it does not wait, or say."""
+def first_answer(job: str) -> Job | None:
+    """Return a job that was just submitted, once SLURM has a reason for its waiting.
+
+    None if it does not wait. The scheduler looks at it within seconds; until then the reason is
+    none, or the first look's (PartitionConfig), which may yet become another.
+    """
     deadline = time.monotonic() + FIRST_ANSWER_S
     while available():
         try:
@@ -361,8 +365,8 @@ def first_answer(job: str) -> Standing | None:
             return None
         if now is None or not now.waits:
             return None
-        if now.reason or time.monotonic() > deadline:
-            return standing(now, job.partition(";")[2])
+        if now.reason not in ("", reasons.FIRST_LOOK) or time.monotonic() > deadline:
+            return now
         time.sleep(0.3)
     return None
 

@@ -23,6 +23,7 @@ class Obstacle:
     of_request: bool = True
 
 
+FIRST_LOOK = "PartitionConfig"  # until the scheduler has found which limit it is, or which nodes
 OTHER_LIMITS = (
     "Ask for less, or for another account or QOS: `sacctmgr show assoc`, `sacctmgr show qos`."
 )
@@ -43,9 +44,10 @@ OBSTACLES = (
         "Ask for less (--mem), or another partition (--partition).",
     ),
     Obstacle(
-        "PartitionConfig",
-        ": it breaks a limit of the partition",
+        FIRST_LOOK,
+        " as the partition is now: it breaks a limit of it, or its nodes are down",
         "Compare it with `scontrol show partition`, or choose another (--partition).",
+        of_request=False,
     ),
     Obstacle(
         "PartitionDown|PartitionInactive",

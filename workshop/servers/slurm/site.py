@@ -30,6 +30,8 @@ REFUSALS = {
     "`sacctmgr show qos` lists the limits.",
     "invalid account": "Set SBATCH_ACCOUNT in slurm/site.sh to yours, with its partition: "
     "sacctmgr show assoc user=$USER",
+    "required partition not available": "Choose another: --partition; `sinfo` shows which are up.",
+    "group not permitted": "Choose another: --partition; `scontrol show partition` says for whom.",
     "invalid partition": "Set SBATCH_PARTITION in slurm/site.sh to one that `sinfo` lists.",
     "memory specification": "No node has so much memory, or memory is not to be asked for here: "
     "WORKSHOP_GIB_PER_GPU, or site_sbatch=(--mem=) in slurm/site.sh.",

@@ -27,7 +27,7 @@ from workshop.servers.flags import check_for_job, check_release, for_plan, remar
 from workshop.servers.home import private_folder, write_private
 from workshop.servers.programs import LATE, run
 from workshop.servers.record_file import CLUSTER
-from workshop.servers.slurm import options, partitions
+from workshop.servers.slurm import options, partitions, reasons
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import site as slurm_site
 from workshop.servers.slurm.options import Option
@@ -640,7 +640,7 @@ def submit(submission: Submission) -> str:
         raise WorkshopError(f"sbatch does not answer: {done.err}.", remedy)
     if done.code:
         problem = " / ".join(done.lines) or f"exit code {done.code}"
-        described = partitions.describe(submission.partition, submission.cluster)
+        described, _ = partitions.describe(submission.partition, submission.cluster)
         raise WorkshopError(
             " / ".join(filter(None, (f"sbatch refused: {problem}", described))),
             slurm_site.refusal_remedy(problem),
@@ -686,15 +686,19 @@ def _take_back_impossible(submission: Submission, job: str) -> None:
     `sbatch --test-only` tells less than the reason in the queue: it says nothing of a time limit,
     or of a partition that is down.
     """
-    now = slurm_queue.first_answer(job)
-    if now is None or not now.impossible:
+    job_id, _, cluster = job.partition(";")
+    waiting = slurm_queue.first_answer(job)
+    now = waiting and slurm_queue.standing(waiting, cluster)
+    if waiting is None or now is None:
         return
-    slurm_queue.cancel(job)
-    described = partitions.describe(submission.partition, submission.cluster)
-    raise WorkshopError(
-        f"SLURM says of job {job.partition(';')[0]}: {now.sentence}. It is cancelled. {described}",
-        f"{now.remedy} To let it wait all the same: --anyway.",
-    )
+    described, all_up = partitions.describe(submission.partition, submission.cluster)
+    # the first look of a slow scheduler: a limit, where no node is down
+    if now.impossible or (waiting.reason == reasons.FIRST_LOOK and all_up):
+        slurm_queue.cancel(job)
+        raise WorkshopError(
+            f"SLURM says of job {job_id}: {now.sentence}. It is cancelled. {described}",
+            f"{now.remedy} To let it wait all the same: --anyway.",
+        )
 
 
 def _answered(lines: list[str]) -> tuple[str, str]:
