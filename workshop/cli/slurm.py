@@ -129,12 +129,13 @@ def command() -> None:
     help="More flags of `vllm serve`, quoted; may be repeated.",
 )
 @click.option(
-    "--anyway", is_flag=True, help="Also send flags that this release of vLLM does not take."
-)
-@click.option(
     "--dry-run", is_flag=True, help="Print the reasons, the command and the script; submit nothing."
 )
-@click.option("--anyway", is_flag=True, help="Submit also what cannot work as things are.")
+@click.option(
+    "--anyway",
+    is_flag=True,
+    help="Submit also what cannot work as things are, and flags that this release of vLLM does not take.",
+)
 @json_option(
     '{"job_id", "cluster", "command", "script", "arguments", "environment", "reasons", "advice", "fits"}'
 )
