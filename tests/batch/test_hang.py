@@ -260,6 +260,28 @@ def test_a_row_that_was_tried_often_is_asked_again_before_the_patience_ends(
     assert (summary.exit_code, summary.answered, len(tries)) == (0, N, 5)
 
 
+@pytest.mark.parametrize("other", [500, 200], ids=["an error", "no whole answer"])
+def test_a_server_that_answers_otherwise_meanwhile_refuses_not_everything(
+    other, path, wire, quick, monkeypatch
+):
+    """429 at first, then an error whose pause is longer than the patience, then the answer."""
+    monkeypatch.setattr("workshop.batch.send.random.uniform", lambda *_: 1.0)
+    limits = dataclasses.replace(quick, backoff_s=2.0, longest_backoff_s=30.0, patience_s=2.0)
+    tries = []
+
+    def reply(request):
+        if request.text != "row 3":
+            return wire_stub.answer(request)
+        tries.append(request)
+        if len(tries) == 1:
+            return quota(None)
+        return wire_stub.Reply(b"{}", other) if len(tries) == 2 else wire_stub.answer(request)
+
+    summary = run(path, wire(reply), limits)
+    assert (summary.exit_code, summary.answered, len(tries)) == (0, N, 3)
+    assert summary.seconds > 2 * limits.patience_s
+
+
 def test_the_command_says_how_far_it_is_without_a_terminal(path, wire, workshop_home):
     server = wire(lambda request: wire_stub.Reply(after_s=NEVER_S), get=counters(lambda s: 5))
     command = [sys.executable, "-P", "-m", "workshop", "batch", str(path)]

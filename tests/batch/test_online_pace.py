@@ -18,6 +18,7 @@ import pytest
 from workshop import batch
 from workshop.batch import send
 from workshop.batch.pace import FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT, Pace
+from workshop.batch.servers import Outage
 from workshop.batch.session import StillReading
 from workshop.errors import WorkshopError
 
@@ -238,10 +239,11 @@ def test_pauses_double_up_to_the_longest_and_the_server_may_say_how_long(monkeyp
             ledger, [], "m", send.Limits(attempts=20, backoff_s=0.5, longest_backoff_s=3.0)
         )
         attempt = send.Attempt(row=None)
+        server = SimpleNamespace(outage=Outage())
         for retry_after in (None, None, None, None, "7", "0", "-1", "1e9", "900", "soon"):
             attempt.requests_sent += 1
             headers = {"Retry-After": retry_after} if retry_after else {}
-            sender._refused(attempt, None, 500, b"{}", headers)
+            sender._refused(attempt, server, 500, b"{}", headers)
 
     asyncio.run(refused())
     day = 24 * 3600.0

@@ -222,9 +222,11 @@ class Sender:
         except Foreign:
             return self._foreign(attempt, server)
         except (aiohttp.ClientPayloadError, Cut) as error:
-            return self._again(attempt, "cut_answer", f"the answer was cut: {error}"[:500])
+            return self._again(attempt, server, "cut_answer", f"the answer was cut: {error}"[:500])
         except Malformed as bad:
-            return self._again(attempt, "bad_answer", f"the server answers with {bad}"[:500])
+            return self._again(
+                attempt, server, "bad_answer", f"the server answers with {bad}"[:500]
+            )
         except servers.AWAY as error:
             return await self._lost(attempt, server, error)
         if status in (401, 403):
@@ -368,11 +370,12 @@ class Sender:
             # a refusal names no request: another row's may have come a second time
             attempt.fresh = True
             return self._returned.append(attempt)
-        self._again(attempt, "server_error", message, status, retries.pause_s(headers))
+        self._again(attempt, server, "server_error", message, status, retries.pause_s(headers))
 
     def _again(
         self,
         attempt: Attempt,
+        server: Server,
         code: str,
         reason: str,
         status: int | None = None,
@@ -387,6 +390,8 @@ class Sender:
             wait_s: how long the server says to wait; by default as the backoff says.
         """
         attempt.errors += 1
+        if server.outage.status == 429:  # it does not refuse every request
+            server.outage.is_over(attempt.sent_at)
         if self._is_last(attempt):
             return self._give_up(attempt, status, code, reason)
         self._delay(attempt, wait_s or self._backoff_s(attempt))
@@ -434,7 +439,7 @@ class Sender:
         could_not_connect = isinstance(error, aiohttp.ConnectionTimeoutError)
         if isinstance(error, TimeoutError) and not could_not_connect:
             reason = f"no answer in {self.limits.read_timeout_s:.0f} s"
-            return self._again(attempt, "timeout", reason)
+            return self._again(attempt, server, "timeout", reason)
         self._returned.append(attempt)
         if not reused and not await server.alive():
             server.fell()
