@@ -16,7 +16,7 @@ from workshop import timestamps
 from workshop.cli import group
 from workshop.client import reach
 from workshop.errors import WorkshopError
-from workshop.servers import records
+from workshop.servers import hang, records
 from workshop.servers.local import stopping
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import doctor
@@ -52,6 +52,8 @@ DOWN = (
 def clusters(bin_folder, tmp_path, monkeypatch, workshop_home) -> Path:
     """A login node of the cluster beta; job 4711 runs on alpha. Returns the file with what was asked."""
     monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    ready = hang.Finding(hang.READY)  # the records' servers are on other machines
+    monkeypatch.setattr(hang, "look", lambda *arguments, **options: ready)
     monkeypatch.delenv("SLURM_CLUSTERS", raising=False)
     monkeypatch.delenv("SLURM_CLUSTER_NAME", raising=False)
     answer(bin_folder, "squeue", f'echo "CLUSTER: alpha"; echo "{RUNNING}"', UNKNOWN)

@@ -242,7 +242,7 @@ async def _finding(
         else:
             await asyncio.sleep(LOOK_EVERY_S)
         statuses = [token.result() for token in tokens.values() if token.done()]
-        if any(status >= 500 for status in statuses):
+        if any(status >= 500 and status not in NOT_THIS_KIND for status in statuses):
             return Finding(BROKEN, f"it answers a request for one token with {max(statuses)}")
         if statuses and len(statuses) == len(tokens):
             movement.answered(time.monotonic())
