@@ -13,8 +13,8 @@ from workshop.errors import WorkshopError
 
 def remember(error: WorkshopError) -> None:
     """Let each cell that fails from now on say that the server is gone."""
-    shell = _shell()
-    if shell is None:
+    current = shell()
+    if current is None:
         return
 
     def show(shell: Any, kind: type, value: BaseException, trace: Any, tb_offset=None) -> None:
@@ -23,17 +23,17 @@ def remember(error: WorkshopError) -> None:
             value = WorkshopError(error.message, f"{consequence} {error.remedy}".strip())
         shell.showtraceback((type(value), value, trace), tb_offset=tb_offset)
 
-    shell.set_custom_exc((Exception,), show)
+    current.set_custom_exc((Exception,), show)
 
 
 def forget() -> None:
     """Let cells fail as usual: a server answers."""
-    shell = _shell()
-    if shell is not None and shell.custom_exceptions:
-        shell.set_custom_exc((), None)
+    current = shell()
+    if current is not None and current.custom_exceptions:
+        current.set_custom_exc((), None)
 
 
-def _shell() -> Any:
+def shell() -> Any:
     """Return IPython's shell; None outside of IPython."""
     if "IPython" not in sys.modules:
         return None

@@ -3,6 +3,7 @@
 import sys
 from html import escape
 
+from workshop.client import lost
 from workshop.client.reach import StillStarting
 from workshop.servers.local import supervise
 from workshop.servers.progress import Progress
@@ -12,8 +13,7 @@ def in_notebook() -> bool:
     """Return True in the kernel of a notebook."""
     if "ipykernel" not in sys.modules:
         return False
-    shell = sys.modules["IPython"].get_ipython()
-    return getattr(shell, "kernel", None) is not None
+    return getattr(lost.shell(), "kernel", None) is not None
 
 
 def wait_for(starting: StillStarting) -> None:

@@ -14,7 +14,6 @@ import importlib
 import importlib.util
 import os
 import re
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +21,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workshop.client import lost
 from workshop.course import class_progress, exercise_sets, paths, progress_file
 from workshop.course.html import Html, alone, div, join, muted, panel, span, tag
 from workshop.course.judging import Exercise, letter
@@ -312,7 +312,7 @@ def check(key: str, answer: object = ...) -> Result | Question | LeftOut:
     if key not in all_exercises():
         offered = f"There are: {', '.join(all_exercises())}."
         raise BadInput(f"There is no exercise {key!r}.", offered)
-    shell = _shell()
+    shell = lost.shell()
     if shell and _hold_back not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(_hold_back)
     exercise = all_exercises()[key]
@@ -338,13 +338,6 @@ def check(key: str, answer: object = ...) -> Result | Question | LeftOut:
             state = "wrong"
         return Result(key, state, message or "", FROM_SOLUTION)
     return _remembered(key, answer, message)
-
-
-def _shell() -> Any:
-    """Return IPython's shell; None outside of IPython."""
-    if "IPython" not in sys.modules:
-        return None
-    return sys.modules["IPython"].get_ipython()
 
 
 def _is_solution(shell: Any) -> bool:
