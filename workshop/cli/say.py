@@ -38,11 +38,12 @@ def say_remedy(remedy: str, *, err: bool = False, **style: Any) -> None:
     """Print what to do, with the commands and files that this user has."""
     from workshop import install_words
 
-    remedy = install_words.adapted(remedy)
     if "site.sh" in remedy:  # it takes the planner's catalog to import
         from workshop.servers.slurm import site
 
         remedy = site.adapted(remedy)
+    else:
+        remedy = install_words.adapted(remedy)
     say(f"→ {remedy}", err=err, **style)
 
 
