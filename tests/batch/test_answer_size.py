@@ -24,7 +24,10 @@ def largest_answer(tokens: int, samples: int, logprobs: int) -> bytes:
     entry = {"token": SPACES, "logprob": -12.345678901234567, "bytes": [32] * 128}
     position = {**entry, "top_logprobs": [entry] * logprobs}
     message = {"role": "assistant", "content": SPACES * tokens}
-    choice = {"message": message, "logprobs": {"content": [position] * tokens if logprobs else []}}
+    positions = []
+    if logprobs:
+        positions = [position] * tokens
+    choice = {"message": message, "logprobs": {"content": positions}}
     return json.dumps({"choices": [choice] * samples}).encode()
 
 

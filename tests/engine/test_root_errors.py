@@ -1,4 +1,4 @@
-"""Where no rule fits, the reason of an end is the first error of a worker or the engine core."""
+"""The reason of an end is the first error of a worker or the engine core, where no rule fits."""
 
 from __future__ import annotations
 

@@ -221,9 +221,9 @@ def own() -> list[ServerRecord]:
 
 
 def waiting() -> list[ServerRecord]:
-    """Return the jobs of `workshop slurm submit` that have written no record yet.
+    """Return the jobs of `workshop slurm submit` without a record of their own yet.
 
-    They are in their queue's words, without an address or a key.
+    Each has the words of its queue, and neither an address nor a key.
     """
     if not (home() / "slurm").is_dir():  # nothing was submitted: import nothing
         return []

@@ -46,7 +46,7 @@ def spelled(spelling: str, schema) -> dict:
 
 
 def problem(fields: dict, backend_is_guidance: bool = True) -> str:
-    """What a class says of these fields, '' if it lets them pass."""
+    """Return the refusal of these fields in a class; '' if they pass."""
     try:
         forms.check(fields, backend_is_guidance)
     except forms.NotOpen as refused:

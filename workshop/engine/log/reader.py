@@ -111,9 +111,8 @@ class Reader:
         self._stopping = False
         self._engine_ended = False
         self._exceptions = Exceptions()
-        self._root_writer: tuple[str, str] | None = (
-            None  # who wrote log.error, if it is a root error
-        )
+        # who wrote log.error, if it is a root error
+        self._root_writer: tuple[str, str] | None = None
         # of a running server: what will have ended it, if it ends
         self._suspect: Failure | None = None
         self._prefixes = Prefixes()

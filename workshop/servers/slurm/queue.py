@@ -382,8 +382,8 @@ def _time(text: str) -> str:
 def submitted() -> list[ServerRecord]:
     """Return this user's jobs of `workshop slurm submit` that have not ended, as records.
 
-    They are known by the note of their submission (`remember`) and by their queue. Such a record
-    has no address and no key, and is never written.
+    The note of a submission (`remember`) and the queue tell a job. Its record has no address and no
+    key, and is never written.
     """
     clusters: dict[str, set[str]] = {}
     notes = home() / "slurm" / "clusters"

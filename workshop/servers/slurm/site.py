@@ -120,7 +120,8 @@ def site_file() -> Path:
 def adapted(remedy: str) -> str:
     """Return a remedy with commands that exist here, and the site's file that this user can write.
 
-    It is written for a checkout of one's own: with slurm/site.sh, and make.
+    Args:
+        remedy: as for a checkout of one's own, with slurm/site.sh and make.
     """
     return install_words.adapted(remedy.replace(IN_CHECKOUT, _writable_file()))
 
