@@ -236,6 +236,14 @@ def test_time_without_work_to_do_does_not_count():
     assert movement.still_since() == 3612.0
 
 
+def test_requests_are_named_though_the_engine_stopped_before_the_first_look_at_it():
+    movement = hang.Movement(0.0)
+    movement.take({"0": Engine(4, (5, 5, 0.0), False)}, 1.0)
+    movement.take({"0": Engine(4, (5, 5, 0.0), False)}, 9.0)
+    assert movement.still_since() == 0.0
+    assert movement.still(9.0) == "4 requests run, and nothing was computed for 8 s"
+
+
 def test_an_engine_that_is_no_longer_shown_does_not_count():
     movement = hang.Movement(0.0)
     movement.take({"0": Engine(1, (5, 5, 0.0), False)}, 0.0)

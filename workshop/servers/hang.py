@@ -110,16 +110,14 @@ class Movement:
 
     def still(self, now: float) -> str:
         """Return in words what is still, and for how long."""
-        since = self.still_since()
-        seconds = f"{now - since:.0f} s"
-        for label, engine in self._engines.items():
-            if engine.running and engine.moved_at == since:
-                which = ""
-                if len(self._engines) > 1:
-                    which = f"engine {label} of {len(self._engines)}: "
-                noun = "request runs" if engine.running == 1 else "requests run"
-                return f"{which}{engine.running} {noun}, and nothing was computed for {seconds}"
-        return f"no token came for {seconds}"
+        busy = [(engine.moved_at, label) for label, engine in self._engines.items() if engine.running]
+        if not busy:
+            return f"no token came for {now - self._moved_at:.0f} s"
+        moved_at, label = min(busy)
+        which = f"engine {label} of {len(self._engines)}: " if len(self._engines) > 1 else ""
+        count = self._engines[label].running
+        noun = "request runs" if count == 1 else "requests run"
+        return f"{which}{count} {noun}, and nothing was computed for {now - moved_at:.0f} s"
 
 
 def of_record(record: "ServerRecord", within_s: float | None = None) -> "ServerRecord":
