@@ -19,18 +19,17 @@ def shared(log: Path) -> Iterator[None]:
 
     Tests of vLLM's usual start take WORKSHOP_PRELOADED out of the environment.
     """
-    environment = None
-    if preloaded.PATH_VARIABLE not in os.environ:
-        try:
-            environment = local.preloaded_environment()
-        except WorkshopError:  # vLLM is for GPUs, of which there are none
-            environment = None
-    if environment is None:
+    if preloaded.PATH_VARIABLE in os.environ:
         yield
         return
     with tempfile.TemporaryDirectory() as folder, log.open("wb") as file:
         os.environ[preloaded.PATH_VARIABLE] = str(Path(folder, "preloaded.json"))
-        process = preloaded.start(environment, file.fileno())
+        process = None
+        try:
+            environment = local.preloaded_environment()  # with the variable that was just set
+            process = environment and preloaded.start(environment, file.fileno())
+        except WorkshopError:  # vLLM is for GPUs, of which there are none
+            pass
         try:
             yield
         finally:

@@ -11,9 +11,12 @@ import sys
 import time
 from pathlib import Path
 
+import one_import
 import pytest
+from needs import lacking
 
 from workshop import preloaded
+from workshop.servers import local
 
 SERVE = (
     "import json, os, sys; from workshop import preloaded;"
@@ -45,15 +48,20 @@ def modules(tmp_path) -> dict[str, str]:
 
 
 @pytest.fixture
-def started(workshop_home, modules, monkeypatch, tmp_path):
-    """The preloaded process without vLLM, whose starter chose OMP_NUM_THREADS."""
+def imports_nothing(workshop_home, monkeypatch):
+    """Preloaded processes that start without vLLM."""
     monkeypatch.setattr(
         preloaded.python_process,
         "command",
         lambda module, *arguments: [sys.executable, "-P", "-c", SERVE, *arguments],
     )
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.delenv(preloaded.PATH_VARIABLE, raising=False)
+
+
+@pytest.fixture
+def started(imports_nothing, modules, monkeypatch, tmp_path):
+    """The preloaded process without vLLM, whose starter chose OMP_NUM_THREADS."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     environment = {**modules, "OMP_NUM_THREADS": "1", "WORKSHOP_API_KEY": "k"}
     with (tmp_path / "log").open("w") as log:
         process = preloaded.start(environment, log.fileno())
@@ -86,6 +94,16 @@ def spawn(module: str, environment: dict[str, str], tmp_path: Path, **options):
             folder=str(tmp_path),
             **options,
         )
+
+
+def test_the_servers_of_a_test_run_are_forked_in_every_home(imports_nothing, monkeypatch, tmp_path):
+    environment = local.preloaded_environment()
+    if environment is None:
+        lacking("vLLM for the CPU is not installed: make test installs it on Linux")
+    with one_import.shared(tmp_path / "log"):
+        monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "another"))
+        wait_until(lambda: preloaded.find() is not None)
+        assert preloaded.find().fits(environment, is_server=True)
 
 
 def test_what_is_forked_is_as_if_python_had_just_been_started(started, modules, tmp_path):
