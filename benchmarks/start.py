@@ -191,7 +191,7 @@ def measure_starts(pairs: int) -> dict[str, object]:
     """Measure starts and bare imports by turns."""
     bare, first, no_bytecode, second, imports = [], [], [], [], []
     memory: list[tuple[float, float]] = []
-    for _ in range(pairs):
+    for number in range(pairs):
         bare.append(import_vllm())
         first.append(start_and_stop({}))
         no_bytecode.append(start_and_stop({"PYTHONDONTWRITEBYTECODE": "1"}))
@@ -207,6 +207,13 @@ def measure_starts(pairs: int) -> dict[str, object]:
             memory.append((with_one, memory_mib(process.pid, first_record.pid or 0, two.pid or 0)))
             for name in ("one", "two"):
                 supervise.stop(name)
+        show(
+            {
+                f"pair {number + 1}: bare, first, without bytecode, preloaded, second, s": [
+                    round(times[-1], 2) for times in (bare, first, no_bytecode, imports, second)
+                ]
+            }
+        )
     return {
         "bare import of vLLM, s": median(bare),
         "first token, s": median(first),
@@ -220,6 +227,11 @@ def measure_starts(pairs: int) -> dict[str, object]:
         "preloaded and two servers, MiB": round(statistics.median(two for _, two in memory)),
         "load": os.getloadavg()[0],
     }
+
+
+def show(result: dict[str, object]) -> None:
+    """Print figures as soon as they are measured."""
+    print(json.dumps(result, indent=1), flush=True)
 
 
 def main() -> None:
@@ -236,15 +248,16 @@ def main() -> None:
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
     }
-    if options.pairs:
-        result["starts"] = measure_starts(options.pairs)
-    if options.prompts:
-        result["answers"] = compare_answers(options.prompts)
-    if options.kills:
-        result["kills"] = kill_at_random(options.kills)
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result, indent=1))
+    for part, measure, count in (
+        ("starts", measure_starts, options.pairs),
+        ("answers", compare_answers, options.prompts),
+        ("kills", kill_at_random, options.kills),
+    ):
+        if count:
+            result[part] = measure(count)
+            show({part: result[part]})
+            RESULTS.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
