@@ -110,7 +110,9 @@ class Movement:
 
     def still(self, now: float) -> str:
         """Return in words what is still, and for how long."""
-        busy = [(engine.moved_at, label) for label, engine in self._engines.items() if engine.running]
+        busy = [
+            (engine.moved_at, label) for label, engine in self._engines.items() if engine.running
+        ]
         if not busy:
             return f"no token came for {now - self._moved_at:.0f} s"
         moved_at, label = min(busy)
