@@ -89,7 +89,8 @@ def _is_flag(text: str) -> bool:
 def command(ctx: click.Context, model, background, tensor_parallel_size, **options) -> None:
     """Start vLLM on this machine's GPUs if there are any, and on its CPU otherwise.
 
-    MODEL comes first: a folder, a Hub id, or nothing for the teaching model. Flags that are not
+    MODEL comes first: a folder, a Hub id, smollm2 (fetched once, 93 MB: a published model that fits a
+    laptop), or nothing for the teaching model. Flags that are not
     listed here go to `vllm serve`, if its release knows them: --help=NAME explains one, --help=all
     every one. Only this machine is let in unless --host says otherwise. Every path but /health
     needs the server's key, which `workshop.connect()` finds by itself.
@@ -103,7 +104,13 @@ def command(ctx: click.Context, model, background, tensor_parallel_size, **optio
     if tensor_parallel_size:
         vllm_args = ("--tensor-parallel-size", str(tensor_parallel_size), *vllm_args)
     own_flags = [flag for param in ctx.command.params for flag in param.opts]
-    launch = local.prepare(model, vllm_args=vllm_args, own_flags=own_flags, **options)
+    launch = local.prepare(
+        model,
+        vllm_args=vllm_args,
+        own_flags=own_flags,
+        say=lambda line: click.echo(line, err=True),
+        **options,
+    )
     for word in filter(None, (launch.note, *remarks(vllm_args, installed()[1]))):
         click.echo(f"! {word}", err=True)
 

@@ -11,7 +11,7 @@ import re
 import socket
 import stat
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -29,6 +29,7 @@ from workshop.servers.flags import flags_of as flags_of
 from workshop.servers.guard import auth, fairshare
 from workshop.servers.home import home
 from workshop.servers.local import claims
+from workshop.servers.weights import smollm2
 from workshop.vllm_package import installed, is_cpu
 from workshop.workarounds import eager_cpu_pipeline, one_import
 
@@ -100,10 +101,11 @@ def prepare(
     learners: int = 0,
     anyway: bool = False,
     own_flags: Iterable[str] = (),
+    say: Callable[[str], None] = lambda line: None,
 ) -> Launch:
     """Return what to start, or say in one sentence why it cannot be.
 
-    model: None for the teaching model, a folder with a config.json, or a Hub id.
+    model: None for the teaching model, "smollm2", a folder with a config.json, or a Hub id.
     name: of the server record; by default the served model's.
     port: by default a free one from 8000 on.
     vllm_args: any flags of `vllm serve`; those that its release does not take are refused.
@@ -112,8 +114,9 @@ def prepare(
     learners: the size of a class; from 1 on, each learner has limits (see launch.fairshare).
     anyway: flags that the release does not take are passed on as well.
     own_flags: those of the caller's command, one of which a mistyped flag may have been meant for.
+    say: see `resolve_model`.
     """
-    path, served = resolve_model(model)
+    path, served = resolve_model(model, say)
     user_flags = checked(vllm_args, installed()[1], anyway=anyway, own_flags=own_flags)
     served = user_flags.get("served-model-name") or served
     device = engine_device()
@@ -174,10 +177,17 @@ def for_class(
     return fairshare.class_arguments(user_flags, device), variables
 
 
-def resolve_model(model: str | None) -> tuple[str, str]:
-    """Return (folder or Hub id, name to serve it under)."""
+def resolve_model(
+    model: str | None, say: Callable[[str], None] = lambda line: None
+) -> tuple[str, str]:
+    """Return (folder or Hub id, name to serve it under).
+
+    say: takes a sentence for each step that takes seconds, where the model has to be fetched.
+    """
     if model in (None, TEACHING_MODEL):
         return str(TEACHING_FOLDER), TEACHING_MODEL
+    if model == smollm2.NAME:
+        return str(smollm2.fetched(say)), smollm2.NAME
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -260,6 +270,8 @@ def default_flags(
         flags["max-logprobs"] = "-1"  # the whole vocabulary: the explorer shows all of it
         if server or device == "cpu":  # an offline batch has the GPU to itself
             flags["kv-cache-memory-bytes"] = str(KV_CACHE_BYTES)
+    elif path == str(smollm2.folder()) and device == "cpu":
+        flags["kv-cache-memory-bytes"] = str(smollm2.KV_CACHE_BYTES)
     if device == "cpu":
         flags |= eager_cpu_pipeline.flags(_count(user_flags, "pipeline-parallel-size"))
         flags["worker-cls"] = "workshop.servers.cpu_worker.Worker"  # vLLM's, with workarounds
