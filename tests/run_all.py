@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))  # with -P Python does not look beside this file
 
 import one_import  # noqa: E402
+import tree  # noqa: E402
 
 LOGS = ROOT / ".ci" / "output"  # of the parts that run beside another
 MARKS = {
@@ -23,6 +24,12 @@ MARKS = {
     "servers": "(live or starts) and not (browser or slurm)",
     "slurm": "slurm",
     "browser": "browser and not slurm",
+}
+# What a file says that has tests of a part: collecting all files takes 25 s of a processor.
+NAMED = {
+    "servers": ("mark.live", "mark.starts"),
+    "slurm": ("mark.slurm",),
+    "browser": ("mark.browser",),
 }
 # Two rows of parts run side by side. SLURM's waits for its daemons for much of its time.
 ROWS = (("quick", "servers"), ("slurm", "browser"))
@@ -35,7 +42,17 @@ TESTS_FAILED = 1  # exit code of pytest; others mean that it could not run them
 def command(part: str, *options: str) -> list[str]:
     """Return what runs a part of the tests; each part remembers its failures in a folder of its own."""
     cache = f"cache_dir=.pytest_cache/{part}"
-    return [sys.executable, "-P", "-m", "pytest", "-o", cache, "-m", MARKS[part], *options]
+    python = [sys.executable, "-P", "-m", "pytest", "-o", cache, "-m", MARKS[part], *options]
+    return [*python, *files_of(part)]
+
+
+def files_of(part: str) -> list[str]:
+    """Return the files that may have tests of a part; []: all."""
+    texts = NAMED.get(part, ())
+    if not texts:
+        return []
+    paths = [path for path in tree.files("tests", ".py") if path.name.startswith("test_")]
+    return [str(path) for path in paths if any(text in path.read_text() for text in texts)]
 
 
 def environment(part: str, *options: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import run_all
+from tree import ROOT, files
 
 MARKERS = ("live", "starts", "browser", "slurm")
 
@@ -36,6 +37,25 @@ def test_every_test_belongs_to_one_part():
             values = {marker: marker in marked for marker in MARKERS}
             parts = [part for part, marks in run_all.MARKS.items() if eval(marks, {}, values)]
             assert len(parts) == 1, (marked, parts)
+
+
+def test_each_part_is_given_the_files_that_have_its_marks():
+    assert run_all.files_of("quick") == []
+    for part, texts in run_all.NAMED.items():
+        assert {text.removeprefix("mark.") for text in texts} == {
+            marker for marker in MARKERS if eval(run_all.MARKS[part], {}, only(marker))
+        }
+    slurm = run_all.files_of("slurm")
+    assert (
+        str(ROOT / "tests/slurm/test_server.py") in slurm
+        and slurm == run_all.command("slurm")[-len(slurm) :]
+    )
+    # a mark that is not written out would keep a test from running
+    assert not [path for path in files("tests", ".py") if "add_" + "marker(" in path.read_text()]
+
+
+def only(marker: str) -> dict[str, bool]:
+    return {name: name == marker for name in MARKERS}
 
 
 def test_what_failed_runs_once_more_and_decides(run_of):
