@@ -21,18 +21,20 @@ import tree  # noqa: E402
 LOGS = ROOT / ".ci" / "output"  # of the parts that run beside another
 MARKS = {
     "quick": "not (live or starts or browser or slurm)",
-    "servers": "(live or starts) and not (browser or slurm)",
+    "servers": "(live or starts) and not (browser or slurm or notebook)",
+    "notebooks": "notebook and (live or starts) and not (browser or slurm)",
     "slurm": "slurm",
     "browser": "browser and not slurm",
 }
 # What a file says that has tests of a part: collecting all files takes 25 s of a processor.
 NAMED = {
     "servers": ("mark.live", "mark.starts"),
+    "notebooks": ("mark.notebook",),
     "slurm": ("mark.slurm",),
     "browser": ("mark.browser",),
 }
 # Two rows of parts run side by side. SLURM's waits for its daemons for much of its time.
-ROWS = (("quick", "servers"), ("slurm", "browser"))
+ROWS = (("quick", "servers"), ("slurm", "browser", "notebooks"))
 PRINTED = ROWS[0]  # at once; what the others print comes when all are done
 OPTIONS = {"quick": ("-n", "2", "--dist", "loadfile")}
 SLOWEST = 30  # tests that are printed at the end

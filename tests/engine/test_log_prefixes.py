@@ -137,7 +137,7 @@ def plain(name: str) -> tuple[list[str], dict[str, Any]]:
 def test_prefix_of_any_kind_leaves_the_facts_as_they_are(kind):
     wrap = PREFIXES[kind]
     different = []
-    for name in NAMES:
+    for name in NAMES[list(PREFIXES).index(kind) % 3 :: 3]:  # each log with a third of the kinds
         lines, expected = plain(name)
         wrapped = "\n".join(wrap(number, line) for number, line in enumerate(lines))
         try:

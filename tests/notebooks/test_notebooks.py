@@ -89,6 +89,7 @@ def runs(request, server, live_home, tmp_path_factory):
 
 
 @pytest.mark.live
+@pytest.mark.notebook
 # the first one waits for all that run before it; each cell has its own limit
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
