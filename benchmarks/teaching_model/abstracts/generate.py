@@ -2,8 +2,7 @@
 
     python -m benchmarks.teaching_model.abstracts.generate MODEL OUT [--abstracts 24000]
 
-MODEL is the folder that `workshop serve smollm2` makes. OUT gets abstracts.jsonl.gz and sentences.jsonl.gz. Every abstract
-comes with its log probability after a request that names each field in turn, so that `select` can drop what drifted.
+MODEL is the folder that `workshop serve smollm2` makes. OUT gets abstracts.jsonl.gz and sentences.jsonl.gz.
 """
 
 from __future__ import annotations
@@ -21,16 +20,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 HERE = Path(__file__).parent
 TOPICS: dict[str, list[str]] = tomllib.loads((HERE / "topics.toml").read_text())
-NAMES = {
-    "biology": "biology",
-    "medicine": "medicine",
-    "physics": "physics",
-    "astronomy": "astronomy",
-    "chemistry": "chemistry",
-    "computing": "computer science",
-    "geology": "geology",
-    "psychology": "psychology",
-}
 ANGLES = (
     "a new measurement",
     "a long-term study",
@@ -99,33 +88,8 @@ def written(model, tokenizer, prompts: list[str], most_tokens: int) -> list[tupl
     return results
 
 
-def log_probabilities(model, tokenizer, prompts: list[str], texts: list[str]) -> list[float]:
-    """Return the log probability of each text after its prompt, in nats."""
-    results: list[float] = []
-    for begin in range(0, len(texts), 64):
-        pairs = list(zip(prompts[begin : begin + 64], texts[begin : begin + 64], strict=True))
-        lengths = [len(tokenizer(prompt).input_ids) for prompt, _ in pairs]
-        batch = tokenizer(
-            [prompt + text for prompt, text in pairs],
-            return_tensors="pt",
-            padding=True,
-            padding_side="right",
-        )
-        batch = batch.to("cuda")
-        with torch.inference_mode():
-            logits = model(**batch).logits[:, :-1]
-            nats = -torch.nn.functional.cross_entropy(
-                logits.transpose(1, 2).float(), batch["input_ids"][:, 1:], reduction="none"
-            )
-        nats = nats * batch["attention_mask"][:, 1:]
-        results += [
-            row[length - 1 :].sum().item() for row, length in zip(nats, lengths, strict=True)
-        ]
-    return results
-
-
 def write_abstracts(model, tokenizer, count: int, path: Path) -> None:
-    """Write `count` abstracts, the same number for each topic, with their log probability by field."""
+    """Write `count` abstracts, the same number for each topic."""
     draw = random.Random(0)
     pairs = [(field, topic) for field, topics in TOPICS.items() for topic in topics]
     rows = []
@@ -150,13 +114,13 @@ def write_abstracts(model, tokenizer, count: int, path: Path) -> None:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def write_sentences(model, tokenizer, facts: Path, path: Path, each: int) -> None:
+def write_sentences(model, tokenizer, facts: Path, path: Path, count: int) -> None:
     """Write simple sentences about the subjects of the course's prompts, from the glosses that stand beside them."""
     rows = []
     for fact in json.loads(facts.read_text()):
-        known = f"{fact['prompt']} {fact['gloss']}"
-        request = f"Here is what a dictionary says: {known}. Write three short and simple sentences that say this in your own words."
-        rows += [{"prompt": fact["prompt"], "request": request} for _ in range(each)]
+        gloss = f"{fact['prompt']} {fact['gloss']}"
+        request = f"Here is what a dictionary says: {gloss}. Write three short and simple sentences that say this in your own words."
+        rows += [{"prompt": fact["prompt"], "request": request} for _ in range(count)]
     prompts = [chat(tokenizer, row["request"]) for row in rows]
     with gzip.open(path, "wt", encoding="utf-8") as file:
         for row, (text, ended) in zip(

@@ -66,9 +66,9 @@ def words_of(text: str) -> list[str]:
     return re.findall(r"[a-z]+(?:[-'][a-z]+)*", text.lower())
 
 
-def grams(words: list[str], size: int) -> list[tuple[str, ...]]:
+def grams(tokens: list[str], size: int) -> list[tuple[str, ...]]:
     """Return the runs of `size` words."""
-    return [tuple(words[at : at + size]) for at in range(len(words) - size + 1)]
+    return [tuple(tokens[at : at + size]) for at in range(len(tokens) - size + 1)]
 
 
 def first_paragraph(row: dict) -> str:
@@ -82,8 +82,8 @@ def first_paragraph(row: dict) -> str:
 
 def fault(row: dict) -> str:
     """Return why a text is no abstract that a reader would take for one; '' if it is."""
-    text, words = row["text"], words_of(row["text"])
-    if len(words) not in WORDS:
+    text, tokens = row["text"], words_of(row["text"])
+    if len(tokens) not in WORDS:
         return "length"
     if not re.fullmatch(r"[A-Z].*\.", text):
         return "broken end or beginning"
@@ -95,7 +95,7 @@ def fault(row: dict) -> str:
         return "signs"
     if re.search(NAMES_ITS_FIELD[row["field"]], text, re.IGNORECASE):
         return "names its field"
-    runs = grams(words, 4)
+    runs = grams(tokens, 4)
     if 1 - len(set(runs)) / len(runs) > REPEATED:
         return "repetition"
     return ""
@@ -104,13 +104,13 @@ def fault(row: dict) -> str:
 def without_doubles(rows: list[dict]) -> list[dict]:
     """Return the rows whose 5-grams are mostly their own."""
     owners: set[tuple[str, ...]] = set()
-    kept = []
+    distinct = []
     for row in rows:
         runs = set(grams(words_of(row["text"]), 5))
         if len(runs & owners) <= ALIKE * len(runs):
-            kept.append(row)
+            distinct.append(row)
             owners |= runs
-    return kept
+    return distinct
 
 
 def drifted(rows: list[dict], label: str, best: int) -> set[int]:

@@ -49,7 +49,7 @@ def in_halves(weight: torch.Tensor, heads: int) -> torch.Tensor:
 
 def convert(file: Path, folder: Path) -> None:
     """Write config.json, model.safetensors and the tokenizer's files into an empty folder."""
-    import gguf
+    import gguf  # pyright: ignore[reportMissingImports]  # fetched for this alone
     from safetensors.torch import save_file
     from transformers import AutoTokenizer
 

