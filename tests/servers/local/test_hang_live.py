@@ -20,6 +20,7 @@ from workshop.servers.vllm_main import installed
 pytestmark = pytest.mark.starts
 CLI = [sys.executable, "-P", "-m", "workshop"]
 PATIENCE_S = 6
+ROWS = 64
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def state() -> str:
 
 def test_a_stopped_engine_hangs_and_goes_on_when_it_may(server, tmp_path):
     rows, output = tmp_path / "in.txt", tmp_path / "out.jsonl"
-    rows.write_text("".join(f"row {number}\n" for number in range(200)))
+    rows.write_text("".join(f"row {number}\n" for number in range(ROWS)))
     batch = [*CLI, "batch", str(rows), str(output), "--name", "h", "--patience", str(PATIENCE_S)]
     batch += ["--max-tokens", "200", "--sampling", '{"ignore_eos": true}']
     assert state() == "ready"
@@ -84,7 +85,7 @@ def test_a_stopped_engine_hangs_and_goes_on_when_it_may(server, tmp_path):
     engine_core(server).send_signal(signal.SIGCONT)
     assert state() == "ready"
     assert subprocess.run(batch, timeout=240).returncode == 0
-    assert len(output.read_text().splitlines()) == 200
+    assert len(output.read_text().splitlines()) == ROWS
 
     # while nothing runs, so that its own word is that nothing does
     engine_core(server).send_signal(signal.SIGSTOP)
