@@ -32,7 +32,6 @@ DOWNLOAD = (
     "--only-binary=:all:",
 )
 FETCHED_WITHIN_S = 1800.0
-LAST_LINES = 3  # of a program that failed
 
 
 def folder() -> Path:
@@ -90,7 +89,7 @@ def fetched(say: Callable[[str], None] = lambda line: None) -> Path:
 
 
 def _run(command: list[str], changes: dict[str, str], problem: str, remedy: str) -> None:
-    """Run a program whose last lines are the reason when it fails."""
+    """Run a program whose last line is the reason when it fails."""
     done = subprocess.run(
         command,
         env=python_process.environment(changes),
@@ -103,6 +102,5 @@ def _run(command: list[str], changes: dict[str, str], problem: str, remedy: str)
         timeout=FETCHED_WITHIN_S,
     )
     if done.returncode:
-        lines = [line for line in done.stdout.splitlines() if line.strip()]
-        reason = " ".join(lines[-LAST_LINES:]) or f"exit code {done.returncode}"
+        reason = python_process.last_line(done.stdout) or f"exit code {done.returncode}"
         raise WorkshopError(f"{problem}: {reason}", remedy)
