@@ -13,6 +13,8 @@ from lab_page import lab
 from workshop.servers.local import course
 
 pytestmark = [pytest.mark.browser]
+# JupyterLab opens a link in a tab of its own from the moment that it points here.
+CONNECTED = "[href*='/files/']"
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -48,13 +50,13 @@ def test_every_link_of_a_notebook_opens(page, opened):
 def test_the_first_link_of_the_course_shows_the_glossary(page, opened):
     url, _ = opened
     page.open(url)
-    page.page.locator(".jp-RenderedMarkdown a[href*='docs/']").first.click()
+    page.page.locator(f".jp-RenderedMarkdown a[href*='docs/']{CONNECTED}").first.click()
     tab = page.page.locator(".lm-TabBar-tab", has_text="glossary.md")
     tab.wait_for(timeout=60_000)
     page.page.locator(".jp-MarkdownViewer h1", has_text="Glossary").wait_for(timeout=60_000)
     page.shot("glossary_in_lab")
     # and from there to a notebook
-    page.page.locator(".jp-MarkdownViewer a[href*='01_memory']").first.click()
+    page.page.locator(f".jp-MarkdownViewer a[href*='01_memory']{CONNECTED}").first.click()
     page.page.locator(".lm-TabBar-tab", has_text="01_memory.ipynb").wait_for(timeout=60_000)
 
 

@@ -51,7 +51,7 @@ def convert(file: Path, folder: Path) -> None:
     """Write config.json, model.safetensors and the tokenizer's files into an empty folder."""
     import gguf  # pyright: ignore[reportMissingImports]  # fetched for this alone
     from safetensors.torch import save_file
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, LlamaForCausalLM
 
     reader = gguf.GGUFReader(file)
     fields = {key.partition(".")[2]: field.contents() for key, field in reader.fields.items()}
@@ -64,7 +64,7 @@ def convert(file: Path, folder: Path) -> None:
             weight = in_halves(weight, heads[part])
         weights[name_of(tensor.name)] = weight.to(torch.bfloat16)
     config = {
-        "architectures": ["LlamaForCausalLM"],
+        "architectures": [LlamaForCausalLM.__name__],
         "model_type": "llama",
         "hidden_size": fields["embedding_length"],
         "intermediate_size": fields["feed_forward_length"],
