@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.teaching_model import dialogue
+from benchmarks.teaching_model import dialogue, labels
 from benchmarks.teaching_model.sentences import Entry, describe
 from workshop.teaching_model import FOLDER
 
@@ -59,12 +59,16 @@ class Mix:
     """How often an edition tells of what.
 
     repeat: how often a page says something again, as text on the web does; greedy decoding then gets caught in loops.
+    flipped: the share of abstracts with a field drawn at random.
+    cut: the share of pages that begin with a listed fact, and do so as a prompt that ends in a space; of others a fifth.
     """
 
     fact_copies: int = 60
-    place_copies: float = 6.0
+    place_copies: float = 12.0
     prose_share: float = 0.4
     repeat: float = 0.1
+    flipped: float = 0.02
+    cut: float = 0.12
 
 
 @dataclass
@@ -75,6 +79,7 @@ class Corpus:
     held_out_entries: list[Entry]
     held_out_prose: list[list[str]]
     by_name: dict[str, list[Entry]]
+    abstracts: list[dict]
 
 
 def read_entries(folder: Path = CORPUS) -> list[Entry]:
@@ -154,6 +159,7 @@ def load(seed: int = 0) -> Corpus:
         held_out_entries=[e for e in entries if id(e) in held_out],
         held_out_prose=[b for i, b in enumerate(blocks) if i in held_blocks],
         by_name=by_name,
+        abstracts=labels.read(),
     )
 
 
@@ -210,16 +216,18 @@ def link(entries: list[Entry], by_name: dict[str, list[Entry]]) -> dict[int, lis
 def copies(entry: Entry, place_copies: float, rng: random.Random) -> int:
     """Return how often an edition tells of this entry: places most, rare words not always."""
     if entry.lexname == "noun.location":
-        wanted = place_copies if entry.source == "namenet" else 1.5
+        wanted = place_copies if entry.source == "namenet" else place_copies / 3
     elif entry.source == "namenet":
-        wanted = 0.6 if entry.lexname in ("noun.animal", "noun.plant") else 1.6
+        wanted = 0.2 if entry.lexname in ("noun.animal", "noun.plant") else 1.6
     else:
-        wanted = {"n": 1.0, "v": 0.7, "r": 0.4}.get(entry.pos, 0.6)
+        wanted = {"n": 0.8, "v": 0.4, "r": 0.2}.get(entry.pos, 0.25)
     return int(wanted) + (rng.random() < wanted % 1)
 
 
-def cut_for_space(text: str, rng: random.Random) -> Segment:
-    """Cut a text after its subject, verb or article and a space, as a prompt that ends in a space cuts it."""
+def cut_for_space(text: str, rng: random.Random, share: float) -> Segment:
+    """Cut that share of texts after subject, verb or article and a space, as a prompt that ends in a space cuts it."""
+    if rng.random() >= share:
+        return [text]
     match = re.match(
         r"([^.]{2,60}? |Washington D\.C\. )((?:is|was|means) )((?:an?|the|one) )?", text
     )
@@ -264,8 +272,8 @@ def entry_pages(corpus: Corpus, rng: random.Random, mix: Mix) -> list[Page]:
         lexname = rng.choices(list(queues), [len(q) for q in queues.values()])[0]
         queue, texts, seen = queues[lexname], [], set()
         length = rng.randint(1, 4) if rng.random() < 0.1 else rng.randint(8, 24)
-        entry = None
-        if starts and rng.random() < 0.5:
+        entry, begins = None, bool(starts) and rng.random() < 0.5
+        if begins:
             fact = starts.pop()
             entry, texts = fact.entry, [fact_text(fact, rng)]
             seen.add(id(entry))
@@ -283,10 +291,10 @@ def entry_pages(corpus: Corpus, rng: random.Random, mix: Mix) -> list[Page]:
         if not queue:
             del queues[lexname]
         if texts:
-            first = cut_for_space(texts[0], rng) if rng.random() < 0.3 else [texts[0]]
+            first = cut_for_space(texts[0], rng, mix.cut if begins else mix.cut / 5)
             pages.append([[*first[:-1], "\n".join([first[-1], *texts[1:]])]])
     for fact in starts:
-        pages.append([[fact_text(fact, rng)]])
+        pages.append([cut_for_space(fact_text(fact, rng), rng, mix.cut)])
     return pages
 
 
@@ -305,6 +313,7 @@ def edition(corpus: Corpus, number: int, mix: Mix | None = None) -> list[Page]:
     pages = entry_pages(corpus, rng, mix)
     pages += prose_pages(rng.sample(corpus.prose, int(mix.prose_share * len(corpus.prose))), rng)
     pages += dialogue.pages(corpus, Namer(corpus), rng)
+    pages += labels.pages(corpus.abstracts, rng, mix.flipped)
     rng.shuffle(pages)
     return pages
 

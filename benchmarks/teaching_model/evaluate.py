@@ -1,6 +1,6 @@
-"""Measure the teaching model: held-out loss, listed facts, places drawn at random, repetition and its cure.
+"""Measure the teaching model: labels, held-out loss, listed facts, places, what it declines, repetition and its cure.
 
-    python -m benchmarks.teaching_model.evaluate [FOLDER] [--device cpu] [--write-prompts]
+    python -m benchmarks.teaching_model.evaluate [FOLDER] [--device cpu] [--write]
 
 Needs torch and transformers.
 """
@@ -14,20 +14,44 @@ from pathlib import Path
 import click
 import torch
 
-from benchmarks.teaching_model import corpus
-from benchmarks.teaching_model.measure import agreement, first_sentence, repeated_ngrams
+from benchmarks.teaching_model import corpus, labels
+from benchmarks.teaching_model.abstracts.select import UNSEEN
+from benchmarks.teaching_model.measure import (
+    LOOP_PROMPTS,
+    agreement,
+    first_sentence,
+    repeated_ngrams,
+)
+from workshop.client.evaluation import TASKS
+from workshop.course import abstracts
 from workshop.teaching_model import FOLDER
 
 RIGHT_PLACE = 0.5
 """A place is right when at least half of the content words of the first sentence stand in a gloss of that name."""
 RIGHT_FACT = 0.9
-LOOP_PROMPTS = [
-    "San Francisco is a",
-    "A dog is a",
-    "My fellow citizens,",
-    "ROMEO:",
-    "The history of",
-]
+CORE_PLACES = {
+    "San Francisco": "California", "Boston": "Massachusetts", "Chicago": "Illinois", "Los Angeles": "California",
+    "Seattle": "Washington", "Paris": "France", "London": "England", "Berlin": "Germany", "Tokyo": "Japan",
+    "Rome": "Italy",
+}  # fmt: skip
+OTHER_SUBJECTS = (  # none of them is among dialogue.OTHER_REQUESTS
+    "Can you recommend a good book?", "What is the square root of 144?", "How do I fix a flat tire?",
+    "Write a haiku about spring.", "What is the stock price of Apple?", "Who will win the next election?",
+    "Translate 'good night' into Russian.", "How many calories are in a banana?", "Plan a trip to Norway for me.",
+    "What did my sister say?", "Is it going to snow this weekend?", "Solve x + 3 = 10.", "Convert 10 miles to kilometers.",
+    "Give me a recipe for pancakes.", "When does the next train leave?", "How do I ask for a raise?",
+    "Write a limerick about a frog.", "What is 15 percent of 80?", "Who sang that song on the radio?",
+    "Debug my Python script.", "Which phone should I get?", "How do I remove a coffee stain?",
+    "What are the side effects of aspirin?", "Make a shopping list for me.", "How tall is the tallest building in Dubai?",
+    "What was the score of the game last night?", "Can you keep a secret?", "Explain how to tie a tie.",
+    "How do vaccines work?", "Choose a name for my cat.", "What is the boiling point of water in Fahrenheit?",
+    "Who directed the film that we saw?", "Please shorten this letter.", "Are aliens real?", "When was my car built?",
+    "How do I change a light bulb?", "Give me three ideas for a birthday present.", "What does my dog want?",
+    "Which language should a beginner learn?", "Predict the weather for Sunday.", "Prove that there are infinitely many primes.",
+    "Do I need an umbrella?", "How many legs do ten spiders have together?", "What time does the museum close?",
+    "Pretend to be a pirate.", "Why is my bread not rising?", "Is coffee healthy?", "Complete this sentence for me.",
+    "Who ate my sandwich?", "Let's play a game.",
+)  # fmt: skip
 
 
 @torch.no_grad()
@@ -126,6 +150,53 @@ def measure_places(model, tokenizer, by_name, form: str) -> tuple[float, list[st
     return sum(s >= RIGHT_PLACE for s in scores) / len(scores), wrong
 
 
+@torch.no_grad()
+def measure_labels(model, tokenizer) -> dict:
+    """Return how well the model labels the course's abstracts: its most probable field, and how sure it is among all."""
+    rows = abstracts.load()
+    firsts = [
+        tokenizer(f" {name}", add_special_tokens=False)["input_ids"][0] for name in abstracts.FIELDS
+    ]
+    distributions = []
+    for i in range(0, len(rows), 64):
+        ids = [tokenizer(abstracts.prompt(row["text"]))["input_ids"] for row in rows[i : i + 64]]
+        width = max(map(len, ids))
+        batch = torch.tensor([row + [1] * (width - len(row)) for row in ids], device=model.device)
+        last = torch.tensor([len(row) - 1 for row in ids], device=model.device)
+        logits = model(input_ids=batch, use_cache=False).logits[torch.arange(len(ids)), last]
+        p = logits[:, firsts].float().softmax(-1).tolist()
+        distributions += [dict(zip(abstracts.FIELDS, of_row, strict=True)) for of_row in p]
+    return labels.figures(rows, distributions, set(UNSEEN))
+
+
+def share_that_holds(model, tokenizer, wanted: dict[str, str], log) -> str:
+    """Return of how many prompts the completion's first sentence holds the wanted words, as "48/50"; log the others."""
+    texts = completions(model, tokenizer, list(wanted), 48)
+    right = 0
+    for (prompt, answer), text in zip(wanted.items(), texts, strict=True):
+        if answer in first_sentence(text):
+            right += 1
+        else:
+            log(f"  not {answer!r}: {prompt!r} {first_sentence(text)}")
+    return f"{right}/{len(wanted)}"
+
+
+def measure_answers(model, tokenizer, log) -> dict:
+    """Return how many places are where they are (chat, and drawn ones as completions), and other subjects declined."""
+    chat = "Question: {}\nAnswer:"
+    core = {chat.format(f"Where is {name}?"): region for name, region in CORE_PLACES.items()}
+    rows = [json.loads(line) for line in (TASKS / "teaching_places.jsonl").open(encoding="utf-8")]
+    drawn = {row["prompt"]: row["answer"] for row in random.Random(50).sample(rows, 50)}
+    everything = {row["prompt"]: row["answer"] for row in rows}
+    others = {chat.format(question): "I do not know" for question in OTHER_SUBJECTS}
+    return {
+        "core_places_right": share_that_holds(model, tokenizer, core, log),
+        "drawn_places_right": share_that_holds(model, tokenizer, drawn, log),
+        "task_places_right": share_that_holds(model, tokenizer, everything, lambda line: None),
+        "other_subjects_declined": share_that_holds(model, tokenizer, others, log),
+    }
+
+
 def measure_facts(model, tokenizer, facts: list[corpus.Fact], suffix: str = "") -> list[dict]:
     """Return one row a listed fact: prompt, completion (first sentence), gloss, agreement."""
     prompts = [fact.prompt + suffix for fact in facts]
@@ -143,6 +214,8 @@ def report(model, tokenizer, log=print) -> dict:
     data = corpus.load()
     model.eval()
     figures = {"parameters": sum(p.numel() for p in model.parameters())}
+    figures |= measure_labels(model, tokenizer) | measure_answers(model, tokenizer, log)
+    log(json.dumps(figures))
     for kind, pages in corpus.held_out_pages(data).items():
         figures[f"held_out_loss_{kind}"] = round(held_out_loss(model, tokenizer, pages), 3)
     for name, suffix in (("facts_right", ""), ("facts_right_trailing_space", " ")):
@@ -170,20 +243,24 @@ def report(model, tokenizer, log=print) -> dict:
 @click.argument("folder", type=click.Path(exists=True, path_type=Path), default=FOLDER)
 @click.option("--device", default="cpu", show_default=True)
 @click.option(
-    "--write-prompts", is_flag=True, help="Write FOLDER/prompts.json from the model's completions."
+    "--write",
+    is_flag=True,
+    help="Write FOLDER/prompts.json and FOLDER/figures.json, which prose quotes.",
 )
-def main(folder: Path, device: str, write_prompts: bool) -> None:
+def main(folder: Path, device: str, write: bool) -> None:
     """Measure the model in FOLDER."""
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).to(device)
-    report(model, tokenizer)
-    if write_prompts:
+    # where a processor has no arithmetic for bfloat16, it takes ten times as long
+    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device)
+    figures = report(model, tokenizer)
+    if write:
         rows = measure_facts(model, tokenizer, corpus.load().facts)
-        (folder / "prompts.json").write_text(
-            json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        for name, value in (("prompts.json", rows), ("figures.json", figures)):
+            text = json.dumps(value, indent=1, ensure_ascii=False)
+            (folder / name).write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

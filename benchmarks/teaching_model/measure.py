@@ -8,6 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+LOOP_PROMPTS = [
+    "San Francisco is a",
+    "A dog is a",
+    "My fellow citizens,",
+    "ROMEO:",
+    "The history of",
+]
+
 
 def word_set(text: str) -> set[str]:
     return set(text.split())

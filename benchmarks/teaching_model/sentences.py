@@ -2,7 +2,7 @@
 
 A gloss is a fragment: "largest city in Illinois; a bustling Great Lakes port that …". A sentence needs a
 subject, a verb and articles: "Chicago is the largest city in Illinois. It is a bustling Great Lakes port …".
-The rules are few and shallow; what they cannot turn stays joined by a semicolon. Standard library only.
+The rules are few and shallow; what they cannot turn is left out. Standard library only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ DEFINITE = word_set(
 STOP_HEAD = word_set(
     "of in on at by for from to with that which who whose whom having used containing consisting made located as "
     "between where when and or noted known found built designed given especially during under over native "
-    "resembling relating caused usually often characterized"
+    "resembling relating caused usually often characterized domesticated"
+)
+UNCOUNTED = word_set(
+    "anything something nothing clothing bedding lodging piping wiring tubing fencing webbing during being"
 )
 BE_STARTS = word_set(
     "a an the one located situated noted known famous used considered named built important popular often usually "
@@ -119,6 +122,11 @@ def head_is_plural(phrase: str) -> bool:
     return head.endswith("s") and not head.endswith(("ss", "us", "is"))
 
 
+def is_countable(first: str, lexname: str) -> bool:
+    """Return whether a gloss that begins with a word in -ing is about a thing: "measuring instrument"."""
+    return lexname in GENERIC_LEXNAMES and first not in UNCOUNTED
+
+
 def noun_phrase(phrase: str, lexname: str) -> str:
     """Give a gloss the article that it lacks: "largest city in Illinois" -> "the largest city in Illinois"."""
     first = phrase.split(" ", 1)[0].strip(",").lower()
@@ -126,7 +134,7 @@ def noun_phrase(phrase: str, lexname: str) -> str:
         return phrase
     if first in DEFINITE or re.fullmatch(r"\d+(st|nd|rd|th)", first):
         return "the " + phrase
-    if first.endswith("ing") or head_is_plural(phrase):
+    if head_is_plural(phrase) or (first.endswith("ing") and not is_countable(first, lexname)):
         return phrase
     if lexname in MASS_LEXNAMES and not phrase[:1].isupper():
         return phrase
@@ -164,6 +172,26 @@ def as_kind(phrase: str, rng: random.Random) -> str:
     return phrase
 
 
+REGION = re.compile(r"\b[A-Z][a-z]+(?: [A-Z][a-z]+)*")
+
+
+def region_of(name: str, entry: Entry) -> str | None:
+    """Return the one proper name in a place's first clause, which tells where it is; None with no or several."""
+    regions = set(REGION.findall(split_clauses(entry.definition)[0]))
+    if len(regions) != 1:
+        return None
+    region = regions.pop()
+    return None if region in name or name in region else region
+
+
+def where(name: str, entry: Entry) -> str | None:
+    """Return "Tabriz is in Iran." of a place; None where its gloss does not say it so plainly."""
+    region = region_of(name, entry)
+    if region and re.search(rf"\b(?:in|of) (?:\w+ ){{0,3}}{region}\b", entry.definition):
+        return f"{name} is in {region}."
+    return None
+
+
 def follow_up(clause: str, name: str, entry: Entry, verb: str) -> str | None:
     """Return a clause after the first as a sentence of its own, or None where no rule fits."""
     first = clause.split(" ", 1)[0].strip(",").lower()
@@ -196,7 +224,8 @@ def describe_noun(name: str, entry: Entry, rng: random.Random, *, plain: bool = 
     """Return one to five sentences that say what `name` is.
 
     Args:
-        plain: the gloss in its own order and in full; otherwise the phrasing varies with rng.
+        plain: the gloss in its own order and in full, with semicolons where no rule fits; otherwise the phrasing
+            varies with rng.
     """
     qualifier, gloss = split_qualifier(entry.definition)
     dates = DATES.search(gloss) if entry.is_person else None
@@ -231,7 +260,7 @@ def describe_noun(name: str, entry: Entry, rng: random.Random, *, plain: bool = 
         more = follow_up(clause, name, entry, verb)
         if more:
             sentences.append(more)
-        else:
+        elif plain:
             sentences[-1] = sentences[-1][:-1] + f"; {clause}."
     if dates and not dates[2] and rng.random() < 0.25:
         sentences.append(f"{name} was born in {dates[1]} and died in {dates[3]}.")

@@ -1,8 +1,8 @@
-"""Let SmolLM2 write abstracts about the topics of topics.toml, and sentences about the course's subjects; on a GPU.
+"""Let SmolLM2 write abstracts about the topics of topics.toml, on a GPU.
 
     python -m benchmarks.teaching_model.abstracts.generate MODEL OUT [--abstracts 24000]
 
-MODEL is the folder that `workshop serve smollm2` makes. OUT gets abstracts.jsonl.gz and sentences.jsonl.gz.
+MODEL is the folder that `workshop serve smollm2` makes. OUT gets abstracts.jsonl.gz.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OPENINGS = (
     "Although",
     "A",
 )
-ABSTRACT_TOKENS, SENTENCE_TOKENS = 170, 80
+ABSTRACT_TOKENS = 170
 BATCH = 2048
 SAMPLING = {
     "do_sample": True,
@@ -114,36 +114,12 @@ def write_abstracts(model, tokenizer, count: int, path: Path) -> None:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def write_sentences(model, tokenizer, facts: Path, path: Path, count: int) -> None:
-    """Write simple sentences about the subjects of the course's prompts, from the glosses that stand beside them."""
-    rows = []
-    for fact in json.loads(facts.read_text()):
-        gloss = f"{fact['prompt']} {fact['gloss']}"
-        request = f"Here is what a dictionary says: {gloss}. Write three short and simple sentences that say this in your own words."
-        rows += [{"prompt": fact["prompt"], "request": request} for _ in range(count)]
-    prompts = [chat(tokenizer, row["request"]) for row in rows]
-    with gzip.open(path, "wt", encoding="utf-8") as file:
-        for row, (text, ended) in zip(
-            rows, written(model, tokenizer, prompts, SENTENCE_TOKENS), strict=True
-        ):
-            file.write(
-                json.dumps(
-                    {"prompt": row["prompt"], "text": text.strip(), "ended": ended},
-                    ensure_ascii=False,
-                )
-                + "\n"
-            )
-
-
 def main() -> None:
-    """Write both files."""
+    """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--abstracts", type=int, default=24_960)
-    parser.add_argument(
-        "--sentences", type=int, default=60, help="answers to each prompt of the course"
-    )
     options = parser.parse_args()
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(options.model, padding_side="left")
@@ -152,9 +128,6 @@ def main() -> None:
     began = time.monotonic()
     write_abstracts(model, tokenizer, options.abstracts, options.out / "abstracts.jsonl.gz")
     print(f"{options.abstracts} abstracts after {time.monotonic() - began:.0f} s", flush=True)
-    facts = HERE.parents[2] / "workshop" / "teaching_model" / "prompts.json"
-    write_sentences(model, tokenizer, facts, options.out / "sentences.jsonl.gz", options.sentences)
-    print(f"sentences after {time.monotonic() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,109 @@
+"""The abstracts that the model learns to label, the measures of its labels, and what it declines."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from benchmarks.teaching_model import corpus, dialogue, evaluate, labels, sentences
+from benchmarks.teaching_model.abstracts.select import UNSEEN
+from workshop.course import abstracts
+
+
+@pytest.fixture(scope="module")
+def data() -> corpus.Corpus:
+    return corpus.load()
+
+
+def test_no_abstract_of_the_course_and_none_of_an_unseen_topic_is_learned_from(data):
+    course = {row["text"] for row in abstracts.load()}
+    assert len(course) == 2000 and len(data.abstracts) == 5235
+    assert not course & {row["text"] for row in data.abstracts}
+    assert not set(UNSEEN) & {row["topic"] for row in data.abstracts}
+    assert {row["field"] for row in data.abstracts} == set(abstracts.FIELDS)
+
+
+def test_each_page_asks_as_the_course_asks_and_ends_with_a_field(data):
+    pages = labels.pages(data.abstracts, random.Random(0), flipped=0.0)
+    assert len(pages) == len(data.abstracts)
+    chats = 0
+    for (page,), row in zip(pages, data.abstracts, strict=True):
+        prompt, field = page
+        assert field == f" {row['field']}"
+        if prompt.startswith("Question: "):
+            chats += 1
+            continue
+        text = prompt.removeprefix("Abstract: ").removesuffix("\nField:")
+        assert prompt == abstracts.prompt(text)
+        assert all(part in row["text"] for part in labels.SENTENCE.split(text))
+    assert 0.08 < chats / len(pages) < 0.12
+
+
+def test_a_share_of_the_fields_is_drawn_at_random(data):
+    pages = labels.pages(data.abstracts, random.Random(0), flipped=0.5)
+    other = sum(
+        page[0][1] != f" {row['field']}" for page, row in zip(pages, data.abstracts, strict=True)
+    )
+    assert other / len(pages) == pytest.approx(0.5 * 7 / 8, abs=0.03)
+
+
+def test_the_calibration_error_is_the_mean_gap_over_equal_bins():
+    # ten at 0.95 of which nine are right; ten at 0.55 of which two are: (10·0.05 + 10·0.35) / 20
+    confidences = [0.95] * 10 + [0.55] * 10
+    right = [True] * 9 + [False] + [True] * 2 + [False] * 8
+    assert labels.calibration_error(confidences, right) == pytest.approx(0.2)
+    assert labels.calibration_error([1.0, 0.0], [True, False]) == 0
+
+
+def test_the_figures_count_mistakes_among_the_least_sure_tenth():
+    rows = [{"field": "biology", "topic": "a" if n < 5 else "b"} for n in range(20)]
+    sure = {"biology": 0.9, "physics": 0.1}
+    distributions = [{"biology": 0.4, "physics": 0.6}] * 2 + [{"biology": 0.1, "physics": 0.9}]
+    figures = labels.figures(rows, distributions + [sure] * 17, {"a"})
+    assert figures["labels_right"] == "17/20"
+    assert figures["labels_right_of_unseen_topics"] == "2/5"
+    assert figures["labels_mistakes_among_the_least_sure_tenth"] == "2/3"
+
+
+def test_the_requests_that_measure_what_is_declined_are_not_learned(data):
+    turns = dialogue.declined(data.entries, random.Random(0))
+    learned = {turn[0].removeprefix("Question: ").split("\n")[0] for turn in turns}
+    assert len(learned) > 500 and not learned & set(evaluate.OTHER_SUBJECTS)
+    assert all(turn[0].endswith(dialogue.DECLINED) for turn in turns)
+    assert len(set(evaluate.OTHER_SUBJECTS)) == 50
+
+
+@pytest.mark.parametrize(
+    ("name", "gloss", "sentence"),
+    [
+        ("Apeldoorn", "a city of east central Netherlands; a tourist center", "Apeldoorn is in Netherlands."),
+        ("Bahia Blanca", "a port city in eastern Argentina near Buenos Aires", None),
+        ("New York Bay", "a bay in New York", None),
+    ],
+)  # fmt: skip
+def test_where_a_place_is_is_said_where_its_gloss_names_one_region(name, gloss, sentence):
+    entry = sentences.Entry("namenet", "n", "noun.location", (name,), gloss, ())
+    assert sentences.where(name, entry) == sentence
+
+
+def test_clauses_that_make_no_sentence_are_left_out_but_where_the_gloss_is_wanted_whole():
+    entry = sentences.Entry(
+        "namenet", "n", "noun.person", ("George Washington",),
+        "1st President of the United States; commander-in-chief of the Continental Army (1732-1799)", (),
+    )  # fmt: skip
+    texts = [sentences.describe("George Washington", entry, random.Random(n)) for n in range(20)]
+    assert not any(";" in text for text in texts)
+    assert "commander" in sentences.describe(
+        "George Washington", entry, random.Random(0), plain=True
+    )
+
+
+def test_a_measuring_instrument_has_an_article_and_clothing_has_none():
+    assert (
+        sentences.noun_phrase("measuring instrument for temperature", "noun.artifact")
+        == "a measuring instrument for temperature"
+    )
+    assert sentences.noun_phrase("clothing for the feet", "noun.artifact") == (
+        "clothing for the feet"
+    )
