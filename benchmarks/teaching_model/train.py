@@ -164,16 +164,16 @@ class Stage:
 
 
 RECIPE = (
-    Stage(first_edition=0, editions=8, peak_lr=3e-3, warmup_steps=200, long_shares=(0.0,) * 89 + (1.0,) * 3,
-          mix=corpus.Mix(fact_copies=40, place_copies=8.0, prose_share=1.0, repeat=0.0)),
+    Stage(first_edition=0, editions=8, peak_lr=3e-3, warmup_steps=200, long_shares=(0.0,) * 79 + (1.0,) * 3,
+          mix=corpus.Mix(fact_copies=30, place_copies=8.0, prose_share=1.0, repeat=0.0)),
     # Sequences of LONG_LENGTH alone make the model forget (loss 0.8 -> 2.1): mix both lengths.
-    Stage(first_edition=8, editions=6, peak_lr=1.5e-3, warmup_steps=50, long_shares=(0.2,) * 16, mix=corpus.Mix()),
-    # What the course asks for, once more.
+    Stage(first_edition=8, editions=6, peak_lr=1.5e-3, warmup_steps=50, long_shares=(0.2,) * 16,
+          mix=corpus.Mix(fact_copies=40)),
+    # What the course asks for, once more; then prompts that end in a space.
     Stage(first_edition=14, editions=6, peak_lr=1e-3, warmup_steps=50, long_shares=(0.1,) * 16,
-          mix=corpus.Mix(fact_copies=160)),
-    # Prompts that end in a space, for a quarter of an hour on two cores: --device cpu --batch-tokens 4096.
-    Stage(first_edition=20, editions=1, peak_lr=3e-4, warmup_steps=5, long_shares=(0.0,),
-          mix=corpus.Mix(fact_copies=1600, cut=0.7)),
+          mix=corpus.Mix(fact_copies=90)),
+    Stage(first_edition=20, editions=2, peak_lr=5e-4, warmup_steps=20, long_shares=(0.1,) * 4,
+          mix=corpus.Mix(fact_copies=250, cut=0.5)),
 )  # fmt: skip
 
 
