@@ -197,6 +197,7 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
     terminal.
     """
     global _vllm_engine_core
+    local.fetch(path)
     device = local.engine_device()
     user_flags = local.flags_of(engine_args)
     # a batch that goes on is called as before

@@ -45,6 +45,22 @@ def test_it_is_served_under_its_name_with_a_cache_that_fits_a_session_of_4_gb(mo
     assert "--kv-cache-memory-bytes" not in local.default_flags(str(model), "gpu", {})
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"vllm_args": ("--max-modellen", "100")}, "--max-modellen"),
+        ({"host": "no host"}, "no host"),
+    ],
+)
+def test_what_is_refused_is_refused_before_anything_is_fetched(
+    workshop_home, monkeypatch, options, problem
+):
+    monkeypatch.setattr(smollm2, "_run", lambda *arguments: pytest.fail("something was run"))
+    with pytest.raises(WorkshopError, match=problem):
+        local.prepare("smollm2", **options)
+    assert not smollm2.folder().exists()
+
+
 def test_each_file_to_fetch_has_one_version_and_a_digest():
     lines = [line for line in smollm2.FETCHED.read_text().splitlines() if not line.startswith("#")]
     assert len(lines) == 2

@@ -114,9 +114,9 @@ def prepare(
     learners: the size of a class; from 1 on, each learner has limits (see launch.fairshare).
     anyway: flags that the release does not take are passed on as well.
     own_flags: those of the caller's command, one of which a mistyped flag may have been meant for.
-    say: see `resolve_model`.
+    say: see `fetch`, which comes when nothing else is to be refused.
     """
-    path, served = resolve_model(model, say)
+    path, served = resolve_model(model)
     user_flags = checked(vllm_args, installed()[1], anyway=anyway, own_flags=own_flags)
     served = user_flags.get("served-model-name") or served
     device = engine_device()
@@ -124,6 +124,7 @@ def prepare(
     claims.refuse_taken(name)
     _refuse_host(host)
     trace_flags, variables = tracing(trace, user_flags, force)
+    fetch(path, say)
     port, port_claim = _port(host, port, name)
     args = ["--host", host, "--port", str(port)]
     if "served-model-name" not in user_flags:
@@ -177,17 +178,21 @@ def for_class(
     return fairshare.class_arguments(user_flags, device), variables
 
 
-def resolve_model(
-    model: str | None, say: Callable[[str], None] = lambda line: None
-) -> tuple[str, str]:
-    """Return (folder or Hub id, name to serve it under).
+def fetch(path: str, say: Callable[[str], None] = lambda line: None) -> None:
+    """Fetch the model that will lie in this folder, where it is one of ours and not there yet.
 
-    say: takes a sentence for each step that takes seconds, where the model has to be fetched.
+    say: takes a sentence for each step that takes seconds.
     """
+    if path == str(smollm2.folder()):
+        smollm2.fetched(say)
+
+
+def resolve_model(model: str | None) -> tuple[str, str]:
+    """Return (folder or Hub id, name to serve it under); the folder of smollm2 is there after `fetch`."""
     if model in (None, TEACHING_MODEL):
         return str(TEACHING_FOLDER), TEACHING_MODEL
     if model == smollm2.NAME:
-        return str(smollm2.fetched(say)), smollm2.NAME
+        return str(smollm2.folder()), smollm2.NAME
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
