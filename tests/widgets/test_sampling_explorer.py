@@ -247,6 +247,12 @@ class TestWriting:
         assert explorer.output == []
         assert explorer.source.requests[-1] == ("Boston is a", ())
 
+    def test_a_prompt_of_several_lines_has_a_box_of_several_lines(self):
+        for prompt, kind in (("Abstract: We\nField:", "Textarea"), ("Boston is a", "Text")):
+            explorer = SamplingExplorer(Made(), prompt)
+            assert type(explorer.prompt).__name__ == kind
+            assert explorer.source.requests == [(prompt, ())]
+
 
 class TestBadInput:
     def test_an_empty_prompt_says_so_and_keeps_the_picture(self, explorer):

@@ -107,7 +107,7 @@ class SamplingExplorer(Explorer[Pipeline]):
                 first = prompts[0]
             self.prompt = choice("prompt", prompts, first, "100%")
         else:
-            self.prompt = made(widgets.Text, "prompt", prompt, "100%", continuous_update=False)
+            self.prompt = _prompt_box(prompt)
         self.prompt.observe(lambda _: self.ask(), "value")
         self.sliders = {}
         for name, (make, low, high, step) in SLIDERS.items():
@@ -303,6 +303,16 @@ class SamplingExplorer(Explorer[Pipeline]):
         set_shown(self.unpin_button, self.pinned is not None)
         self.which.value = says(f"A: the sliders; B: {description}")
         self.draw()
+
+
+def _prompt_box(prompt: str) -> widgets.Text | widgets.Textarea:
+    """Return the box that a prompt is typed into: of several lines where the first one has some.
+
+    A box of one line drops the line ends, and the model would read another prompt.
+    """
+    if "\n" not in prompt:
+        return made(widgets.Text, "prompt", prompt, "100%", continuous_update=False)
+    return made(widgets.Textarea, "prompt", prompt, "100%", rows=3, continuous_update=False)
 
 
 def _shown_sliders(show: Collection[str] | None) -> list[str]:
