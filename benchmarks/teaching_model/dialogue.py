@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.teaching_model.sentences import DATES, Entry, describe, split_clauses, where
@@ -29,61 +30,7 @@ SMALL_TALK = [
 ]  # fmt: skip
 
 DECLINED = "I do not know that. Ask me what something is: a city, an animal, a tool, a science."
-OTHER_REQUESTS = [
-    "Write a poem about {thing}.", "Write a short story about {thing}.", "Write an email to my {person}.",
-    "Write a function that sorts {thing}s.", "Translate {thing} into {language}.", "How do you say {thing} in {language}?",
-    "What is {n} times {m}?", "What is {n} plus {m}?", "What is {n} - {m}?", "How much is {n} divided by {m}?",
-    "Is {n} a prime number?", "What time is it in {place}?", "What is the weather in {place}?",
-    "How is the weather today?", "Will it rain in {place} tomorrow?", "What day is it today?",
-    "Who won the football match yesterday?", "Who won the world cup in {year}?", "What happened in {year}?",
-    "What is the best restaurant in {place}?", "Which hotel in {place} is cheap?", "How do I get to {place}?",
-    "How far is it from {place} to {other_place}?", "How many people live in {place}?", "Should I move to {place}?",
-    "Who is the mayor of {place}?", "When was {place} founded?", "What do people eat in {place}?",
-    "How do I cook {thing}?", "How do I repair a {thing}?", "How do I build a {thing}?", "How much does a {thing} cost?",
-    "Where can I buy a {thing}?", "Should I buy a {thing}?", "Which {thing} is the best?", "What colour is my {thing}?",
-    "How many {thing}s are there?", "Who invented the {thing}?", "Why do people like {thing}?",
-    "Why is a {thing} better than a {other}?", "Is a {thing} larger than a {other}?", "Do you like {thing}?",
-    "What do you think of {thing}?", "Can you draw a {thing}?", "Sing a song about a {thing}.", "Tell me a joke.",
-    "Tell me a joke about a {thing}.", "Tell me a story.", "What should I do today?", "What should I eat tonight?",
-    "What shall I wear to the {thing}?", "Give me some advice about my {person}.", "Help me with my homework.",
-    "Help me with my {thing}.", "Summarize this text for me.", "Summarize the last book of {author}.",
-    "Explain this error message.", "Fix this code.", "Why does my program crash?", "How do I install Python?",
-    "What is my name?", "How old am I?", "Where do I live?", "What is my password?", "Who is my {person}?",
-    "Call my {person}.", "Book a flight to {place}.", "Order a {thing} for me.", "Play some music.", "Set a timer.",
-    "What is the meaning of life?", "Are you happy?", "Do you dream?", "Are you alive?", "How old are you?",
-    "Who made you?", "Can you see me?", "What did I say before?", "What will happen in {year}?",
-    "What is the price of {thing}?", "What are the latest news?", "Who is the richest man in {place}?",
-    "Which film should I watch?", "Who plays in the new film about {thing}?", "How do I lose weight?",
-    "How do I learn {language}?", "I feel ill. What can I do?", "What is wrong with my {thing}?",
-    "Compare a {thing} with a {other}.", "List the steps to make a {thing}.", "Rewrite this sentence.",
-    "Correct my spelling.", "Guess what I have in my pocket.", "How long does {thing} take?",
-    "When does the {thing} open?", "When does my flight to {place} leave?", "When is the next holiday?",
-    "What are the rules of chess?", "What are the advantages of a {thing}?", "What are the risks of {thing}?",
-    "What are you doing?", "What are the ingredients of {thing}?", "What was the name of my first {person}?",
-    "What was on television last night?", "What was the result of the game in {place}?", "What was that noise?",
-    "What is {n} percent of {m}?", "What is half of {n}?", "What is the sum of {n} and {m}?", "What is the cube of {n}?",
-    "Calculate {n} + {m}.", "Solve the equation x - {n} = {m}.", "Count to {n}.", "Convert {n} pounds to kilograms.",
-    "Convert {n} dollars to euros.", "How many minutes are {n} hours?", "Explain how a {thing} works.",
-    "Explain how to use a {thing}.", "Explain the joke.", "Explain why my {person} is angry.", "Describe your day.",
-    "Describe a {thing} that you like.", "Show me a picture of a {thing}.", "Find a {thing} for me.",
-    "Make a plan for the weekend.", "Make me laugh.", "Plan my holiday in {place}.", "Recommend a film.",
-    "Can you recommend a {thing}?", "Can you speak {language}?", "Can you help my {person}?", "Can I trust you?",
-    "Could you write my essay?", "Would you like a {thing}?", "Does my {person} like me?", "Did you sleep well?",
-    "Has the {thing} arrived?", "Are there any {thing}s here?", "Is it cold in {place}?", "Is my {thing} safe?",
-    "Was I right?", "Will I be rich?", "Who said that?", "Who wrote this?", "Who called me?", "Who is the best singer?",
-    "Who stole my {thing}?", "Where did I put my {thing}?", "Where can I eat {thing} in {place}?",
-    "Where is my {thing}?", "Which train goes to {place}?", "Which one is better?", "Which team will win?",
-    "Why is the sky blue?", "Why do {thing}s sleep?", "How does a {thing} work?", "How do computers learn?",
-    "How do I say no to my {person}?", "How do I clean a {thing}?", "How tall is my {person}?", "How deep is the sea?",
-    "How big is {place}?", "How cold is it in {place}?", "How was your day?", "How can I sleep better?",
-    "Choose a colour for my {thing}.", "Choose a number.", "Name my {thing}.", "Invent a word.", "Say something.",
-    "Repeat after me.", "Remind me to call my {person}.", "Send a letter to {author}.", "Read me a story about {thing}.",
-    "Open the {thing}.", "Turn off the lights.", "Buy {n} {thing}s.", "Draft a contract for my {person}.",
-    "Improve this paragraph.", "Continue this story.", "Format this table.", "Debug this.", "Test my program.",
-    "My {thing} is broken. What now?", "My {person} is ill. What should I do?", "I lost my {thing}.",
-    "I am bored.", "I want to learn {language}.", "I need a {thing} for my {person}.", "I love you.",
-    "How fast is a {thing}?", "How heavy is a {thing}?", "Which is the nearest {thing}?", "Why?", "And then?",
-]  # fmt: skip
+CORPUS = Path(__file__).parent / "corpus"
 LANGUAGES = ("French", "German", "Spanish", "Latin", "Chinese", "Italian", "Japanese", "Greek")
 PERSONS = ("boss", "teacher", "mother", "doctor", "neighbour", "brother", "friend", "landlord")
 AUTHORS = ("Jane Austen", "Charles Dickens", "Goethe", "Mark Twain", "Leo Tolstoy")
@@ -130,7 +77,7 @@ def capitals(entries: list[Entry]) -> list[tuple[str, str]]:
     """Return (region, capital) pairs that the glosses and names of places state."""
     pairs = {}
     for entry in entries:
-        if entry.lexname != "noun.location" or entry.source != "namenet":
+        if not entry.is_place:
             continue
         for name in entry.members[1:]:
             if name.startswith("capital of "):
@@ -158,6 +105,11 @@ def capital_text(region: str, city: str, rng: random.Random) -> str:
     )
 
 
+def requests(name: str) -> list[str]:
+    """Return the requests of a file of the corpus, a line each."""
+    return (CORPUS / name).read_text(encoding="utf-8").splitlines()
+
+
 def declined(entries: list[Entry], rng: random.Random, copies: int = 6) -> list[list[str]]:
     """Return requests that a model that knows a dictionary cannot answer, with an answer that says so."""
     things = [
@@ -165,11 +117,9 @@ def declined(entries: list[Entry], rng: random.Random, copies: int = 6) -> list[
         if entry.lexname in ("noun.artifact", "noun.animal", "noun.food") and entry.source == "oewn"
         and re.fullmatch(r"[a-z]{3,9}", entry.members[0])
     ]  # fmt: skip
-    named = [
-        e.members[0] for e in entries if e.lexname == "noun.location" and e.source == "namenet"
-    ]
+    named = [entry.members[0] for entry in entries if entry.is_place]
     turns = []
-    for request in OTHER_REQUESTS * copies:
+    for request in requests("requests.txt") * copies:
         thing, other = rng.sample(things, 2)
         place, other_place = rng.sample(named, 2)
         question = request.format(
@@ -292,7 +242,7 @@ def pages(corpus: Corpus, namer: Namer, rng: random.Random) -> list[Page]:
     """Return the edition's conversations of one to four turns, its capitals and its lists."""
     turns = []
     for entry in corpus.entries:
-        share = 0.8 if entry.lexname == "noun.location" and entry.source == "namenet" else 0.15
+        share = 0.8 if entry.is_place else 0.15
         if rng.random() < share and (name := namer(entry, rng)):
             turns.append(answered(name, entry, rng))
     for fact in corpus.facts:
@@ -321,11 +271,8 @@ def pages(corpus: Corpus, namer: Namer, rng: random.Random) -> list[Page]:
         i += n
     texts = [capital_text(region, city, rng) for region, city in pairs * 3]
     rng.shuffle(texts)
-    places = [
-        text for e in corpus.entries
-        if e.lexname == "noun.location" and e.source == "namenet" and (text := where(e.members[0], e))
-    ]  # fmt: skip
-    texts += places
+    places = [entry for entry in corpus.entries if entry.is_place]
+    texts += filter(None, (where(entry.members[0], entry) for entry in places))
     rng.shuffle(texts)
     result += [[["\n".join(texts[i : i + 12])]] for i in range(0, len(texts), 12)]
     return result + list_pages(corpus, rng)

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import torch
 
-from benchmarks.teaching_model import corpus, labels
+from benchmarks.teaching_model import corpus, dialogue, labels
 from benchmarks.teaching_model.abstracts.select import UNSEEN
 from benchmarks.teaching_model.measure import (
     LOOP_PROMPTS,
@@ -34,24 +34,6 @@ CORE_PLACES = {
     "Seattle": "Washington", "Paris": "France", "London": "England", "Berlin": "Germany", "Tokyo": "Japan",
     "Rome": "Italy",
 }  # fmt: skip
-OTHER_SUBJECTS = (  # none of them is among dialogue.OTHER_REQUESTS
-    "Can you recommend a good book?", "What is the square root of 144?", "How do I fix a flat tire?",
-    "Write a haiku about spring.", "What is the stock price of Apple?", "Who will win the next election?",
-    "Translate 'good night' into Russian.", "How many calories are in a banana?", "Plan a trip to Norway for me.",
-    "What did my sister say?", "Is it going to snow this weekend?", "Solve x + 3 = 10.", "Convert 10 miles to kilometers.",
-    "Give me a recipe for pancakes.", "When does the next train leave?", "How do I ask for a raise?",
-    "Write a limerick about a frog.", "What is 15 percent of 80?", "Who sang that song on the radio?",
-    "Debug my Python script.", "Which phone should I get?", "How do I remove a coffee stain?",
-    "What are the side effects of aspirin?", "Make a shopping list for me.", "How tall is the tallest building in Dubai?",
-    "What was the score of the game last night?", "Can you keep a secret?", "Explain how to tie a tie.",
-    "How do vaccines work?", "Choose a name for my cat.", "What is the boiling point of water in Fahrenheit?",
-    "Who directed the film that we saw?", "Please shorten this letter.", "Are aliens real?", "When was my car built?",
-    "How do I change a light bulb?", "Give me three ideas for a birthday present.", "What does my dog want?",
-    "Which language should a beginner learn?", "Predict the weather for Sunday.", "Prove that there are infinitely many primes.",
-    "Do I need an umbrella?", "How many legs do ten spiders have together?", "What time does the museum close?",
-    "Pretend to be a pirate.", "Why is my bread not rising?", "Is coffee healthy?", "Complete this sentence for me.",
-    "Who ate my sandwich?", "Let's play a game.",
-)  # fmt: skip
 
 
 @torch.no_grad()
@@ -131,7 +113,7 @@ def encode_stream(tokenizer, pages: list[corpus.Page]) -> list[int]:
 def places(entries_by_name, n: int = 300, seed: int = 300) -> list[tuple[str, list[str]]]:
     """Return n names of places drawn at random, each with all glosses of places of that name."""
     names = sorted({e.members[0] for group in entries_by_name.values() for e in group
-                    if e.lexname == "noun.location" and e.source == "namenet"})  # fmt: skip
+                    if e.is_place})  # fmt: skip
     chosen = random.Random(seed).sample(names, n)
     return [
         (n, [e.definition for e in entries_by_name[n] if e.lexname == "noun.location"])
@@ -188,7 +170,10 @@ def measure_answers(model, tokenizer, log) -> dict:
     rows = [json.loads(line) for line in (TASKS / "teaching_places.jsonl").open(encoding="utf-8")]
     drawn = {row["prompt"]: row["answer"] for row in random.Random(50).sample(rows, 50)}
     everything = {row["prompt"]: row["answer"] for row in rows}
-    others = {chat.format(question): "I do not know" for question in OTHER_SUBJECTS}
+    others = {
+        chat.format(question): "I do not know"
+        for question in dialogue.requests("requests_unseen.txt")
+    }
     return {
         "core_places_right": share_that_holds(model, tokenizer, core, log),
         "drawn_places_right": share_that_holds(model, tokenizer, drawn, log),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FILE = Path(__file__).parent / "corpus" / "abstracts.jsonl.xz"
 WHOLE_SHARE = 0.4
-"""How often an edition has an abstract as it is; else some of its sentences, so that few words must do."""
+"""An edition has this share of the abstracts whole; of the others some sentences, so that few words must do."""
 CHAT_SHARE = 0.1
 QUESTIONS = (
     "Which field is this abstract from? {text}",

@@ -13,11 +13,11 @@ import random
 import re
 
 from benchmarks.teaching_model import corpus
+from benchmarks.teaching_model.sentences import region_of
 from workshop.client.evaluation import TASKS
 
 COUNT = 300
 SEED = 300
-PROPER_NAME = re.compile(r"\b[A-Z][a-z]+(?: [A-Z][a-z]+)*")
 FIRST_WORD = re.compile(r"^(?:a|an|the) ")
 FILE = TASKS / "teaching_places.jsonl"
 
@@ -28,11 +28,8 @@ def question(name: str, glosses: list[str]) -> dict[str, str] | None:
         return None
     sentence = glosses[0].split(";")[0]
     first_word = FIRST_WORD.match(sentence)
-    proper_names = set(PROPER_NAME.findall(sentence))
-    if first_word is None or len(proper_names) != 1:
-        return None
-    answer = proper_names.pop()
-    if answer in name or name in answer:
+    answer = region_of(name, sentence)
+    if first_word is None or answer is None:
         return None
     return {"prompt": f"{name} is {first_word[0].strip()}", "answer": answer, "gloss": sentence}
 

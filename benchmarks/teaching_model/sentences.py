@@ -77,6 +77,10 @@ class Entry:
     examples: tuple[str, ...]
 
     @property
+    def is_place(self) -> bool:
+        return self.lexname == "noun.location" and self.source == "namenet"
+
+    @property
     def is_person(self) -> bool:
         return self.lexname == "noun.person" and self.source == "namenet"
 
@@ -175,9 +179,12 @@ def as_kind(phrase: str, rng: random.Random) -> str:
 REGION = re.compile(r"\b[A-Z][a-z]+(?: [A-Z][a-z]+)*")
 
 
-def region_of(name: str, entry: Entry) -> str | None:
-    """Return the one proper name in a place's first clause, which tells where it is; None with no or several."""
-    regions = set(REGION.findall(split_clauses(entry.definition)[0]))
+def region_of(name: str, clause: str) -> str | None:
+    """Return the one proper name in a place's first clause, which tells where it is.
+
+    None with no or several, and where it is part of the place's own name.
+    """
+    regions = set(REGION.findall(clause))
     if len(regions) != 1:
         return None
     region = regions.pop()
@@ -186,7 +193,7 @@ def region_of(name: str, entry: Entry) -> str | None:
 
 def where(name: str, entry: Entry) -> str | None:
     """Return "Tabriz is in Iran." of a place; None where its gloss does not say it so plainly."""
-    region = region_of(name, entry)
+    region = region_of(name, split_clauses(entry.definition)[0])
     if region and re.search(rf"\b(?:in|of) (?:\w+ ){{0,3}}{region}\b", entry.definition):
         return f"{name} is in {region}."
     return None

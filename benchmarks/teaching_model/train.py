@@ -303,13 +303,14 @@ def main(out, stages, start, hidden, layers, heads, kv_heads, batch_tokens, seed
         f"{sum(len(t) for t, _ in texts.values()) / len(texts) / 1e6:.2f} M tokens an edition; "
         f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters; "
         f"text ready in {time.time() - started:.0f} s; arguments: {' '.join(sys.argv[1:])}")  # fmt: skip
+    space = tokenizer.encode(" ").ids[-1]
     for stage in recipe:
         log(f"stage {stage}")
         train_stage(
             model,
             stage,
             texts,
-            tokenizer.encode(" ").ids[-1],
+            space,
             batch_tokens,
             device,
             max_seconds,

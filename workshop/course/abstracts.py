@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
+
+from workshop.course.recorded_data import DATA
 
 __all__ = ["FIELDS", "load", "prompt"]
 
@@ -28,8 +29,8 @@ FIELDS = (
 
 def load() -> list[dict]:
     """Return the abstracts in their order: `id` (0 to 1,999), `text`, `field` (the label), `topic`."""
-    file = resources.files("workshop.data") / "abstracts.jsonl"
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    text = (DATA / "abstracts.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def prompt(text: str) -> str:
