@@ -4,7 +4,7 @@
 IN := sh locks/start.sh
 export PYTHON
 
-.PHONY: help workshop test bench slides site lite planner assignment lock docs
+.PHONY: help workshop test bench model slides site lite planner assignment lock docs
 .DEFAULT_GOAL := help
 
 help:       ## this list
@@ -19,6 +19,9 @@ test:       ## set up and run every test that this machine can run
 
 bench:      ## measure what the README says (about 10 minutes)
 	@$(IN) dev -- python benchmarks/start.py
+
+model:      ## renew what depends on the teaching model: the steps, what each needs (make model STEP=…; STEP=all: all but training)
+	@$(IN) dev -- python -m benchmarks.teaching_model.renew $(STEP)
 
 slides:     ## build the slides of both days: slides/build/*.html and *.pdf (needs Node with npm, and Chromium)
 	@$(IN) -- python slides/build.py

@@ -42,7 +42,7 @@ def record(llm) -> dict:
     """Return everything that the slides show of this server."""
     return {
         "answer": ask(llm, max_tokens=16, temperature=0),
-        "choices": ask(llm, max_tokens=8, temperature=1.0, n=2, seed=4),
+        "choices": ask(llm, max_tokens=8, temperature=1.0, n=2, seed=10),
         "limits": [
             ask(llm, "Question: What is Boston?\nAnswer:", temperature=0, **limits)
             for limits in (
@@ -52,7 +52,7 @@ def record(llm) -> dict:
             )
         ],
         "logprobs": {
-            str(k): ask(llm, max_tokens=3, temperature=1.5, seed=10, logprobs=k)
+            str(k): ask(llm, max_tokens=3, temperature=1.5, seed=5, logprobs=k)
             for k in (None, 0, 3)
         },
         "prompt_logprobs": ask(llm, max_tokens=1, temperature=0, prompt_logprobs=1),

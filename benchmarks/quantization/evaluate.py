@@ -17,8 +17,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.quantization.measure import machine
-from benchmarks.teaching_model import export
+from benchmarks.quantization.measure import checkpoint, machine
 from workshop.client import evaluation
 from workshop.servers import local
 from workshop.servers.local import supervise
@@ -37,9 +36,10 @@ def answers_of(name: str, folder: Path, samples: Path) -> evaluation.Evaluation:
         if schemes.scheme_of(name).method in ("gptq", "awq"):
             inputs = calibration()
         result = schemes.quantize(model, name, inputs)
-        checkpoint = export.write(result, folder / name, dequantized=name == "bf16")
         launch = local.prepare(
-            str(checkpoint), vllm_args=("--max-model-len", "2048"), name=f"evaluate-{name}"
+            str(checkpoint(result, folder / name)),
+            vllm_args=("--max-model-len", "2048"),
+            name=f"evaluate-{name}",
         )
         server = supervise.start(launch)
         try:

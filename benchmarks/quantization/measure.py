@@ -32,7 +32,7 @@ MAX_TOKENS = 64
 RIGHT = 0.9  # as in benchmarks.teaching_model.evaluate
 TEXTS = ("glosses", "prose", "known")
 SEQUENCES = 32  # of each text
-ENGINE = {  # scheme → (checkpoint is quantized, engine flags)
+ENGINE = {  # scheme → (checkpoint in the scheme's own format, engine flags)
     "bf16": (False, ()),
     "fp8-kv": (False, ("--kv-cache-dtype", "fp8")),
     "fp8": (True, ()),
@@ -52,7 +52,7 @@ def rows_of_prompts() -> list[dict]:
 def right(texts: list[str]) -> int:
     """Return how many of the listed prompts are completed truly."""
     return sum(
-        agreement(row["prompt"], text, [row["gloss"]]) >= RIGHT
+        agreement(row["prompt"], text, row["glosses"]) >= RIGHT
         for row, text in zip(rows_of_prompts(), texts, strict=True)
     )
 
@@ -73,7 +73,7 @@ def in_numpy(result: schemes.Result) -> dict:
 def in_engine(folder: Path, flags: tuple[str, ...]) -> dict:
     """Run one checkpoint in a process of its own; a refusal is returned in the engine's words."""
     command = [sys.executable, __file__, "--inside", str(folder), *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     output = done.stdout + done.stderr
     kernels = sorted(set(re.findall(r"(?:Using|Selected) (\w+Kernel)", output)))
     if done.returncode:
@@ -86,7 +86,7 @@ def in_engine(folder: Path, flags: tuple[str, ...]) -> dict:
 
 
 def inside(folder: str, flags: tuple[str, ...]) -> dict:
-    """Measure in this process's engine: losses by prompt_logprobs, greedy completions, one stream's speed."""
+    """Measure in this process's engine: losses by prompt_logprobs, and greedy completions."""
     from workshop.batch import offline
 
     llm = offline.start(folder, ("--max-model-len", "2048", *flags))
@@ -111,13 +111,6 @@ def inside(folder: str, flags: tuple[str, ...]) -> dict:
     params = SamplingParams(max_tokens=MAX_TOKENS, temperature=0)
     answers = llm.generate(prompt_tokens(schemes.prompts()), params, use_tqdm=False)
     out["right"] = right([answer.outputs[0].text for answer in answers])
-    single_stream = SamplingParams(max_tokens=256, min_tokens=256, ignore_eos=True, temperature=0)
-    speeds = []
-    for _ in range(3):
-        began = time.perf_counter()
-        llm.generate(prompt_tokens(schemes.prompts()[:1]), single_stream, use_tqdm=False)
-        speeds.append(256 / (time.perf_counter() - began))
-    out["single_stream_tokens_per_s"] = round(max(speeds), 1)
     offline.stop(llm)
     return out
 
@@ -137,6 +130,15 @@ def machine() -> dict:
     }
 
 
+def checkpoint(result: schemes.Result, folder: Path) -> Path:
+    """Write a checkpoint in the scheme's own format, if this processor has vLLM's kernel for it.
+
+    Weights of 4 bits need AVX-512; without it the values that their codes stand for are written, in bfloat16.
+    """
+    has_kernel = result.scheme.bits != 4 or machine()["avx512"]
+    return export.write(result, folder, dequantized=not has_kernel)
+
+
 def measure(
     name: str, model: reference.Llama, inputs: dict, engine: bool, folder: Path, recorded: dict
 ) -> dict:
@@ -148,7 +150,7 @@ def measure(
     row = {
         "words": "vLLM makes FP8 while loading (--quantization fp8)"
         if online
-        else result.scheme.words,
+        else result.scheme.description,
         "seconds_to_quantize": seconds,
         "stored_bytes": result.stored_bytes,
         **recorded,
@@ -158,9 +160,11 @@ def measure(
         row["numpy"] = in_numpy(result)
     if name in ENGINE and engine and "engine" not in recorded:
         quantized, flags = ENGINE[name]
-        row["engine"] = in_engine(
-            export.write(result, folder / name, dequantized=not quantized), flags
-        )
+        if quantized:
+            written = checkpoint(result, folder / name)
+        else:
+            written = export.write(result, folder / name, dequantized=True)
+        row["engine"] = in_engine(written, flags)
     return row
 
 

@@ -1,4 +1,4 @@
-"""Put the tables into docs/quantization.md: `python benchmarks/quantization/page.py`, after measure.py."""
+"""Put the tables into docs/quantization.md: `python benchmarks/quantization/page.py`, after measure.py and evaluate.py."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 from inference_planner import quantized as planned
 
+from workshop.client import evaluation
+from workshop.course import nb09
 from workshop.course import quantized as measured
 
 PAGE = Path(__file__).parents[2] / "docs" / "quantization.md"
@@ -50,12 +52,40 @@ def measured_page() -> str:
         if "refused" in engine
     ]
     refusals = ["", "What vLLM said where it refused:", *refusals] if refusals else []
+    if not m["avx512"]:
+        where += (
+            " Without AVX-512 vLLM has no kernel for weights of 4 bits: it was given the values that their codes "
+            "stand for, in 16 bits."
+        )
     return "\n".join([head, aligned, *table, "", where, *refusals])
 
 
+def evaluated_page() -> str:
+    """Return the table of the 300 questions: each format beside bfloat16."""
+    runs = nb09.evaluated()
+    before = runs.pop("bf16")
+    rows = [
+        f"bfloat16 has {before.right} of {len(before.answers)} right.",
+        "",
+        "| scheme | right | got worse | got better | p (exact test) | difference, 95 % |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    for name, run in runs.items():
+        change = evaluation.compare(before, run)
+        low, high = (100 * end for end in change.interval)
+        figures = f"{change.right_after} | {change.worse} | {change.better} | {change.p_value:.2g}"
+        rows.append(f"| {name} | {figures} | {low:+.1f} to {high:+.1f} points |")
+    return "\n".join(rows)
+
+
 def filled(page: str) -> str:
-    """Return the page with both tables renewed."""
-    for name, table in (("planned", planned_page()), ("measured", measured_page())):
+    """Return the page with its tables renewed."""
+    tables = {
+        "planned": planned_page(),
+        "measured": measured_page(),
+        "evaluated": evaluated_page(),
+    }
+    for name, table in tables.items():
         page = re.sub(
             rf"(<!-- {name}: begin -->\n).*?(<!-- {name}: end -->)",
             lambda match, table=table: f"{match[1]}{table}\n{match[2]}",

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from workshop.client.sampling import Pipeline, pipeline
 from workshop.client.sampling_settings import Settings
 
-PROMPTS = (
+PROMPTS = (  # the first two tell each wrong computation from the right one
     "San Francisco is a",
+    "My fellow citizens, we",
     "The king said to the",
     "To be, or not to",
-    "My fellow citizens, we",
     "A large animal with a",
 )
 STOP: tuple[int, ...] = (1,)  # the teaching model's end of text

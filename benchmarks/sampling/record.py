@@ -14,6 +14,7 @@ from pathlib import Path
 from workshop import connect
 from workshop.client.sampling import Token
 from workshop.client.sampling_settings import Settings
+from workshop.course import abstracts
 from workshop.course.widgets.sampling.source import ServerSource
 
 PROMPTS = (
@@ -22,7 +23,7 @@ PROMPTS = (
     "A dog is a",
     "To be, or not to",
     "My fellow citizens,",
-    "Question: What is the capital of Russia?\nAnswer:",
+    abstracts.prompt(abstracts.load()[480]["text"]),  # that of notebook 4
 )
 OWN = Path(__file__).parents[2] / "workshop" / "data" / "distributions" / "teaching_model.json"
 LISTED = 60  # tokens kept of each distribution

@@ -183,14 +183,15 @@ def measure_answers(model, tokenizer, log) -> dict:
 
 
 def measure_facts(model, tokenizer, facts: list[corpus.Fact], suffix: str = "") -> list[dict]:
-    """Return one row a listed fact: prompt, completion (first sentence), gloss, agreement."""
+    """Return one row a listed fact: prompt, completion (first sentence), gloss and sentences of ours, agreement."""
     prompts = [fact.prompt + suffix for fact in facts]
     texts = completions(model, tokenizer, prompts, 80)
     rows = []
     for fact, prompt, text in zip(facts, prompts, texts, strict=True):
         sentence = first_sentence(prompt + text)[len(prompt) :]
-        rows.append({"prompt": prompt, "completion": sentence, "gloss": fact.entry.definition,
-                     "agreement": round(agreement(prompt, sentence, [fact.entry.definition]), 3)})  # fmt: skip
+        glosses = [fact.entry.definition, *fact.also]
+        rows.append({"prompt": prompt, "completion": sentence, "glosses": glosses,
+                     "agreement": round(agreement(prompt, sentence, glosses), 3)})  # fmt: skip
     return rows
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.teaching_model.questions
 
 A question is the beginning of a gloss ("Tabriz is a"). Its answer is the one proper name that the gloss has, so that a
-machine can judge a sentence. Names with two glosses, and glosses with no or several proper names, are left out.
+machine can judge a sentence. Names with two glosses, glosses with no or several proper names, and common nouns are left out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def questions() -> list[dict[str, str]]:
     candidates = []
     for name in sorted(by_name):
         places = [entry for entry in by_name[name] if entry.lexname == "noun.location"]
-        if not places or places[0].members[0] != name:
+        if not places or places[0].members[0] != name or not name[0].isupper():
             continue
         row = question(name, [entry.definition for entry in places])
         if row:

@@ -172,7 +172,7 @@ RECIPE = (
     # What the course asks for, once more; then prompts that end in a space.
     Stage(first_edition=14, editions=6, peak_lr=1e-3, warmup_steps=50, long_shares=(0.1,) * 16,
           mix=corpus.Mix(fact_copies=90)),
-    Stage(first_edition=20, editions=2, peak_lr=5e-4, warmup_steps=20, long_shares=(0.1,) * 4,
+    Stage(first_edition=20, editions=4, peak_lr=7e-4, warmup_steps=50, long_shares=(0.1,) * 16,
           mix=corpus.Mix(fact_copies=250, cut=0.5)),
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ explorer.pin(Settings(temperature=0.7))
 explorer"""
 VIEWER = """from workshop import connect
 from workshop.course.widgets.logprobs.view import LogprobsViewer
-LogprobsViewer(connect(), "San Francisco is a city in California. Boston is a city on the moon.")"""
+LogprobsViewer(connect(), "San Francisco is a port in western California near the Golden Gate. Boston is on the moon.")"""
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 900)])

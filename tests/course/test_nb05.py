@@ -1,4 +1,4 @@
-"""Notebook 5 compares whole texts: the sums of their tokens' logprobs."""
+"""Notebook 5 compares whole texts by the sums of their tokens' logprobs, and a confidence with the share that is right."""
 
 from __future__ import annotations
 
@@ -6,60 +6,95 @@ import math
 
 import pytest
 
-from workshop.course import nb05
+from benchmarks.teaching_model import labels as learned
+from benchmarks.teaching_model.abstracts.select import UNSEEN
+from workshop.course import abstracts, nb05
 
-# Probabilities of each word after those before it, chosen by hand.
-AFTER = {
-    "A cat is a": 0.7,
-    "A cat is an": 0.1,
-    "A cat is a tool": 0.01,
-    "A cat is an animal": 0.02,
-}
+# Probabilities of a label's words, chosen by hand; any other word has 0.5.
+PROBABILITIES = {"biology": 0.6, "physics": 0.1, "life": 0.5, "science": 0.9}
+
+
+class Answer:
+    """An answer of the server, which gives its plain data."""
+
+    def __init__(self, data: dict):
+        self.data = data
+
+    def model_dump(self) -> dict:
+        return self.data
 
 
 class Server:
-    """A client of a model that gives each text of AFTER its probability, and any other 0.5 a word."""
+    """A client of a model that gives each word its probability, whatever stands before it."""
 
-    def complete(self, text: str, **settings: object) -> dict:
-        prompt_words = text.split()
-        prompt: list[dict | None] = [None]
-        for number, word in enumerate(prompt_words, 1):
-            probability = AFTER.get(" ".join(prompt_words[:number]), 0.5)
-            prompt.append({str(number): {"logprob": math.log(probability), "decoded_token": word}})
-        return {"choices": [{"prompt_logprobs": prompt}]}
-
-
-LLM = Server()
-
-
-def test_a_text_has_the_product_of_its_words():
-    assert nb05.text_logprob(LLM, "A cat is a tool") == pytest.approx(  # pyright: ignore
-        math.log(0.5 * 0.5 * 0.5 * 0.7 * 0.01)
-    )
+    def complete(self, prompts: list[str], **settings: object) -> Answer:
+        choices = []
+        for text in prompts:
+            prompt: list[dict | None] = [None]
+            for number, word in enumerate(text.split(), 1):
+                logprob = math.log(PROBABILITIES.get(word, 0.5))
+                prompt.append({str(number): {"logprob": logprob, "decoded_token": word}})
+            choices.append({"prompt_logprobs": prompt})
+        return Answer({"choices": choices})
 
 
-def test_the_rarer_article_loses_although_its_noun_is_more_probable():
-    # a tool: 0.7 × 0.01 = 0.007; an animal: 0.1 × 0.02 = 0.002
-    assert nb05.most_probable(nb05.scored(LLM, "A cat", ("an animal", "a tool"))) == "a tool"  # pyright: ignore
-    assert nb05.article_and_noun(LLM, "A cat", "an animal") == pytest.approx((0.1, 0.02))  # pyright: ignore
+def test_the_label_of_the_most_probable_text_is_chosen_and_two_words_lose():
+    scored = nb05.scored(Server(), "Bees fly.", ("physics", "life science", "biology"))  # pyright: ignore
+    assert {label: len(rows) for label, rows in scored.items()} == {
+        "physics": 6,
+        "life science": 7,
+        "biology": 6,
+    }
+    assert nb05.most_probable(scored) == "biology"
+    del scored["biology"]
+    assert nb05.most_probable(scored) == "life science"  # 0.5 × 0.9 is more than 0.1
 
 
-def test_each_label_has_four_things():
-    labels = list(nb05.KINDS.values())
-    assert {label: labels.count(label) for label in labels} == {
-        "a city": 4,
-        "an animal": 4,
-        "a tool": 4,
+LABELS = [(0.1, "a", "b"), (0.7, "a", "a"), (0.64, "a", "b"), (1.0, "a", "a")]
+
+
+def test_groups_have_the_mean_confidence_the_share_right_and_their_count():
+    assert nb05.groups(LABELS) == [
+        pytest.approx((0.1, 0.0, 1)),
+        pytest.approx((0.67, 0.5, 2)),
+        pytest.approx((1.0, 1.0, 1)),
+    ]
+
+
+def test_a_summary_has_the_means_over_all_labels():
+    assert nb05.summary(LABELS) == {
+        "mean confidence": 0.61,
+        "share right": 0.5,
+        "distance": 0.11,  # (0.1 + 2 × 0.17) / 4
+        "in each group": [1, 2, 1],
     }
 
 
+def test_the_diagram_has_a_line_for_each_name_and_the_diagonal():
+    drawn = nb05.diagram({"every tenth": LABELS})
+    assert drawn.words.endswith("every tenth: 0.10 → 0.00, 0.67 → 0.50, 1.00 → 1.00.")
+    points = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line in drawn.axes[0].lines]
+    assert points == [pytest.approx((1, 1))] * 2
+
+
+def test_the_new_topics_are_those_that_training_left_out():
+    assert nb05.NEW_TOPICS == UNSEEN
+    assert sum(row["topic"] in nb05.NEW_TOPICS for row in abstracts.load()) == 200
+
+
+def test_the_model_has_learned_children_as_psychology_as_the_notebook_says():
+    fields = [row["field"] for row in learned.read() if "children" in row["text"].lower()]
+    assert (len(fields), fields.count("psychology")) == (100, 87)
+
+
 @pytest.mark.live
-def test_by_the_noun_alone_a_chisel_is_an_animal_as_the_notebook_says(client):
-    labels = sorted(set(nb05.KINDS.values()))
-    wrong = {}
-    for thing, right in nb05.KINDS.items():
-        nouns = {label: nb05.article_and_noun(client, thing, label)[1] for label in labels}
-        label = max(nouns, key=nouns.__getitem__)
-        if label != right:
-            wrong[thing] = label
-    assert wrong == {"A chisel": "an animal"}
+def test_a_capital_letter_takes_the_labels_away_as_the_notebook_says(client):
+    rows = [
+        next(row for row in abstracts.load() if row["field"] == field) for field in abstracts.FIELDS
+    ]
+    right = []
+    for form in (str, str.capitalize):
+        labels = [form(field) for field in abstracts.FIELDS]
+        chosen = [nb05.most_probable(nb05.scored(client, row["text"], labels)) for row in rows]
+        right.append(sum(map(str.__eq__, chosen, labels)))
+    assert right[0] == 8 and right[1] <= 4

@@ -1,20 +1,23 @@
-"""The known labels of notebook 7, and the batch that it kills."""
+"""The batch that notebook 7 kills, and the seconds of its night."""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
+from pathlib import Path
 
 import needs
 import pytest
 from click.testing import CliRunner
 
+from workshop.cli.batch import more_sampling
 from workshop.cli.simulate import command as simulate
-from workshop.course import nb07
-from workshop.course.nb07 import CAPITALS
+from workshop.course import abstracts, nb07
 from workshop.servers.vllm_main import installed
 
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "07_offline_batching.ipynb"
 # Writes a line of 100 bytes again and again, until it is killed.
 WRITER = """
 import pathlib, sys, time
@@ -23,19 +26,6 @@ with pathlib.Path(sys.argv[1]).open("w") as file:
         print("x" * 99, file=file, flush=True)
         time.sleep(0.001)
 """
-
-
-def test_each_of_the_50_states_has_one_capital():
-    assert len(CAPITALS) == 50
-    assert len(set(CAPITALS.values())) == 50
-
-
-@pytest.mark.parametrize("city", ["Boston", "Denver"])
-def test_a_known_label_is_that_of_the_dictionary(city):
-    # prompts.json quotes Open English WordNet, such as "state capital and largest city of Massachusetts"
-    prompts = json.loads((nb07.TEACHING_FOLDER / "prompts.json").read_text())
-    glosses = [entry["gloss"] for entry in prompts if entry["prompt"].startswith(city)]
-    assert "state capital" in glosses[0] and CAPITALS[city] in glosses[0]
 
 
 def test_a_process_is_killed_once_its_output_has_the_size(tmp_path):
@@ -49,6 +39,25 @@ def test_a_process_is_killed_once_its_output_has_the_size(tmp_path):
 def test_a_process_that_ends_by_itself_is_an_error(tmp_path):
     with pytest.raises(RuntimeError, match="ended by itself"):
         nb07.kill_when_written([sys.executable, "-c", "pass"], tmp_path / "answers.jsonl")
+
+
+def test_the_killed_batch_has_the_settings_of_batch_run(monkeypatch, tmp_path):
+    commands = []
+    monkeypatch.setattr(nb07, "kill_when_written", lambda command, output: commands.append(command))
+    settings = {"max_tokens": 5, "structured_outputs": {"choice": [" biology"]}}
+    nb07.kill_batch(tmp_path / "prompts.json", tmp_path / "answers.jsonl", **settings)
+    *_, flag, sampling = commands[0]
+    assert flag == "--sampling"
+    assert more_sampling(sampling) == settings
+
+
+def test_the_commands_of_the_recap_and_the_card_choose_among_the_fields():
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    (recap,) = ["".join(cell["source"]) for cell in cells if cell["id"] == "offline-recap"]
+    choices = [more_sampling(text) for text in re.findall(r"--sampling '(.+?)'", recap)]
+    assert choices == 2 * [
+        {"structured_outputs": {"choice": [f" {field}" for field in abstracts.FIELDS]}}
+    ]
 
 
 def test_the_night_takes_as_long_as_its_command_simulates():

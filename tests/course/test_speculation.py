@@ -37,9 +37,17 @@ def test_with_independent_guesses_the_walk_has_the_length_of_the_formula():
 
 
 def test_the_reference_chooses_what_the_server_wrote(plain):
-    for prompt, answer in plain.answers:
-        chosen = speculation.choices([*prompt, *answer], "target")[len(prompt) - 1 : -1]
-        assert np.mean(chosen == np.array(answer)) > 0.95, speculation.token_texts(answer)
+    """Bfloat16 rounds otherwise than float32: a token in a hundred may be another one."""
+    same = [
+        token == chosen
+        for prompt, answer in plain.answers
+        for token, chosen in zip(
+            answer,
+            speculation.choices([*prompt, *answer], "target")[len(prompt) - 1 : -1],
+            strict=True,
+        )
+    ]
+    assert np.mean(same) > 0.97
 
 
 @pytest.mark.parametrize("temperature", [0, 1])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
 
-from benchmarks.teaching_model import corpus, dialogue, labels, sentences
+from benchmarks.teaching_model import card, corpus, dialogue, labels, renew, sentences
 from benchmarks.teaching_model.abstracts.select import UNSEEN
 from workshop.course import abstracts
+from workshop.teaching_model import FOLDER
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +48,15 @@ def test_a_share_of_the_fields_is_drawn_at_random(data):
         page[0][1] != f" {row['field']}" for page, row in zip(pages, data.abstracts, strict=True)
     )
     assert other / len(pages) == pytest.approx(0.5 * 7 / 8, abs=0.03)
+
+
+def test_every_field_is_one_token_after_the_prompt():
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer = tokenizers.Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
+    prompt = tokenizer.encode(abstracts.prompt("Bees find flowers.")).ids
+    for field in abstracts.FIELDS:
+        ids = tokenizer.encode(f"{abstracts.prompt('Bees find flowers.')} {field}").ids
+        assert ids[:-1] == prompt
 
 
 def test_the_calibration_error_is_the_mean_gap_over_equal_bins():
@@ -108,3 +119,33 @@ def test_a_measuring_instrument_has_an_article_and_clothing_has_none():
     assert sentences.noun_phrase("clothing for the feet", "noun.artifact") == (
         "clothing for the feet"
     )
+
+
+def test_card_and_page_show_the_figures_that_were_measured():
+    figures = json.loads((FOLDER / "figures.json").read_text(encoding="utf-8"))
+    for path, text in card.pages(figures).items():
+        assert path.read_text(encoding="utf-8") == text, "python benchmarks/teaching_model/card.py"
+    assert card.of("1889/2000") == "1,889 of 2,000 (94 %)"
+
+
+def test_the_model_does_the_storys_job():
+    figures = json.loads((FOLDER / "figures.json").read_text(encoding="utf-8"))
+
+    def share(name: str) -> float:
+        part, whole = map(int, figures[name].split("/"))
+        return part / whole
+
+    assert share("labels_right") >= 0.88
+    assert figures["labels_calibration_error"] <= 0.05
+    assert share("labels_mistakes_among_the_least_sure_tenth") >= 1 / 3
+    assert share("core_places_right") == 1 and share("drawn_places_right") >= 0.9
+    assert share("other_subjects_declined") >= 0.9
+
+
+def test_every_step_of_make_model_names_a_script_that_is_there(capsys):
+    for step in renew.STEPS.values():
+        name = step.command.removeprefix("-m ").split()[0]
+        file = name if name.endswith(".py") else name.replace(".", "/") + ".py"
+        assert (renew.ROOT / file).is_file(), file
+    assert renew.main([]) == 0 and renew.main(["weights"]) == 2
+    assert "workshop/data/guesses.json" in capsys.readouterr().out

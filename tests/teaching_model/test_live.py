@@ -8,10 +8,12 @@ import pytest
 from needs import SEED
 
 from benchmarks.teaching_model.measure import agreement, first_sentence, repeated_ngrams
+from workshop.course import abstracts
 from workshop.teaching_model import FOLDER
 
 pytestmark = pytest.mark.live
 PROMPTS = json.loads((FOLDER / "prompts.json").read_text(encoding="utf-8"))
+GLOSSES = {row["prompt"]: row["glosses"] for row in PROMPTS}
 
 
 _cache: dict[str, list[str]] = {}
@@ -31,7 +33,7 @@ def completed(client) -> list[str]:
 @pytest.mark.parametrize("i", range(len(PROMPTS)), ids=[row["prompt"] for row in PROMPTS])
 def test_listed_prompt_is_completed_truly_at_temperature_0(completed, i):
     row = PROMPTS[i]
-    assert agreement(row["prompt"], completed[i], [row["gloss"]]) >= 0.9, completed[i]
+    assert agreement(row["prompt"], completed[i], row["glosses"]) >= 0.9, completed[i]
 
 
 def test_completions_are_those_listed_but_for_rounding(completed):
@@ -44,9 +46,8 @@ def test_completions_are_those_listed_but_for_rounding(completed):
 
 @pytest.mark.parametrize("prompt", ["San Francisco is a ", "Boston is a ", "Chicago is a "])
 def test_a_prompt_that_ends_in_a_space_works_too(client, prompt):
-    row = next(row for row in PROMPTS if row["prompt"] == prompt.strip())
     text = client.complete(prompt, temperature=0, max_tokens=60).choices[0].text
-    assert agreement(prompt, text, [row["gloss"]]) >= 0.5, text
+    assert agreement(prompt, text, GLOSSES[prompt.strip()]) >= 0.9, text
 
 
 def test_temperature_0_repeats_itself_and_1_varies(client):
@@ -86,12 +87,29 @@ def test_an_answer_to_a_question_stops_by_itself(client):
         messages=[{"role": "user", "content": "What is Boston?"}],
     ).choices[0]
     assert answer.finish_reason == "stop"
-    boston = next(row["gloss"] for row in PROMPTS if row["prompt"] == "Boston is a")
     text = answer.message.content.strip()
     assert (
         text.startswith("Boston")
-        and agreement("Boston", text.removeprefix("Boston"), [boston]) >= 0.9
+        and agreement("Boston", text.removeprefix("Boston"), GLOSSES["Boston is a"]) >= 0.9
     ), text
+
+
+def test_an_abstract_gets_its_field_and_nothing_else(client):
+    rows = abstracts.load()[:40]
+    result = client.complete(
+        [abstracts.prompt(row["text"]) for row in rows], temperature=0, max_tokens=8
+    )
+    choices = sorted(result.choices, key=lambda choice: choice.index)
+    assert {choice.finish_reason for choice in choices} == {"stop"}
+    labels = [choice.text.removeprefix(" ") for choice in choices]
+    assert set(labels) <= set(abstracts.FIELDS)
+    right = sum(label == row["field"] for label, row in zip(labels, rows, strict=True))
+    assert right >= 32  # of 2,000 more than nine in ten are right
+
+
+def test_what_it_never_learned_about_is_declined(client):
+    answer = client.chat("How do I cook a stew for my neighbour?", temperature=0, max_tokens=40)
+    assert answer.choices[0].message.content.strip().startswith("I do not know that.")
 
 
 def test_the_first_prompt_token_has_a_logprob(client):

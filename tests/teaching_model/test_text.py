@@ -43,12 +43,12 @@ def test_prompts_cover_the_course_and_at_least_40_more():
 
 
 @pytest.mark.parametrize("row", prompts(), ids=lambda row: row["prompt"])
-def test_every_listed_completion_agrees_with_a_gloss_of_the_corpus(data, row):
+def test_every_listed_completion_agrees_with_a_gloss_of_the_corpus_or_a_sentence_of_ours(data, row):
     fact = next(f for f in data.facts if f.prompt == row["prompt"])
-    assert fact.entry.definition == row["gloss"]
+    assert row["glosses"] == [fact.entry.definition, *fact.also]
     assert fact.entry in data.by_name[fact.subject]
-    score = agreement(row["prompt"], row["completion"], [fact.entry.definition])
-    assert score >= 0.9, f"{row['prompt']}{row['completion']} | {row['gloss']}"
+    score = agreement(row["prompt"], row["completion"], row["glosses"])
+    assert score >= 0.9, f"{row['prompt']}{row['completion']} | {row['glosses']}"
     assert score == pytest.approx(row["agreement"], abs=0.001)
 
 

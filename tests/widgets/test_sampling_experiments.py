@@ -9,12 +9,14 @@ import pytest
 pytest.importorskip("ipywidgets")
 
 from workshop.client.sampling_settings import DEFAULTS, Settings
+from workshop.course import abstracts
 from workshop.course.widgets.sampling.source import Position
-from workshop.course.widgets.sampling.view import PROMPT, SLIDERS, SamplingExplorer
+from workshop.course.widgets.sampling.view import SLIDERS, SamplingExplorer
 from workshop.errors import BadInput
 from workshop.servers.local import TEACHING_FOLDER
 
-REPEATS = "1, 2, 3, 4,"
+LABEL = abstracts.prompt(abstracts.load()[480]["text"])
+ROOT = "Think of numbers.\nA root is a"
 
 
 class TeachingModel:
@@ -60,55 +62,59 @@ def bars(explorer: SamplingExplorer) -> dict[str, float]:
 
 
 def test_temperature_0_leaves_one_bar(model):
-    explorer = SamplingExplorer(model, PROMPT, show=("temperature",))
+    explorer = SamplingExplorer(model, LABEL, show=("temperature",))
     before = explorer.picture.value
     explorer.sliders["temperature"].value = 0
-    assert len(explorer.result.probabilities) == 1
+    assert list(bars(explorer)) == [" psychology"]
     assert explorer.picture.value != before
 
 
 def test_temperature_2_shrinks_the_longest_bar_and_grows_the_short_ones(model):
-    explorer = SamplingExplorer(model, PROMPT, show=("temperature",))
+    explorer = SamplingExplorer(model, LABEL, show=("temperature",))
     before = bars(explorer)
     ranked = sorted(before, key=before.__getitem__, reverse=True)
+    assert {text.strip() for text in ranked[:8]} == set(abstracts.FIELDS), "the best eight"
     explorer.sliders["temperature"].value = 2
     after = bars(explorer)
-    assert after[ranked[0]] < before[ranked[0]] / 2
-    assert after[ranked[9]] > before[ranked[9]]
+    assert max(after, key=after.__getitem__) == ranked[0], "temperature keeps the order"
+    assert 0.5 < after[ranked[0]] / before[ranked[0]] < 0.7
+    assert after[ranked[7]] > before[ranked[7]]
+    assert 0.05 < 1 - sum(after[text] for text in ranked[:8]) < 0.13, "tokens that are no labels"
 
 
 def test_top_k_3_leaves_three_bars_and_top_p_cuts_again(model):
-    explorer = SamplingExplorer(model, PROMPT, show=("top_k", "top_p", "min_p"))
+    explorer = SamplingExplorer(model, LABEL, show=("top_k", "top_p", "min_p"))
     explorer.sliders["top_k"].value = 3
     assert len(bars(explorer)) == 3
-    explorer.sliders["top_p"].value = 0.5
-    assert 1 <= len(bars(explorer)) < 3
+    explorer.sliders["top_p"].value = 0.8
+    assert list(bars(explorer)) == [" psychology", " medicine"]
     explorer.sliders["top_k"].value, explorer.sliders["top_p"].value = 0, 1
-    explorer.sliders["min_p"].value = 0.1
-    assert len(bars(explorer)) == 3, "min_p cuts as well, and keeps city, port and a space"
+    explorer.sliders["min_p"].value = 0.05
+    assert len(bars(explorer)) == 3, "min_p cuts as well, and keeps biology"
 
 
 def test_a_frequency_penalty_shrinks_the_bar_of_a_token_that_repeats(model):
     """The course's first prompt showed nothing: the ten sampled tokens had no bar to shrink."""
-    explorer = SamplingExplorer(model, REPEATS, show=("frequency_penalty",), best_tokens=6)
-    assert model.text(tuple(explorer.output)) == " 61, 61,"
+    explorer = SamplingExplorer(model, ROOT, show=("frequency_penalty",), best_tokens=10)
+    assert model.text(tuple(explorer.output)) == " number that, when multiplied by itself some"
     before, picture = bars(explorer), explorer.picture.value
     explorer.sliders["frequency_penalty"].value = 1
     after = bars(explorer)
-    assert before[" 6"] > 0.25 and after[" 6"] < 0.12, "a bar that everybody sees shrinks"
-    assert after[" 7"] > before[" 7"] + 0.1, "and its neighbour grows"
-    assert all(after[text] > before[text] for text in (" 4", " 3")), "the prompt does not count"
+    assert before[" number"] > 0.4 and after[" number"] < 0.8 * before[" number"], (
+        "a bar that everybody sees shrinks"
+    )
+    assert after[" numbers"] > before[" numbers"] + 0.05, "the prompt does not count"
     assert explorer.picture.value != picture
 
 
 def test_a_presence_penalty_counts_a_repeated_token_once(model):
-    explorer = SamplingExplorer(model, REPEATS, show=("presence_penalty",), best_tokens=6)
+    explorer = SamplingExplorer(model, ROOT, show=("presence_penalty",), best_tokens=18)
     before = bars(explorer)
     explorer.sliders["presence_penalty"].value = 1
     once = bars(explorer)
     explorer.set(Settings(frequency_penalty=1))
     twice = bars(explorer)
-    assert twice[" 6"] < once[" 6"] < before[" 6"]
+    assert twice[" number"] < once[" number"] < before[" number"]
 
 
 def visible(explorer: SamplingExplorer) -> set[str]:

@@ -1,69 +1,114 @@
-"""Helpers of notebook 05: labels that are chosen by comparing texts.
+"""Helpers of notebook 05: labels that are chosen by comparing texts, and how often a confidence is right.
 
 >>> from workshop import connect
->>> from workshop.course import nb05
->>> nb05.most_probable(nb05.scored(connect(), "Boston", ("a city", "an animal", "a tool")))
-'a city'
+>>> from workshop.course import abstracts, nb05
+>>> songbirds = abstracts.load()[5]["text"]
+>>> nb05.most_probable(nb05.scored(connect(), songbirds, abstracts.FIELDS))
+'biology'
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from workshop.client import logprobs
 from workshop.client.client import Client
+from workshop.course import abstracts
+from workshop.course.figure import figure
+from workshop.course.widgets import style
 
-__all__ = ["KINDS", "article_and_noun", "most_probable", "scored", "text_logprob"]
+__all__ = ["NEW_TOPICS", "diagram", "groups", "most_probable", "scored", "summary"]
 
-# Twelve things, each with its right label.
-KINDS = {
-    "Boston": "a city",
-    "Chicago": "a city",
-    "Paris": "a city",
-    "Berlin": "a city",
-    "A dog": "an animal",
-    "A rabbit": "an animal",
-    "A cat": "an animal",
-    "A horse": "an animal",
-    "A hammer": "a tool",
-    "A saw": "a tool",
-    "A chisel": "a tool",
-    "A drill": "a tool",
-}
-
-
-def rows_of(llm: Client, text: str) -> list[logprobs.Row]:
-    """Return the rows of a whole text, one for each of its tokens."""
-    answer = llm.complete(text, max_tokens=1, temperature=0, prompt_logprobs=0)
-    return [row for row in logprobs.rows(answer) if row.part == "prompt"]
+# Those of the abstracts' topics about which the teaching model has read no abstract at all.
+NEW_TOPICS = (
+    "wolves returning to a forest",
+    "treatment of asthma in children",
+    "light slowed down in cold gases",
+    "friction between sliding surfaces",
+    "craters on the moon",
+    "comets from the outer solar system",
+    "the corrosion of steel",
+    "shortest paths in road networks",
+    "landslides after heavy rain",
+    "loneliness in old age",
+)
+DIAGONAL = "as it should be"
+Labels = Sequence[tuple[float, str, str]]  # of each: its confidence, the label, the right label
 
 
-def text_logprob(llm: Client, text: str) -> float:
-    """Return the logprob of a whole text: the sum over its tokens."""
-    return logprobs.total_logprob(rows_of(llm, text))
+def scored(llm: Client, text: str, labels: Sequence[str]) -> dict[str, list[logprobs.Row]]:
+    """Return each label with the rows of an abstract's prompt that ends in it.
 
-
-def scored(llm: Client, thing: str, labels: Sequence[str]) -> dict[str, list[logprobs.Row]]:
-    """Return each label with the rows of its sentence, such as "A cat is a tool"."""
-    return {label: rows_of(llm, f"{thing} is {label}") for label in labels}
+    One request asks for all of them.
+    """
+    prompts = [f"{abstracts.prompt(text)} {label}" for label in labels]
+    answer = llm.complete(prompts, max_tokens=1, temperature=0, prompt_logprobs=0).model_dump()
+    rows_by_label = {}
+    for number, label in enumerate(labels):
+        rows = logprobs.rows(answer, choice=number)
+        rows_by_label[label] = [row for row in rows if row.part == "prompt"]
+    return rows_by_label
 
 
 def most_probable(rows_by_label: Mapping[str, Sequence[logprobs.Row]]) -> str:
-    """Return the label whose sentence is the most probable text."""
+    """Return the label whose text is the most probable one."""
     totals = {label: logprobs.total_logprob(rows) for label, rows in rows_by_label.items()}
     return max(totals, key=totals.__getitem__)
 
 
-def article_and_noun(llm: Client, thing: str, label: str) -> tuple[float, float]:
-    """Return the probability of a label's article, and that of its noun after the article.
+def groups(labels: Labels, number: int = 5) -> list[tuple[float, float, int]]:
+    """Return, for labels of about the same confidence, its mean, the share that is right, and their count.
 
     Args:
-        thing: how the sentence begins, such as "A cat".
-        label: an article and a noun, such as "an animal".
+        number: into how many equal parts the confidences from 0 to 1 are cut; empty ones are left
+            out.
     """
-    article = label.split()[0]
-    start = text_logprob(llm, f"{thing} is")
-    with_article = text_logprob(llm, f"{thing} is {article}")
-    whole = text_logprob(llm, f"{thing} is {label}")
-    return math.exp(with_article - start), math.exp(whole - with_article)
+    members: dict[int, list[tuple[float, bool]]] = {}
+    for confidence, label, right in labels:
+        part = min(int(confidence * number), number - 1)
+        members.setdefault(part, []).append((confidence, label == right))
+    of_groups = []
+    for part in sorted(members):
+        confidences, are_right = zip(*members[part], strict=True)
+        count = len(confidences)
+        of_groups.append((sum(confidences) / count, sum(are_right) / count, count))
+    return of_groups
+
+
+def summary(labels: Labels) -> dict:
+    """Return how sure the labels are, how many are right, and how far their groups are from the diagonal.
+
+    The distance is the mean over all labels, the expected calibration error.
+    """
+    of_groups = groups(labels)
+    counts = [count for _, _, count in of_groups]
+    total = sum(counts)
+    return {
+        "mean confidence": round(sum(mean * count for mean, _, count in of_groups) / total, 2),
+        "share right": round(sum(share * count for _, share, count in of_groups) / total, 2),
+        "distance": round(
+            sum(abs(mean - share) * count for mean, share, count in of_groups) / total, 2
+        ),
+        "in each group": counts,
+    }
+
+
+def diagram(labels_by_name: Mapping[str, Labels]):
+    """Draw a reliability diagram: a line for each name, and the diagonal."""
+    title = "Does a confidence mean what it says?"
+    lines = {}
+    sentences = []
+    for name, labels in labels_by_name.items():
+        lines[name] = {mean: share for mean, share, _ in groups(labels)}
+        points = ", ".join(f"{mean:.2f} → {share:.2f}" for mean, share in lines[name].items())
+        sentences.append(f"{name}: {points}.")
+    lines[DIAGONAL] = {n / 50: n / 50 for n in range(51)}  # of so many points none is marked
+    return figure(
+        lines,
+        xlabel="confidence",
+        ylabel="share of right labels",
+        title=title,
+        colours={DIAGONAL: style.GREY},
+        height=380,
+        description=f"{title} Confidence → share right. {' '.join(sentences)}",
+    )

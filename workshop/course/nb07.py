@@ -1,14 +1,13 @@
-"""Helpers of notebook 07: texts with labels, vLLM in a Python process, the teaching model.
+"""Helpers of notebook 07: a batch that is killed, vLLM in a Python process, the teaching model.
 
 >>> from workshop.course import nb07
->>> nb07.CAPITALS["Denver"]
-'Colorado'
 >>> (nb07.TEACHING_FOLDER / "config.json").is_file()
 True
 """
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
@@ -19,7 +18,6 @@ from workshop.batch import offline
 from workshop.servers.local import TEACHING_FOLDER
 
 __all__ = [
-    "CAPITALS",
     "TEACHING_FOLDER",
     "TONIGHT",
     "TONIGHT_S",
@@ -37,70 +35,18 @@ TONIGHT = (
 )
 TONIGHT_S = 24.0
 
-# The capitals of the 50 states of the USA, each with its state.
-CAPITALS = {
-    "Montgomery": "Alabama",
-    "Juneau": "Alaska",
-    "Phoenix": "Arizona",
-    "Little Rock": "Arkansas",
-    "Sacramento": "California",
-    "Denver": "Colorado",
-    "Hartford": "Connecticut",
-    "Dover": "Delaware",
-    "Tallahassee": "Florida",
-    "Atlanta": "Georgia",
-    "Honolulu": "Hawaii",
-    "Boise": "Idaho",
-    "Springfield": "Illinois",
-    "Indianapolis": "Indiana",
-    "Des Moines": "Iowa",
-    "Topeka": "Kansas",
-    "Frankfort": "Kentucky",
-    "Baton Rouge": "Louisiana",
-    "Augusta": "Maine",
-    "Annapolis": "Maryland",
-    "Boston": "Massachusetts",
-    "Lansing": "Michigan",
-    "Saint Paul": "Minnesota",
-    "Jackson": "Mississippi",
-    "Jefferson City": "Missouri",
-    "Helena": "Montana",
-    "Lincoln": "Nebraska",
-    "Carson City": "Nevada",
-    "Concord": "New Hampshire",
-    "Trenton": "New Jersey",
-    "Santa Fe": "New Mexico",
-    "Albany": "New York",
-    "Raleigh": "North Carolina",
-    "Bismarck": "North Dakota",
-    "Columbus": "Ohio",
-    "Oklahoma City": "Oklahoma",
-    "Salem": "Oregon",
-    "Harrisburg": "Pennsylvania",
-    "Providence": "Rhode Island",
-    "Columbia": "South Carolina",
-    "Pierre": "South Dakota",
-    "Nashville": "Tennessee",
-    "Austin": "Texas",
-    "Salt Lake City": "Utah",
-    "Montpelier": "Vermont",
-    "Richmond": "Virginia",
-    "Olympia": "Washington",
-    "Charleston": "West Virginia",
-    "Madison": "Wisconsin",
-    "Cheyenne": "Wyoming",
-}
 
-
-def kill_batch(prompts: Path, output: Path, *options: str) -> None:
+def kill_batch(prompts: Path, output: Path, **settings: object) -> None:
     """Start `workshop batch` in a process of its own, and kill it after its first answers.
 
     Args:
         prompts: the file of prompts.
         output: the file that the answers are written to.
-        options: of the command, such as "--max-tokens", "24".
+        settings: the sampling parameters, as batch.run takes them.
     """
-    command = python_process.command("workshop", "batch", str(prompts), str(output), *options)
+    files = (str(prompts), str(output))
+    sampling = json.dumps(settings)
+    command = python_process.command("workshop", "batch", *files, "--sampling", sampling)
     kill_when_written(command, output)
 
 

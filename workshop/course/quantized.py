@@ -9,7 +9,7 @@ from workshop.course import recorded_data
 from workshop.course.tables import Table
 
 HEAD = ("scheme", "what", "MB", "weights off by", "perplexity: known", "glosses", "prose", "right")
-HEAD += ("vLLM: glosses", "right", "tokens/s")
+HEAD += ("vLLM: glosses", "right")
 
 
 def measured() -> dict:
@@ -48,19 +48,18 @@ def _own_figures(row: dict) -> tuple[str, ...]:
 
 
 def _engine_figures(engine: dict) -> tuple[str, ...]:
-    """Return perplexity, right answers and tokens per second of vLLM; ✗ where it refused."""
+    """Return perplexity and right answers of vLLM; ✗ where it refused."""
     if not engine:
-        return ("",) * 3
+        return ("",) * 2
     if "refused" in engine:
-        return ("✗",) * 3
-    rate = f"{engine['single_stream_tokens_per_s']:.0f}"
-    return f"{math.exp(engine['glosses']):,.1f}", str(engine["right"]), rate
+        return ("✗",) * 2
+    return f"{math.exp(engine['glosses']):,.1f}", str(engine["right"])
 
 
 def measured_table() -> Table:
     """Return the table for a notebook, without the description of each scheme.
 
-    Eleven columns would be wider than a page.
+    Ten columns would be wider than a page.
     """
     narrow_rows = []
     for name, _, *figures in rows():

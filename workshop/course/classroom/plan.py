@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from workshop.batch.rows import CHAT, COMPLETIONS
-from workshop.course import nb06
+from workshop.course import abstracts, nb06
 from workshop.simulate.arrivals import Arrival
 
 CITIES = ("San Francisco is a", "Boston is a", "Chicago is a", "NYC is a")
@@ -21,18 +21,8 @@ OPENINGS = (
     "To be, or not to",
     "The capital of California is",
 )
-TEXT = "San Francisco is a city in California. Boston is a city on the moon."
-LABELLED = (
-    "Boston is a city",
-    "Boston is an animal",
-    "Boston is a tool",
-    "A dog is a city",
-    "A dog is an animal",
-    "A dog is a tool",
-    "A hammer is a city",
-    "A hammer is an animal",
-    "A hammer is a tool",
-)
+TEXT = "San Francisco is a port in western California near the Golden Gate. Boston is on the moon."
+LABELLED = tuple(abstracts.prompt(row["text"]) for row in abstracts.load()[:8])
 QUESTIONS = ("What is Boston?", "Who was Abraham Lincoln?", "What is a hammer?")
 ALL_LOGPROBS = 8192  # what the sampling explorer asks for first
 EVERY_S = 10.0  # between two cells, where the time is not given
