@@ -109,16 +109,10 @@ _DOOR = {  # name → where it is, what it is
     "BatchProgress": (f"{_WIDGETS}.batch.view:BatchProgress", "how far a batch is"),
     "ReconcileView": (f"{_WIDGETS}.reconcile.view:ReconcileView", "the plan beside a log of vLLM"),
 }
-# Names that notebooks of earlier releases import; learners have copies of these. Help does not list them.
-_FORMER = {
-    "given": "workshop.course.former_names",
-    "cluster": "workshop.course.nb03",
-    "elsewhere": "workshop.course.former_names",
-}
 __all__ = list(_DOOR)  # pyright: ignore[reportUnsupportedDunderAll]  the door itself is the list
 __doc__ = f"{__doc__}\n" + "\n".join(f"    {name:20} {about}" for name, (_, about) in _DOOR.items())
 __getattr__, __dir__ = lazily(
-    __name__, {name: place for name, (place, _) in _DOOR.items() if place}, _FORMER
+    __name__, {name: place for name, (place, _) in _DOOR.items() if place}
 )
 
 

@@ -3,21 +3,19 @@
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from types import MappingProxyType
 
 
 def lazily(
-    package: str, homes: Mapping[str, str], former: Mapping[str, str] = MappingProxyType({})
+    package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return the __getattr__ and __dir__ of a package.
 
     Args:
         homes: name → where it is: "module" or "module:attribute".
-        former: the same for names of earlier releases, which are found and not listed.
     """
 
     def get(name: str) -> object:
-        home = homes.get(name) or former.get(name)
+        home = homes.get(name)
         if home is None:
             raise AttributeError(
                 f"module {package!r} has no attribute {name!r}; it has {', '.join(homes)}"

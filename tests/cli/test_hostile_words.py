@@ -183,17 +183,11 @@ def lines(draw) -> list[str]:
 @example(arguments=["plan", "~nobody/x", "--gpu", "h100"])
 @example(arguments=["plan", "pipe", "--gpu", "h100"])
 @example(arguments=["plan", "llama-3.1-8b", "--gpu", "h100", "--max-model-len", "9" * 5000])
-@example(arguments=["plan", "llama-3.1-8b", "--gpu", "h100", "--vm", "--disk-gb", "inf"])
-@example(arguments=["plan", "llama-3.1-8b", "--gpu", "h100", "--vm", "--disk-gb", "9" * 400])
-@example(
-    arguments=["plan", "llama-3.1-8b", "--gpu", "h100", "--kubernetes", "--load-gb-per-s", "nan"]
-)
-@example(
-    arguments=["plan", "llama-3.1-8b", "--gpu", "h100", "--kubernetes", "--pvc-size", "9" * 400]
-)
-@example(
-    arguments=["plan", "llama-3.1-8b", "--gpu", "h100", "--kubernetes", "--output", "x" * 5000]
-)
+@example(arguments=["vm", "llama-3.1-8b", "--gpu", "h100", "--disk-gb", "inf"])
+@example(arguments=["vm", "llama-3.1-8b", "--gpu", "h100", "--disk-gb", "9" * 400])
+@example(arguments=["kubernetes", "llama-3.1-8b", "--gpu", "h100", "--load-gb-per-s", "nan"])
+@example(arguments=["kubernetes", "llama-3.1-8b", "--gpu", "h100", "--pvc-size", "9" * 400])
+@example(arguments=["kubernetes", "llama-3.1-8b", "--gpu", "h100", "--output", "x" * 5000])
 @example(arguments=["plan", "llama-3.1-8b", "--gpu", BELL])
 @example(arguments=["classroom", "--learners", "9" * 400])
 @example(arguments=["classroom", "--learners", "4", "--minutes", "inf"])

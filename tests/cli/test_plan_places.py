@@ -1,4 +1,4 @@
-"""`workshop plan` with --kubernetes, --vm and --machines: what it prints, what it refuses, and its exit codes."""
+"""`workshop kubernetes`, `vm` and `plan --machines`: what they print, what they refuse, and their exit codes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import yaml
 T4 = ("--gpu", "t4", "--gpus-per-node", "2")
 
 
-def plan(*arguments: str, cwd=None) -> subprocess.CompletedProcess:
+def run(*arguments: str, cwd=None) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "workshop", "plan", *arguments],
+        [sys.executable, "-m", "workshop", *arguments],
         capture_output=True,
         text=True,
         timeout=60,
@@ -23,7 +23,7 @@ def plan(*arguments: str, cwd=None) -> subprocess.CompletedProcess:
 
 
 def test_manifests_go_to_standard_output_and_nothing_else_does():
-    done = plan("mistral-7b-v0.3", *T4, "--kubernetes")
+    done = run("kubernetes", "mistral-7b-v0.3", *T4)
     assert done.returncode == 0 and not done.stderr
     kinds = [doc["kind"] for doc in yaml.safe_load_all(done.stdout)]
     assert {"Deployment", "Service", "Job", "PersistentVolumeClaim"} <= set(kinds)
@@ -33,17 +33,17 @@ def test_manifests_go_to_standard_output_and_nothing_else_does():
 def test_the_servers_defaults_count_unless_told_otherwise():
     args = next(
         doc
-        for doc in yaml.safe_load_all(plan("llama-3.1-8b", "--gpu", "h100", "--kubernetes").stdout)
+        for doc in yaml.safe_load_all(run("kubernetes", "llama-3.1-8b", "--gpu", "h100").stdout)
         if doc["kind"] == "Deployment"
     )["spec"]["template"]["spec"]["containers"][0]["args"]
     assert not any("--max-num-batched-tokens" in word for word in args)
-    told = plan("llama-3.1-8b", "--gpu", "h100", "--kubernetes", "--usage", "llm").stdout
+    told = run("kubernetes", "llama-3.1-8b", "--gpu", "h100", "--usage", "llm").stdout
     assert "--max-num-batched-tokens=16384" in told
 
 
 def test_an_overlay_is_written_and_the_next_command_named(tmp_path):
-    done = plan(
-        "mistral-7b-v0.3", *T4, "--kubernetes", "--name", "mine", "--output", "out", cwd=tmp_path
+    done = run(
+        "kubernetes", "mistral-7b-v0.3", *T4, "--name", "mine", "--output", "out", cwd=tmp_path
     )
     assert done.returncode == 0 and "kubectl apply -k out/overlays/mine" in done.stdout
     assert (tmp_path / "out/overlays/mine/server.yaml").is_file()
@@ -51,7 +51,7 @@ def test_an_overlay_is_written_and_the_next_command_named(tmp_path):
 
 
 def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
-    done = plan("llama-3.1-70b", *T4, "--kubernetes")
+    done = run("kubernetes", "llama-3.1-70b", *T4)
     assert done.returncode == 1 and not done.stdout
     assert (
         "does not fit on 2 × t4: vLLM may use " in done.stderr
@@ -65,34 +65,30 @@ def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
     [
         (
             (
+                "kubernetes",
                 "llama-3.1-70b",
                 "--gpu",
                 "h100",
                 "--gpus-per-node",
                 "4",
-                "--kubernetes",
                 "--pvc-size",
                 "130",
             ),
             "131.4 GiB",
         ),
-        (("mistral-7b-v0.3", *T4, "--dtype", "bfloat16", "--kubernetes"), "no bfloat16"),
+        (("kubernetes", "mistral-7b-v0.3", *T4, "--dtype", "bfloat16"), "no bfloat16"),
         (
-            ("mistral-7b-v0.3", *T4, "--quantization", "awq", "--kubernetes"),
+            ("kubernetes", "mistral-7b-v0.3", *T4, "--quantization", "awq"),
             "cannot make awq weights",
         ),
-        (("mistral-7b-v0.3", *T4, "--quantization", "awq", "--vm"), "cannot make awq weights"),
-        (("llama-3.1-8b-fp8", "--gpu", "h100", "--quantization", "awq"), "quantized with"),
-        (("mistral-7b-v0.3", *T4, "--kubernetes", "--name", "My Server"), "name of a Service"),
-        (("mistral-7b-v0.3", *T4, "--kubernetes", "--load-gb-per-s", "0"), "no speed"),
-        (("llama-3.1-8b", "--gpu", "mi300x", "--kubernetes"), "NVIDIA"),
-        (("mistral-7b-v0.3", *T4, "--kubernetes", "--json"), "different things"),
-        (("mistral-7b-v0.3", *T4, "--kubernetes", "--vm"), "different things"),
-        (("mistral-7b-v0.3", *T4, "--pvc-size", "100"), "belongs to --kubernetes"),
-        (("mistral-7b-v0.3", *T4, "--kubernetes", "--disk-gb", "100"), "belongs to --vm"),
-        (("mistral-7b-v0.3", *T4, "--name", "x"), "belongs to --kubernetes and --vm"),
+        (("vm", "mistral-7b-v0.3", *T4, "--quantization", "awq"), "cannot make awq weights"),
+        (("plan", "llama-3.1-8b-fp8", "--gpu", "h100", "--quantization", "awq"), "quantized with"),
+        (("kubernetes", "mistral-7b-v0.3", *T4, "--name", "My Server"), "name of a Service"),
+        (("kubernetes", "mistral-7b-v0.3", *T4, "--load-gb-per-s", "0"), "no speed"),
+        (("kubernetes", "llama-3.1-8b", "--gpu", "mi300x"), "NVIDIA"),
         (
             (
+                "vm",
                 "llama-3.3-70b",
                 "--gpu",
                 "h100-nvl",
@@ -100,18 +96,17 @@ def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
                 "2",
                 "--max-model-len",
                 "64K",
-                "--vm",
                 "--disk-gb",
                 "120",
             ),
             "141.1 GB",
         ),
-        (("mistral-7b-v0.3", "--kubernetes"), "--gpu is missing"),
-        (("--machines",), "MODEL is missing"),
+        (("kubernetes", "mistral-7b-v0.3"), "--gpu is missing"),
+        (("plan", "--machines"), "MODEL is missing"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(arguments, message):
-    done = plan(*arguments)
+    done = run(*arguments)
     assert done.returncode == 2 and not done.stdout, done.stdout
     assert message in done.stderr and "Traceback" not in done.stderr
 
@@ -119,7 +114,8 @@ def test_bad_input_is_one_sentence_and_exit_code_2(arguments, message):
 def test_fp8_weights_made_while_loading_need_the_volume_of_16_bit_ones():
     docs = list(
         yaml.safe_load_all(
-            plan(
+            run(
+                "kubernetes",
                 "llama-3.1-70b",
                 "--gpu",
                 "h100",
@@ -129,7 +125,6 @@ def test_fp8_weights_made_while_loading_need_the_volume_of_16_bit_ones():
                 "8192",
                 "--quantization",
                 "fp8",
-                "--kubernetes",
             ).stdout
         )
     )
@@ -139,10 +134,10 @@ def test_fp8_weights_made_while_loading_need_the_volume_of_16_bit_ones():
 
 
 def test_the_options_of_the_volume_reach_the_manifests():
-    done = plan(
+    done = run(
+        "kubernetes",
         "mistral-7b-v0.3",
         *T4,
-        "--kubernetes",
         "--storage-class",
         "fast",
         "--pvc-size",
@@ -160,7 +155,8 @@ def test_the_options_of_the_volume_reach_the_manifests():
 
 
 def test_the_vm_prints_unit_and_containers():
-    done = plan(
+    done = run(
+        "vm",
         "unsloth/Llama-3.3-70B-Instruct",
         "--gpu",
         "h100-nvl",
@@ -168,7 +164,6 @@ def test_the_vm_prints_unit_and_containers():
         "2",
         "--max-model-len",
         "64K",
-        "--vm",
         "--download-dir",
         "/mnt/share",
     )
@@ -185,10 +180,10 @@ def test_the_vm_prints_unit_and_containers():
 
 
 def test_machines_are_listed_without_a_gpu_and_as_data():
-    shown = plan("llama-3.3-70b", "--machines", "--max-model-len", "32K")
+    shown = run("plan", "llama-3.3-70b", "--machines", "--max-model-len", "32K")
     assert shown.returncode == 0 and "Standard_NC80adis_H100_v5" in shown.stdout
     data = json.loads(
-        plan("llama-3.3-70b", "--machines", "--max-model-len", "32K", "--json").stdout
+        run("plan", "llama-3.3-70b", "--machines", "--max-model-len", "32K", "--json").stdout
     )
     by_name = {machine["name"]: machine for machine in data}
     assert by_name["Standard_NC80adis_H100_v5"]["fits"] and not by_name["g4dn.12xlarge"]["fits"]
@@ -196,7 +191,8 @@ def test_machines_are_listed_without_a_gpu_and_as_data():
 
 
 def test_a_model_that_no_machine_holds_is_exit_code_1():
-    done = plan(
+    done = run(
+        "plan",
         "deepseek-v3",
         "--machines",
         "--dtype",

@@ -104,7 +104,7 @@ def test_a_job_that_ends_has_its_reason_without_a_reader_of_toml(
     failures.table.cache_clear()
     (tmp_path / "error").write_text("OSError: [Errno 98] Address already in use\n")
     what, _ = slurm_job.reason(
-        "engine", 1, [tmp_path / "reasons", tmp_path / "error", tmp_path / "output"]
+        "engine", 1, [tmp_path / "reasons", tmp_path / "error", tmp_path / "output"], {}
     )
     failures.table.cache_clear()
     assert what.startswith("Another program already listens") if has_reader else "Errno 98" in what

@@ -111,7 +111,7 @@ def test_a_server_of_another_cluster_is_asked_there(clusters):
 
 @pytest.mark.parametrize("cluster", ["", "beta"])
 def test_a_queue_that_does_not_know_the_job_changes_nothing_on_disk(clusters, cluster):
-    """An earlier version's record names no cluster; one of beta is asked without --clusters, which needs a database."""
+    """A record may name no cluster; one of beta is asked without --clusters, which needs a database."""
     write(cluster=cluster)
     before = records.path_of("70b").read_bytes()
     for command in (["servers"], ["servers", "--json"], ["doctor"]):
@@ -325,16 +325,6 @@ def test_a_job_announces_its_cluster_and_takes_no_other_clusters_key(workshop_ho
     )
 
 
-def test_a_record_of_an_earlier_version_is_taken_over_by_its_job_alone(workshop_home):
-    before = write()
-    again = replace(before, cluster="alpha", api_key="new")
-    assert (
-        slurm_job._claimed(replace(again, log="/other/70b_4711/output_4711.out")).name == "70b-4711"
-    )
-    taken = slurm_job._claimed(again)
-    assert (taken.name, taken.api_key, on_disk()["cluster"]) == ("70b", KEY, "alpha")
-
-
 def test_a_server_elsewhere_keeps_the_agreed_fields(workshop_home):
     write()
     assert "cluster" not in on_disk() and records.stored("70b").cluster == ""
@@ -446,36 +436,6 @@ def test_the_shell_is_told_to_ask_for_the_requeue(in_an_image, tmp_path, capfd, 
 def test_no_other_end_asks_for_a_requeue(in_an_image, tmp_path, cause, facts, state):
     assert end(tmp_path, cause=cause, facts=facts) == 0
     assert (on_disk()["state"] if records.path_of("70b").exists() else "") == state
-
-
-def test_a_job_that_began_with_an_earlier_version_is_requeued_all_the_same(
-    workshop_home, monkeypatch, bin_folder, capfd
-):
-    """Its job.sh gives no --facts, and leaves SLURM's commands to the job's Python."""
-    monkeypatch.setenv("SLURM_JOB_ID", "4711")
-    monkeypatch.delenv("SLURM_ARRAY_TASK_ID", raising=False)
-    write()
-    requeue_file = workshop_home / "asked"
-    facts = "echo 'JobId=4711 Requeue=1 Restarts=0 PreemptTime=None'"
-    stand_in(
-        bin_folder,
-        "scontrol",
-        f'case $1 in requeue) echo "$@" >{requeue_file} ;; *) {facts} ;; esac',
-    )
-    assert end(workshop_home, facts=None) == 0
-    output = capfd.readouterr()
-    assert (
-        requeue_file.read_text() == "requeue 4711\n"
-        and "waits in the queue again" in output.out
-        and output.out == output.err
-    )
-    stand_in(
-        bin_folder,
-        "scontrol",
-        f'case $1 in requeue) echo "disabled" >&2; exit 1 ;; *) {facts} ;; esac',
-    )
-    assert end(workshop_home, facts=None) == 0
-    assert on_disk()["state"] == "failed" and on_disk()["reason"].endswith("disabled")
 
 
 def test_doctor_reads_sinfo_among_other_lines(clusters, bin_folder):

@@ -181,7 +181,7 @@ RAYLET = (
 def test_ray_that_kills_for_memory_is_the_reason(tmp_path):
     (tmp_path / "error").write_text(RAYLET + "1: (raylet) ... exit code -9\n")
     what, remedy = slurm_job.reason(
-        "engine", 1, [tmp_path / "reasons", tmp_path / "error", tmp_path / "output"]
+        "engine", 1, [tmp_path / "reasons", tmp_path / "error", tmp_path / "output"], {}
     )
     assert (
         what == "Ray killed 10 of vLLM's workers, because the host's memory was nearly full."

@@ -260,10 +260,5 @@ def test_ready_server_whose_job_waits_again_is_starting(bin_folder, workshop_hom
         ("done", "Restarts=0 Requeue=1 PreemptTime=None", ("", False)),
     ],
 )
-def test_job_goes_back_into_the_queue_where_slurm_or_preemption_says_so(
-    bin_folder, monkeypatch, cause, facts, why
-):
-    stand_in(bin_folder, "squeue", "true")
-    stand_in(bin_folder, "scontrol", f"echo 'JobId=7 {facts}'")
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert slurm_job._again(cause) == why
+def test_job_goes_back_into_the_queue_where_slurm_or_preemption_says_so(cause, facts, why):
+    assert slurm_job._again(cause, slurm_queue.fields(f"JobId=7 {facts}")) == why

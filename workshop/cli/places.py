@@ -21,70 +21,50 @@ if TYPE_CHECKING:
 COUNT = click.IntRange(1)
 FEW_REQUESTS = 2.0  # at once: below it a server is practically for one
 POSITIVE = click.FloatRange(min=0, min_open=True)
-# place -> what its flag does, and the options that belong to it alone
-PLACES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
-    "kubernetes": (
-        "Print manifests instead, for kubectl apply -f -.",
-        {
-            "output": {"metavar": "FOLDER", "help": "write a kustomize base and overlay there."},
-            "pvc_size": {
-                "type": COUNT,
-                "help": "GiB of the volume of the weights.  [default: computed]",
-            },
-            "storage_class": {"help": "of that volume.  [default: the cluster's]"},
-            "load_gb_per_s": {
-                "type": float,
-                "help": "speed of that volume, for a start's budget.  [default: 0.25]",
-            },
-            "openshift": {"is_flag": True, "help": "no user of ours, and a Route."},
-            "replicas": {"type": COUNT, "help": "servers behind one Service.  [default: 1]"},
-            "image": {"help": "from a registry of your own.  [default: vllm/vllm-openai]"},
-            "pull_secret": {"metavar": "NAME", "help": "the Secret for that registry."},
-            "hf_endpoint": {"metavar": "URL", "help": "a mirror of the Hub for the download."},
-            "node_selector": {
-                "multiple": True,
-                "metavar": "KEY=VALUE",
-                "help": "of the nodes, not the GPU's.  Repeatable.",
-            },
-            "ingress": {"metavar": "HOST", "help": "an Ingress with TLS (Secret NAME-tls)."},
-            "http_route": {
-                "metavar": "HOST",
-                "help": "an HTTPRoute (Gateway API) to it, with --gateway.",
-            },
-            "gateway": {"metavar": "NAME", "help": "the Gateway of that route, or NAMESPACE/NAME."},
-            "priority_class": {"metavar": "NAME", "help": "of the server's pods."},
-            "queue": {"metavar": "NAME", "help": "a LocalQueue of Kueue."},
-            "rdma": {"metavar": "RESOURCE", "help": "one a pod, as rdma/ib, between nodes."},
+# place -> the options that belong to it alone
+PLACES: dict[str, dict[str, dict[str, Any]]] = {
+    "kubernetes": {
+        "output": {"metavar": "FOLDER", "help": "write a kustomize base and overlay there."},
+        "pvc_size": {
+            "type": COUNT,
+            "help": "GiB of the volume of the weights.  [default: computed]",
         },
-    ),
-    "vm": (
-        "Print a systemd unit and container lines instead, for one machine.",
-        {
-            "download_dir": {
-                "metavar": "FOLDER",
-                "help": "where the weights go.  [default: /mnt/models]",
-            },
-            "disk_gb": {
-                "type": POSITIVE,
-                "help": "size of its disk in GB; refused if the weights do not fit.",
-            },
+        "storage_class": {"help": "of that volume.  [default: the cluster's]"},
+        "load_gb_per_s": {
+            "type": float,
+            "help": "speed of that volume, for a start's budget.  [default: 0.25]",
         },
-    ),
-    "machines": ("Print which common cloud VMs hold the model (no --gpu needed).", {}),
+        "openshift": {"is_flag": True, "help": "no user of ours, and a Route."},
+        "replicas": {"type": COUNT, "help": "servers behind one Service.  [default: 1]"},
+        "image": {"help": "from a registry of your own.  [default: vllm/vllm-openai]"},
+        "pull_secret": {"metavar": "NAME", "help": "the Secret for that registry."},
+        "hf_endpoint": {"metavar": "URL", "help": "a mirror of the Hub for the download."},
+        "node_selector": {
+            "multiple": True,
+            "metavar": "KEY=VALUE",
+            "help": "of the nodes, not the GPU's.  Repeatable.",
+        },
+        "ingress": {"metavar": "HOST", "help": "an Ingress with TLS (Secret NAME-tls)."},
+        "http_route": {
+            "metavar": "HOST",
+            "help": "an HTTPRoute (Gateway API) to it, with --gateway.",
+        },
+        "gateway": {"metavar": "NAME", "help": "the Gateway of that route, or NAMESPACE/NAME."},
+        "priority_class": {"metavar": "NAME", "help": "of the server's pods."},
+        "queue": {"metavar": "NAME", "help": "a LocalQueue of Kueue."},
+        "rdma": {"metavar": "RESOURCE", "help": "one a pod, as rdma/ib, between nodes."},
+    },
+    "vm": {
+        "download_dir": {
+            "metavar": "FOLDER",
+            "help": "where the weights go.  [default: /mnt/models]",
+        },
+        "disk_gb": {
+            "type": POSITIVE,
+            "help": "size of its disk in GB; refused if the weights do not fit.",
+        },
+    },
 }
-
-
-def _places_of() -> dict[str, tuple[str, ...]]:
-    """Return the places that each of their own options belongs to."""
-    homes: dict[str, tuple[str, ...]] = {}
-    for place, (_, options) in PLACES.items():
-        for name in options:
-            homes[name] = (place,)
-    homes["name"] = ("kubernetes", "vm")
-    return homes
-
-
-HOMES = _places_of()
 
 
 def place_command(place: str, about: str) -> click.Command:
@@ -182,44 +162,10 @@ def _flag(name: str) -> str:
 def _own_options(place: str) -> Iterator[click.Option]:
     """Yield the options of a place beside the plan's."""
     yield click.Option(["--name"], help="Name of the server.")
-    for name, keywords in PLACES[place][1].items():
+    for name, keywords in PLACES[place].items():
         help_text = keywords["help"]
         capitalized = help_text[:1].upper() + help_text[1:]
         yield click.Option([_flag(name)], **{**keywords, "help": capitalized})
-
-
-def options_of_plan() -> Iterator[click.Option]:
-    """Yield the places as options of `workshop plan`.
-
-    They are --machines, and the hidden former --kubernetes and --vm.
-    """
-    yield click.Option(["--name"], hidden=True)
-    for place, (about, own) in PLACES.items():
-        yield click.Option([_flag(place)], is_flag=True, help=about, hidden=place != "machines")
-        for name, keywords in own.items():
-            yield click.Option([_flag(name)], **{**keywords, "hidden": True})
-
-
-def take_place(options: dict[str, Any], as_json: bool) -> tuple[str, dict[str, Any]]:
-    """Take the places' options out of `options`; return the place, or "", and its own options.
-
-    Raises BadInput: two places at once, or an option of another place.
-    """
-    chosen = [place for place in PLACES if options.pop(place)]
-    own = _only_given({name: options.pop(name) for name in HOMES})
-    place = chosen[0] if chosen else ""
-    others = chosen[1:]
-    if not others and as_json and place in ("kubernetes", "vm"):
-        others = ["json"]
-    if others:
-        raise BadInput(f"--{others[0]} and --{place} print different things.", "Give one of them.")
-    for name in own:
-        if place not in HOMES[name]:
-            places = " and ".join(f"--{home}" for home in HOMES[name])
-            raise BadInput(
-                f"{_flag(name)} belongs to {places}.", f"Add --{HOMES[name][0]}, or leave it out."
-            )
-    return place, own
 
 
 def _only_given(values: dict[str, Any]) -> dict[str, Any]:

@@ -5,14 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workshop.cli import places
 from workshop.cli.plan_options import plan_options
 
 if TYPE_CHECKING:
     from inference_planner.parallelism import Plan
 
 
-@click.command(params=[*plan_options(), *places.options_of_plan()])
+@click.command(params=list(plan_options()))
+@click.option(
+    "--machines",
+    "on_machines",
+    is_flag=True,
+    help="Print which common cloud VMs hold the model (no --gpu needed).",
+)
 @click.argument("model", required=False)
 def command(
     model: str | None,
@@ -20,6 +25,7 @@ def command(
     listed: str | None,
     as_json: bool,
     explain: bool,
+    on_machines: bool,
     **options: Any,
 ) -> None:
     """Predict memory, parallelism and speed of MODEL on GPUs.
@@ -43,12 +49,9 @@ def command(
 
     from workshop.engine import exact
 
-    place, own = places.take_place(options, as_json)
     if listed:
         click.echo(report.names(listed, as_json))
-    elif place in ("kubernetes", "vm"):
-        places.print_for(place, model, gpu, options, own)
-    elif place == "machines" and model:
+    elif on_machines and model:
         check_no_card(options)
         if options["exact"] is None:
             options["exact"] = False  # one plan for each of many machines

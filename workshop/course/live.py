@@ -24,7 +24,6 @@ from workshop.course.extra_servers import stop
 from workshop.course.tables import Table
 from workshop.engine import log, metrics, trace
 from workshop.errors import WorkshopError
-from workshop.lazy import lazily
 from workshop.servers import local, machine, records
 from workshop.servers.home import private_folder
 from workshop.servers.local import TEACHING_FOLDER, supervise
@@ -46,17 +45,6 @@ __all__ = [
     "trace",
     "workers",
 ]
-
-# Names that copies of older notebooks use; today they stand in workshop.course.nb07 to nb14.
-_FORMER = {
-    "LoadExplorer": "workshop.course.nb13:LoadExplorer",
-    "XRay": "workshop.course.nb11:XRay",
-    "chat": "workshop.course.nb10",
-    "offline": "workshop.batch.offline",
-    "scale": "workshop.course.nb13",
-    "speculation": "workshop.course.speculation",
-}
-__getattr__, __dir__ = lazily(__name__, {}, _FORMER)
 
 LAB = "lab"
 RECORDED_LAB = recorded_data.DATA / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores

@@ -105,7 +105,7 @@ class ServerRecord:
     process_started: int | None = _field(
         lambda value: _whole(value, 0), "a whole number", default=None
     )
-    # The SLURM cluster of the job; '' in records of earlier versions.
+    # The SLURM cluster of the job; '' outside SLURM.
     cluster: str = _field(_text_like(f"({CLUSTER})?"), "the name of a cluster", default="")
     # What the energy counters of this machine's GPUs showed when the server was ready; None without
     # such counters.

@@ -23,7 +23,6 @@ from workshop.servers.disk import refuse_full
 from workshop.servers.home import private_folder
 from workshop.servers.local import claims
 from workshop.servers.local.answering import answers
-from workshop.servers.programs import run
 from workshop.servers.record_file import CLUSTER
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import queue as slurm_queue
@@ -115,12 +114,9 @@ def _claimed(record: ServerRecord) -> ServerRecord:
 def _same_job(earlier: ServerRecord, record: ServerRecord) -> bool:
     """Return True if two records are of one job.
 
-    Two clusters with one home may give the same number, and their keys must not be exchanged. A
-    record of an earlier version names no cluster: then the job's log decides.
+    Two clusters with one home may give the same number, and their keys must not be exchanged.
     """
-    if earlier.job_id != record.job_id:
-        return False
-    return earlier.cluster == record.cluster or (not earlier.cluster and earlier.log == record.log)
+    return (earlier.job_id, earlier.cluster) == (record.job_id, record.cluster)
 
 
 def budget_s(model: str) -> float:
@@ -201,9 +197,7 @@ def end(args: argparse.Namespace) -> int:
     if args.record and Path(args.record).exists():
         record = records.load(Path(args.record))
     job = own_job()
-    # with job.sh of an earlier version, which leaves all of SLURM to us
-    began_earlier = args.facts is None
-    facts = slurm_queue.facts(job) if began_earlier else slurm_queue.fields(args.facts)
+    facts = slurm_queue.fields(args.facts)
     why, requeue = _again(args.cause, facts)
     remedy = ""
     if args.refused:
@@ -229,20 +223,7 @@ def end(args: argparse.Namespace) -> int:
     if remedy:
         text += f"\n[workshop] remedy: {remedy}"
     print(text, flush=True)
-    if began_earlier:
-        print(text, file=sys.stderr, flush=True)
-    if not requeue:
-        return 0
-    if began_earlier:
-        return _requeue_here(args, job)
-    return REQUEUE_CODE
-
-
-def _requeue_here(args: argparse.Namespace, job: str) -> int:
-    done = run("scontrol", "requeue", job, within_s=60)
-    if done.code:
-        return end(argparse.Namespace(**{**vars(args), "refused": "\n".join(done.lines)}))
-    return 0
+    return REQUEUE_CODE if requeue else 0
 
 
 def _write_waiting(record: ServerRecord | None, why: str) -> None:
@@ -265,18 +246,16 @@ def _one_line(text: str) -> str:
     return "; ".join(line.strip() for line in text.splitlines() if line.strip())
 
 
-def _again(cause: str, job: dict[str, str] | None = None) -> tuple[str, bool]:
+def _again(cause: str, job: dict[str, str]) -> tuple[str, bool]:
     """Return why the job goes back into the queue, and whether we have to ask SLURM for that.
 
     '' if it does not go back.
 
     A preemption with a GraceTime only sends TERM; a job that ends by itself in that time does not
-    come back. job: the fields of `scontrol show job`; None: scontrol is asked.
+    come back. job: the fields of `scontrol show job`.
     """
     if cause == "done":
         return "", False
-    if job is None:
-        job = slurm_queue.facts(own_job())
     if int(job.get("Restarts") or 0) > int(os.environ.get("SLURM_RESTART_COUNT") or 0):
         return "put back by SLURM", False
     if cause == "requeue":
@@ -290,15 +269,11 @@ def _preempted(job: dict[str, str]) -> bool:
     return job.get("PreemptTime", "None") != "None"
 
 
-def reason(
-    cause: str, code: int, logs: list[Path], job: dict[str, str] | None = None
-) -> tuple[str, str]:
+def reason(cause: str, code: int, logs: list[Path], job: dict[str, str]) -> tuple[str, str]:
     """Return (sentence, remedy): our own refusal if there is one, else the engine's first error.
 
-    job: the fields of `scontrol show job`; None: scontrol is asked.
+    job: the fields of `scontrol show job`.
     """
-    if job is None:
-        job = slurm_queue.facts(own_job())
     if cause == "done":
         return DONE, ""
     if _preempted(job):
@@ -350,7 +325,6 @@ def main() -> int:
     """Run one part; an error of ours is printed so that `end` finds it again."""
     parser = argparse.ArgumentParser(prog="workshop.servers.slurm.job")
     parser.add_argument("part", choices=("announce", "watch", "end"))
-    parser.add_argument("--facts")
     for name in (
         "name",
         "model",
@@ -362,6 +336,7 @@ def main() -> int:
         "error",
         "cause",
         "refused",
+        "facts",
     ):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--code", type=int, default=0)

@@ -1,1 +1,0 @@
-"""The former name of `workshop.course`. Kept for one release; `from workshop import check` lasts."""

@@ -1,1 +1,0 @@
-"""The former name of `workshop.client`. Kept for one release; `from workshop import sampling` lasts."""
