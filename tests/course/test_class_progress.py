@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 
 import pytest
 from click.testing import CliRunner
@@ -12,9 +13,9 @@ from workshop.cli import progress as cli
 from workshop.cli.test import command as ask_test
 from workshop.cli.test import questions
 from workshop.course import class_progress, exercises
-from workshop.course.class_progress import read, share
+from workshop.course.class_progress import read, share, withdraw
 from workshop.course.exercises import all_exercises, check
-from workshop.errors import BadInput
+from workshop.errors import BadInput, WorkshopError
 
 GOOD = {"name": "ada", "updated": "2026-11-22T09:00:00+00:00", "checks": {}, "tests": {}}
 TRIED = {
@@ -238,3 +239,72 @@ def test_the_longest_progress_fits_into_a_file_that_is_read(folder, workshop_hom
         len(read(all_exercises())[0]) == 1
         and path.stat().st_size < class_progress.record_file.MAX_BYTES / 2
     )
+
+
+def test_links_pipes_and_sockets_in_the_folder_are_passed_over(folder, tmp_path, monkeypatch):
+    (folder / "good.json").write_text(json.dumps(GOOD))
+    (folder / "link.json").symlink_to("good.json")
+    (folder / "device.json").symlink_to("/dev/zero")
+    os.mkfifo(folder / "pipe.json")
+    (folder / "folder.json").mkdir()
+    (tmp_path / "secret").write_text("of the instructor")
+    (folder / "secret.json").symlink_to(tmp_path / "secret")
+    with open(os.fsencode(folder) + b"/\xff.json", "w") as file:
+        file.write("{")
+    monkeypatch.chdir(folder)  # the path of a socket is short
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket.json")
+        learners, passed = read(all_exercises())
+    assert [learner.file for learner in learners] == ["good.json"]
+    assert "link.json: it is a link, not a file" in passed and any(
+        line.startswith("pipe.json: ") for line in passed
+    )
+    assert len(passed) == 7 and not any("of the instructor" in line for line in passed)
+    assert all(line.isprintable() for line in passed)
+
+
+@pytest.mark.parametrize(
+    ("mode", "who"),
+    [
+        (0o3730, "the folder's owner"),
+        (0o3770, "members of the class's group"),
+        (0o3777, "everybody on this machine"),
+    ],
+)
+def test_who_sees_the_account_is_said_when_a_learner_shares(folder, mode, who):
+    folder.chmod(mode)
+    output = run("--share")
+    assert f"but its owner does: {who} can see it" in output
+    [file] = folder.iterdir()
+    assert os.environ.get("USER", "nobody at all") not in file.name + file.read_text()
+
+
+def test_a_withdrawal_that_did_not_happen_is_not_reported_as_one(folder, tmp_path, workshop_home):
+    share({})
+    folder.rename(tmp_path / "away")
+    with pytest.raises(WorkshopError, match="is away"):
+        withdraw()
+    (tmp_path / "away").rename(folder)
+    assert withdraw() and list(folder.iterdir()) == [] and not withdraw()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "cut", "folder"])
+def test_odd_files_of_ones_own_never_hang(folder, workshop_home, kind):
+    workshop_home.mkdir(exist_ok=True)
+    note = workshop_home / class_progress.NOTE
+    if kind == "pipe":
+        os.mkfifo(note)
+    elif kind == "folder":
+        note.mkdir()
+    else:
+        note.write_text('{"path": ')
+    class_progress.renew({})
+    with pytest.raises(WorkshopError, match="does not say which file is yours"):
+        withdraw()
+    assert exercises.check("memory.weights_405b", 810)
+
+
+def test_a_home_folder_of_nobody_is_one_sentence(monkeypatch):
+    monkeypatch.setenv("WORKSHOP_SHARED", "~no-such-user-here/class")
+    with pytest.raises(BadInput, match="There is no folder ~no-such-user-here"):
+        class_progress.folder()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from workshop.course import class_progress
 
 CLASS = (
-    '{"learners": [{"name", "claim", "file", "updated", "notebook", "done", "failing", "tests"}], '
+    '{"learners": [{"name", "file", "updated", "notebook", "done", "failing", "tests"}], '
     '"checks": {key: {"failing", "tried"}}}'
 )
 MOST_ROWS = 15
@@ -67,14 +67,6 @@ def _class(as_json: bool) -> None:
 
     every = exercises.all_exercises()
     learners, passed = class_progress.read(every)  # their checks are in the course's order
-    place = class_progress.folder()
-    note = class_progress.folder_note(place)
-    if note:
-        say(f"· {note}", err=True)
-    for learner in learners:
-        if learner.claim:
-            warning = f"{learner.file} says that it is {learner.name}, but {learner.claim}. Its account: ls -l {place}"
-            say(f"· {warning}", err=True)
     people = [_person(learner) for learner in learners]
     failing: Counter[str] = Counter()
     tried: Counter[str] = Counter()
@@ -112,7 +104,6 @@ def _person(learner: class_progress.Learner) -> dict[str, Any]:
             failing[key] = entry["tries"]
     return {
         "name": learner.name,
-        "claim": learner.claim,
         "file": learner.file,
         "updated": learner.updated,
         "notebook": _last_notebook(learner.checks),
@@ -126,7 +117,7 @@ def _row_of_person(person: dict[str, Any]) -> tuple[object, ...]:
     """Return a learner's row of the table."""
     tries = [f"{key} ({count})" for key, count in person["failing"].items()]
     last_try = person["updated"][:16].replace("T", " ")
-    return _with_claim(person), last_try, person["notebook"], person["done"], ", ".join(tries)
+    return person["name"], last_try, person["notebook"], person["done"], ", ".join(tries)
 
 
 def _say_mean(when: str, learners: Sequence[class_progress.Learner]) -> None:
@@ -158,12 +149,6 @@ def _last_notebook(checks: Mapping[str, Mapping]) -> str:
     for key in reversed(list(checks)):
         return exercises.all_exercises()[key].notebook
     return ""
-
-
-def _with_claim(person: dict) -> str:
-    if not person["claim"]:
-        return person["name"]
-    return f"{person['name']} ({person['claim']})"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -4,20 +4,13 @@ Nobody's name is shown unless they give one.
 
 A learner's file lies in $WORKSHOP_SHARED/progress (0640, of that folder's group) and follows their
 checks. The folder is the instructor's: members of the group may add files, and replace only their
-own. What is no such file is passed over.
-
-A name is what a learner writes. Whose it is, the file's owner says, whom nobody but root can
-change: the instructor's side remembers which account a name was first seen from, and tells where
-another account uses it.
+own. What is no such file is passed over. A name is what a learner writes.
 """
 
 import contextlib
-import errno
 import json
 import os
 import secrets
-import stat
-import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,19 +20,11 @@ from workshop import files, timestamps
 from workshop.errors import BadInput, WorkshopError, plain
 from workshop.servers import record_file
 from workshop.servers.home import home, private_folder, write_private
-from workshop.servers.lock import Lock
 
 NOTE = "progress.shared"  # in the learner's home: which file is theirs, and the name on it
-# in the instructor's home: the account that each name was first seen from
-NAMES = "progress.names.json"
 TESTS = ("pre", "post")
 MOST_TRIES = 10_000
-MOST_NAMES_BYTES = 4 * 2**20
-DAMAGED = (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError, OverflowError)
-LATER = "another account had this name first"
-SEVERAL = "more than one account uses this name"
-# Letters of other alphabets that look like Latin ones, in lower case.
-LOOK_ALIKE = str.maketrans("аеорсухіјѕкмтвнԁһӏαορνικτυ", "aeopcyxijskmtbhdhlaopviktu")
+DAMAGED = (WorkshopError, OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -50,7 +35,6 @@ class Learner:
     checks: key → {"tries": int, "done": bool}.
     tests: right answers to ten questions, of those of TESTS that were made.
     file: the name of their file in the class's folder.
-    claim: LATER or SEVERAL if the name may be somebody else's, "" otherwise.
     """
 
     name: str
@@ -58,7 +42,6 @@ class Learner:
     checks: Mapping[str, Mapping]
     tests: Mapping[str, int]
     file: str = ""
-    claim: str = ""
 
 
 def folder() -> Path:
@@ -76,16 +59,6 @@ def folder() -> Path:
             f"The instructor makes it: {how}",
         )
     return place.resolve()
-
-
-def folder_note(place: Path) -> str:
-    """Return a warning if others could replace a learner's file in the folder, or ''."""
-    mode = place.stat().st_mode
-    if mode & 0o022 and not mode & stat.S_ISVTX:
-        return (
-            f"Others than you may replace a learner's file in {place}. Close it: chmod +t {place}"
-        )
-    return ""
 
 
 def who_may_list(place: Path) -> str:
@@ -145,7 +118,7 @@ def withdraw() -> bool:
 
 def renew(progress: Mapping[str, Mapping]) -> None:
     """Write again what a learner shares, if they share; a disk that is away must not stop them."""
-    with contextlib.suppress(*DAMAGED, WorkshopError):
+    with contextlib.suppress(*DAMAGED):
         _write(progress)
 
 
@@ -185,128 +158,16 @@ def read(keys: Collection[str]) -> tuple[list[Learner], list[str]]:
         raise WorkshopError(
             f"You may not list {place} ({error.strerror}).", "Only its owner sees the table."
         ) from None
-    owners, files_before = [], set()
     for path in paths:
         try:
-            text, facts = _text_and_owner(path)
-            if (facts.st_dev, facts.st_ino) in files_before:
-                raise ValueError("it is another name of a file that is in the table")
-            learner = replace(_checked(json.loads(text), keys), file=plain(path.name))
+            if path.is_symlink():  # it may lead to another user's file
+                raise ValueError("it is a link, not a file")
+            data = files.read_json(path, record_file.MAX_BYTES)
+            learners.append(replace(_checked(data, keys), file=plain(path.name)))
         except DAMAGED as error:
-            passed.append(plain(f"{path.name}: {getattr(error, 'strerror', None) or error}")[:200])
-            continue
-        files_before.add((facts.st_dev, facts.st_ino))
-        learners.append(learner)
-        owners.append(facts.st_uid)
-    named, problem = _with_claims(place, learners, owners)
-    if problem:
-        passed.append(f"which account has which name, as it could not be kept: {problem}")
-    return sorted(named, key=lambda learner: learner.updated, reverse=True), passed
-
-
-def _text_and_owner(path: Path) -> tuple[str, os.stat_result]:
-    """Return the text of a file, and the file's status.
-
-    A link is refused, because it may lead to another user's file. Opening never waits, as it would
-    for a named pipe.
-    """
-    try:
-        descriptor = os.open(path, files.READ_FLAGS | getattr(os, "O_NOFOLLOW", 0))
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise ValueError("it is a link, not a file") from None
-        raise
-    with os.fdopen(descriptor, "rb") as file:
-        facts = os.fstat(descriptor)
-        kind = files.kind_of(facts)
-        if kind:
-            raise ValueError(f"it is {kind}, not a file")
-        data = file.read(record_file.MAX_BYTES + 1)
-    if len(data) > record_file.MAX_BYTES:
-        raise ValueError(f"it is larger than {record_file.MAX_BYTES // 1024} KiB")
-    return data.decode("utf-8"), facts
-
-
-def _with_claims(
-    place: Path, learners: list[Learner], owners: list[int]
-) -> tuple[list[Learner], str]:
-    """Return the learners, each with a remark if another account had the name first.
-
-    A name that appears for the first time is remembered with its account.
-
-    The text says why that could not be remembered.
-    """
-    first = _remembered().get(str(place), {})
-    accounts: dict[str, set[int]] = {}
-    for learner, owner in zip(learners, owners, strict=True):
-        accounts.setdefault(comparable(learner.name), set()).add(owner)
-    result = []
-    is_new = False
-    for learner, owner in zip(learners, owners, strict=True):
-        name = comparable(learner.name)
-        if name in first:
-            claim = LATER
-            if first[name] == owner:
-                claim = ""
-        elif len(accounts[name]) > 1:
-            claim = SEVERAL
-        else:
-            claim = ""
-            first[name] = owner
-            is_new = True
-        result.append(replace(learner, claim=claim))
-    if not is_new:
-        return result, ""
-    return result, _remember(place, first)
-
-
-def _remember(place: Path, first: Mapping[str, int]) -> str:
-    """Store names with their accounts; return why that was impossible, or ''.
-
-    Names that another process has stored meanwhile stay.
-    """
-    try:
-        private_folder()
-        with Lock(home() / f"{NAMES}.lock").taken() as free:
-            if not free:
-                return "another process writes the table of names"
-            remembered = _remembered()
-            remembered[str(place)] = {**first, **remembered.get(str(place), {})}
-            write_private(home() / NAMES, json.dumps(remembered, indent=1) + "\n")
-    except WorkshopError as error:
-        return error.message
-    return ""
-
-
-def _remembered() -> dict[str, dict[str, int]]:
-    """Return which account each name was first seen from, by the class's folder."""
-    path = home() / NAMES
-    if not os.path.lexists(path):
-        return {}
-    remedy = (
-        "Whose name is whose is not known without it. "
-        f"To begin anew, move it away: mv {path} {path}.old"
-    )
-    stored = files.read_json(path, MOST_NAMES_BYTES, remedy)
-    try:
-        for names in stored.values():
-            for owner in names.values():
-                if type(owner) is not int:
-                    raise ValueError
-    except (AttributeError, ValueError):
-        raise BadInput(f"{path} is not the table of names that it was.", remedy) from None
-    return stored
-
-
-def comparable(name: str) -> str:
-    """Return a form of a name that is equal for names that look alike."""
-    text = unicodedata.normalize("NFKC", name).casefold()
-    letters = unicodedata.normalize("NFKD", text.translate(LOOK_ALIKE))
-    visible = ""
-    for letter in letters:
-        if unicodedata.category(letter) not in ("Cf", "Mn"):
-            visible += letter
-    return " ".join(visible.split())
+            why = getattr(error, "strerror", None) or error
+            passed.append(plain(f"{path.name}: {why}")[:200])
+    return sorted(learners, key=lambda learner: learner.updated, reverse=True), passed
 
 
 def _checked(data: Mapping, keys: Collection[str]) -> Learner:
