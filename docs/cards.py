@@ -251,8 +251,8 @@ def page(parts: list[tuple[dict, list[Row]]]) -> str:
         "",
         "## Send a log",
         "",
-        "Your card is missing, or our interval does not hold? `workshop reconcile server.log --anonymise` removes names, "
-        "paths, addresses and keys from vLLM's log and prints what it removed. Send what is left as an issue of this "
+        "Your card is missing, or our interval does not hold? `workshop reconcile server.log --anonymise` removes your names, "
+        "addresses, keys and prompts from vLLM's log and shows what it removed. Send what is left as an issue of this "
         "repository: it becomes a row here. `workshop reconcile server.log --keep` uses it on your own site at once.",
         "",
         "## The points",

@@ -407,7 +407,6 @@ SHOWN_ALONE = {
     "vllm_package.py": "a command that a person is told to give",
     "course/nb03.py": "a command that a person is told to give",
     "servers/local/terminal.py": "the folder of this Python, for PATH; nothing is started",
-    "engine/anonymise.py": "the word python in a list of words that name nobody",
 }
 
 

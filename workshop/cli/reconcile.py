@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,7 @@ NUMBERS = ("predicted", "actual", "error")
 @click.option(
     "--anonymise",
     is_flag=True,
-    help="Print the log without names, paths, addresses and keys, and on stderr what was removed.",
+    help="Print the log without your names, addresses, keys and prompts; on stderr what changed.",
 )
 @json_option("Print JSON.")
 def command(
@@ -172,14 +173,18 @@ def _say_removed(count: int, as_json: bool) -> None:
 
 
 def _anonymise(log: Path) -> None:
-    """Print a log without what names people and places, and say on stderr what was removed."""
+    """Print a log without what names its owner; show on stderr what changed, and ask a person first."""
+    from workshop.engine import anonymise
     from workshop.engine import log as engine_log
-    from workshop.engine.anonymise import anonymise as anonymise_text
 
-    text, removed = anonymise_text(engine_log.text_of(log))
-    click.echo(text, nl=False)
+    before = engine_log.text_of(log)
+    after, removed = anonymise.anonymise(before, *anonymise.own_names())
+    say(anonymise.difference(before, after), err=True)
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(removed.items()))
-    say(f"Removed: {counts or 'nothing'}. Read the result once before you share it.", err=True)
+    say(f"Removed: {counts or 'nothing'}. Names of others and of models stay.", err=True)
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        click.confirm("May this copy be shared?", abort=True, err=True)
+    click.echo(after, nl=False)
 
 
 def _print(result) -> None:
