@@ -140,10 +140,10 @@ def test_a_person_is_asked_before_the_copy_is_printed(tmp_path, answer, code):
     ) as process:
         os.write(ours, answer)
         printed = process.communicate(timeout=60)[0]
-    asked = os.read(ours, 100_000).decode()
+    terminal = os.read(ours, 100_000).decode()
     os.close(ours)
     os.close(theirs)
-    assert process.returncode == code and "May this copy be shared?" in asked
+    assert process.returncode == code and "May this copy be shared?" in terminal
     assert (b"914,304" in printed) == (code == 0)
 
 
