@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from inference_planner.catalog import load_gpu
 from inference_planner.speed import decode_terms
 
+from workshop.cli import group
 from workshop.cli.plan import command
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
@@ -131,4 +132,4 @@ def test_rented_machines_have_cards_of_their_own(option):
 @pytest.mark.parametrize("place", ["kubernetes", "vm"])
 def test_a_node_is_found_by_the_name_of_its_card(place):
     with pytest.raises(BadInput, match="by their name"):
-        run_cli(["llama-3.2-1b", f"--{place}", "--gpu-memory", "24"])
+        group([place, "llama-3.2-1b", "--gpu-memory", "24"], standalone_mode=False)
