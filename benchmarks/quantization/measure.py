@@ -32,16 +32,16 @@ MAX_TOKENS = 64
 RIGHT = 0.9  # as in benchmarks.teaching_model.evaluate
 TEXTS = ("glosses", "prose", "known")
 SEQUENCES = 32  # of each text
-ENGINE = {  # scheme → (checkpoint in the scheme's own format, engine flags)
-    "bf16": (False, ()),
-    "fp8-kv": (False, ("--kv-cache-dtype", "fp8")),
-    "fp8": (True, ()),
-    "int8": (True, ()),
-    "int4-rtn": (True, ()),
-    "int4-rtn-row": (True, ()),
-    "int4-gptq": (True, ()),
-    "int4-awq": (True, ()),
-    "online-fp8": (False, ("--quantization", "fp8")),
+ENGINE = {  # scheme → engine flags
+    "bf16": (),
+    "fp8-kv": ("--kv-cache-dtype", "fp8"),
+    "fp8": (),
+    "int8": (),
+    "int4-rtn": (),
+    "int4-rtn-row": (),
+    "int4-gptq": (),
+    "int4-awq": (),
+    "online-fp8": ("--quantization", "fp8"),
 }
 
 
@@ -159,12 +159,7 @@ def measure(
         row["weight_error"] = round(schemes.weight_error(model, result), 5)
         row["numpy"] = in_numpy(result)
     if name in ENGINE and engine and "engine" not in recorded:
-        quantized, flags = ENGINE[name]
-        if quantized:
-            written = checkpoint(result, folder / name)
-        else:
-            written = export.write(result, folder / name, dequantized=True)
-        row["engine"] = in_engine(written, flags)
+        row["engine"] = in_engine(checkpoint(result, folder / name), ENGINE[name])
     return row
 
 

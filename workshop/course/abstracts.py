@@ -13,7 +13,7 @@ import json
 
 from workshop.course.recorded_data import DATA
 
-__all__ = ["FIELDS", "load", "prompt"]
+__all__ = ["FIELDS", "NEW_TOPICS", "load", "prompt"]
 
 FIELDS = (
     "biology",
@@ -24,6 +24,19 @@ FIELDS = (
     "computing",
     "geology",
     "psychology",
+)
+# Those of the abstracts' topics about which the teaching model has read no abstract at all.
+NEW_TOPICS = (
+    "wolves returning to a forest",
+    "treatment of asthma in children",
+    "light slowed down in cold gases",
+    "friction between sliding surfaces",
+    "craters on the moon",
+    "comets from the outer solar system",
+    "the corrosion of steel",
+    "shortest paths in road networks",
+    "landslides after heavy rain",
+    "loneliness in old age",
 )
 
 

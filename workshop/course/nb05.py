@@ -14,24 +14,12 @@ from collections.abc import Mapping, Sequence
 from workshop.client import logprobs
 from workshop.client.client import Client
 from workshop.course import abstracts
+from workshop.course.abstracts import NEW_TOPICS
 from workshop.course.figure import figure
 from workshop.course.widgets import style
 
 __all__ = ["NEW_TOPICS", "diagram", "groups", "most_probable", "scored", "summary"]
 
-# Those of the abstracts' topics about which the teaching model has read no abstract at all.
-NEW_TOPICS = (
-    "wolves returning to a forest",
-    "treatment of asthma in children",
-    "light slowed down in cold gases",
-    "friction between sliding surfaces",
-    "craters on the moon",
-    "comets from the outer solar system",
-    "the corrosion of steel",
-    "shortest paths in road networks",
-    "landslides after heavy rain",
-    "loneliness in old age",
-)
 DIAGONAL = "as it should be"
 Labels = Sequence[tuple[float, str, str]]  # of each: its confidence, the label, the right label
 

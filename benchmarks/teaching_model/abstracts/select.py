@@ -18,6 +18,8 @@ import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
+from workshop.course.abstracts import NEW_TOPICS as UNSEEN
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 COURSE = ROOT / "workshop" / "data" / "abstracts.jsonl"
@@ -28,18 +30,6 @@ COUNT, UNSEEN_COUNT = (
 )  # abstracts of the course; of them from topics that training never saw
 WORDS = range(38, 126)
 SENTENCES = range(2, 9)
-UNSEEN = (
-    "wolves returning to a forest",
-    "treatment of asthma in children",
-    "light slowed down in cold gases",
-    "friction between sliding surfaces",
-    "craters on the moon",
-    "comets from the outer solar system",
-    "the corrosion of steel",
-    "shortest paths in road networks",
-    "landslides after heavy rain",
-    "loneliness in old age",
-)
 # About the request instead of its topic, or addresses and lists.
 ABOUT_ITSELF = re.compile(
     r"here(?: is|'s| are| we have) |\bsentences?\b|\bparagraphs?\b|\bwords\)|\bessay|in bold|\btitled?\b|\babstracts?\b|"
