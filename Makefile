@@ -27,7 +27,7 @@ slides:     ## build the slides of both days: slides/build/*.html and *.pdf (nee
 	@$(IN) -- python slides/build.py
 
 site:       ## pages for any web server or a USB stick: notebooks as they ran, planner and explorers live (10 minutes; goes on where it stopped; needs npm)
-	@$(IN) -- python docs/site/build.py
+	@$(IN) -- python docs/site/website.py
 
 docs:       ## renew the generated pages, tables and pictures (CONTRIBUTING.md names those that take minutes)
 	@$(IN) dev -- python docs/make.py

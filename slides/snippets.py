@@ -222,7 +222,7 @@ def forms() -> str:
         chosen, tokens = answer["choices"][0], answer["usage"]["completion_tokens"]
         text = chosen["message"]["content"].replace("\n", "\\n")
         out.append(
-            f"| {form} | `{text if len(text) < 52 else text[:22] + ' …'}` | {chosen['finish_reason']}, {tokens} tokens |"
+            f"| {form} | `{text if len(text) < 52 else text[:22] + ' …'}` | {chosen['finish_reason']}, {tokens} |"
         )
     return "\n".join(out)
 

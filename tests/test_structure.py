@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -275,13 +276,23 @@ def test_what_the_checks_ask_runs_before_each_commit():
     assert pyright["pass_filenames"] is False  # the whole of planner and workshop is looked at
 
 
+def test_no_module_hides_another_from_the_tests():
+    """`pythonpath` makes one folder of many: the first of two modules of a name would be imported for both."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    places: dict[str, str] = dict.fromkeys(sys.stdlib_module_names, "Python")
+    for folder in settings["pythonpath"]:
+        for path in sorted((ROOT / folder).glob("*.py")):
+            if path.stem not in ("__init__", "conftest"):
+                assert path.stem not in places, f"{folder}/{path.name} and {places[path.stem]}"
+                places[path.stem] = f"{folder}/{path.name}"
+
+
 WRITES_A_PAGE = re.compile(r"write_text|write_doc")
 # These make pages that are not in git.
-SITES = ("docs/site/build.py", "slides/build.py")
+SITES = ("docs/site/website.py", "slides/build.py")
 
 
 def test_make_docs_runs_every_script_that_writes_a_page_or_the_rules_name_it():
-    sys.path.insert(0, str(ROOT / "docs"))
     import make
 
     renewed = {command.split()[0] for command in make.GENERATORS}

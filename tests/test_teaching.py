@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -98,11 +97,8 @@ def test_minutes_add_up_and_are_enough_for_whole_notebooks(title, minutes):
 
 def slides() -> list:
     """The slides of the three hours, in their order."""
-    sys.path.insert(0, str(ROOT / "slides"))
-    try:
-        import deck
-    finally:
-        sys.path.remove(str(ROOT / "slides"))
+    import deck
+
     return deck.slides("workshop")
 
 

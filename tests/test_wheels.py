@@ -13,13 +13,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+import with_uv
 from needs import lacking
 
 from workshop.course.exercises import all_exercises
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "locks"))
-import with_uv  # noqa: E402
 
 LAB_STARTS_S = 90
 

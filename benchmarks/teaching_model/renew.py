@@ -68,7 +68,7 @@ STEPS = {
     "guesses": Step(
         "-m benchmarks.teaching_model.guesses", "workshop/data/guesses.json", "5 minutes"
     ),
-    "slides": Step("slides/record.py answers chat", "slides/recorded", "a server"),
+    "slides": Step("slides/recorder.py answers chat", "slides/recorded", "a server"),
     "pages": Step("docs/make.py", "generated pages and pictures", "a minute"),
 }
 

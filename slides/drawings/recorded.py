@@ -1,4 +1,4 @@
-"""What record.py recorded: answers of the teaching model's server, and simulations."""
+"""What recorder.py recorded: answers of the teaching model's server, and simulations."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def recorded(name: str) -> dict:
 
 
 def answers() -> dict:
-    """Return what record.py recorded of the teaching model's server."""
+    """Return what recorder.py recorded of the teaching model's server."""
     return recorded("answers")

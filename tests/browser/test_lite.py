@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import functools
 import http.server
-import sys
-from pathlib import Path
 
 import lab_page
 import nbformat
 import pytest
-from small_server import serving
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "site"))
 from lite import build as lite
+from small_server import serving
 
 pytestmark = pytest.mark.browser
 # notebook -> cells that are run, and what they say then

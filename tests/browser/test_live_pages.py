@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from html import unescape
 from pathlib import Path
 
 import numpy as np
 import pytest
+from live import pages as live_pages
 
 import workshop
 from workshop.course.widgets.parallelism.view import ParallelismExplorer
 from workshop.teaching_model import reference
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "docs" / "site"))
-from live import pages as live_pages  # noqa: E402
 
 pytestmark = pytest.mark.browser
 TEXTS = [

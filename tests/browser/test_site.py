@@ -11,7 +11,7 @@ import lab_page
 import pytest
 
 pytestmark = [pytest.mark.browser, pytest.mark.live]
-BUILD = Path(__file__).parents[2] / "docs" / "site" / "build.py"
+BUILD = Path(__file__).parents[2] / "docs" / "site" / "website.py"
 
 
 def refuse_all_but_files(context) -> list[str]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
+import course_minutes
 import pytest
 
 from workshop.course import paths
 from workshop.course.course_map import chapters
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import course_minutes  # noqa: E402      benchmarks/course_minutes.py
 
 # What a learner does there is their own work, which nobody can count.
 OWN_WORK = ("capstone",)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
+import dashboard
 import httpx
 import pytest
 import yaml
@@ -15,8 +15,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from workshop.engine import metrics
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "docs"))
-import dashboard  # noqa: E402
 
 METRIC = re.compile(r"vllm:[a-z_]+")
 

@@ -1,10 +1,10 @@
 """Logs and records of two H200 with vLLM 0.33.0: what was predicted before the runs is near what vLLM said."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from predict import plan_of
 
 from workshop.engine.reconcile import reconcile
 
@@ -12,8 +12,6 @@ ROOT = Path(__file__).parents[2]
 LOGS = Path(__file__).parent / "data" / "two_h200"
 RUNS = json.loads((ROOT / "benchmarks/gpu/records/two_h200_0.33.json").read_text())["runs"]
 JOBS = json.loads((ROOT / "benchmarks/gpu/jobs/two_h200_0.33.json").read_text())
-sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
-from predict import plan_of  # noqa: E402
 
 TOO_MANY = "h200_qwen3.5-27b_too-many-seqs_0.33"
 

@@ -1,8 +1,3 @@
 """Helpers of this folder are imported by their names."""
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import tomllib
 from pathlib import Path
 
+import glossary
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "docs"))
 
-import glossary  # noqa: E402      docs/glossary.py
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 IN_ORDER = [path for path in NOTEBOOKS if path.stem[:2].isdigit()]

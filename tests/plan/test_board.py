@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
+import accuracy
 import pytest
 from inference_planner import kv_cache
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.read import from_dict
 from inference_planner.deployment import partition_layers
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "accuracy"))
-import accuracy
 
 VECTORS = json.loads(accuracy.VECTORS.read_text())
 CLASSES = [

@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
+import exact as benchmark
 import pytest
 from inference_planner import builds, plan
 from inference_planner.attention import grouped
@@ -21,9 +21,6 @@ from inference_planner.weights import whole_bytes
 from needs import lacking
 
 from workshop.engine import exact
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import exact as benchmark
 
 WORST = 0.05
 BENCHMARKS = benchmark.REGISTRY.parent

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import stat
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+import exact as benchmark
 import pytest
 from inference_planner import builds, hardware, kv_cache, report
 from inference_planner.catalog import list_models, load_model
@@ -20,9 +20,6 @@ from supernova import NEW, folder
 from workshop.engine import exact
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import exact as benchmark
 
 CATALOG = json.loads(benchmark.CATALOG.read_text())["models"]
 BY_DIGEST = {builds.digest(m.raw): m for m in map(load_model, list_models())}

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
+import exact as benchmark
 import pytest
 from inference_planner.catalog import load_model
 from needs import lacking
 
 from workshop.engine import exact
 from workshop.engine.exact import plan
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import exact as benchmark
 
 RECORDS = {e["name"]: e for e in json.loads(benchmark.CATALOG.read_text())["models"]}
 KINDS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
-import sys
 from pathlib import Path
 
+import architectures
 import pytest
 from inference_planner.basis import lacks, registries
 from inference_planner.catalog import load_model
@@ -16,9 +16,6 @@ from needs import lacking
 
 from workshop.engine import exact
 from workshop.engine.exact import plan
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import architectures
 
 
 # vLLM's own list _PREVIOUSLY_SUPPORTED_MODELS (0.33.0), and the registry.py of the wheels named

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -43,7 +42,6 @@ def vllm():
 
 @pytest.mark.parametrize("name", LOADS)
 def test_recorded_loads_come_out_as_docs_simulate_md_says(name):
-    sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
     import compare
 
     record = json.loads((RECORDS[0].parent / f"{name}.json").read_text())
@@ -60,7 +58,6 @@ def test_recorded_loads_come_out_as_docs_simulate_md_says(name):
 
 
 def test_so_many_figures_are_within_the_goals():
-    sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
     import compare
 
     rows = json.loads(COMPARISON.read_text())
@@ -109,7 +106,6 @@ def test_the_best_of_the_settings_is_the_one_that_was_measured_as_the_best(
 @functools.cache  # two of the tests above have records in common
 def simulated_slo_share(path: Path, load: str, tpot_ms: float) -> float:
     """Return the share of a recorded load's requests that keep the limits in the simulation."""
-    sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
     import compare
 
     record = json.loads(path.read_text())

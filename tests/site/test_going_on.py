@@ -16,11 +16,8 @@ NAMES = ("00_start", "01_memory", "02_parallelism")
 @pytest.fixture
 def build(monkeypatch, tmp_path):
     """The script, and a function that runs it on three notebooks as they are saved."""
-    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
-    monkeypatch.delitem(
-        sys.modules, "build", raising=False
-    )  # the slides have a script of that name
-    module = importlib.import_module("build")
+    monkeypatch.delitem(sys.modules, "website", raising=False)
+    module = importlib.import_module("website")
     handler = signal.getsignal(signal.SIGTERM)
     rendered: list[str] = []
     fault: dict[str, BaseException] = {}
@@ -37,7 +34,7 @@ def build(monkeypatch, tmp_path):
 
     def run(*options: str) -> int:
         rendered.clear()
-        arguments = ["build.py", "--to", str(tmp_path), "--saved", "--no-live"]
+        arguments = ["website.py", "--to", str(tmp_path), "--saved", "--no-live"]
         monkeypatch.setattr(sys, "argv", [*arguments, "--only", *NAMES, *options])
         return module.main()
 
@@ -46,7 +43,7 @@ def build(monkeypatch, tmp_path):
     run.module = module
     yield run
     signal.signal(signal.SIGTERM, handler)
-    sys.modules.pop("build", None)
+    sys.modules.pop("website", None)
 
 
 def test_a_build_that_is_stopped_has_an_index_and_goes_on(build, tmp_path, capsys):
@@ -88,12 +85,12 @@ def test_what_npm_and_pip_have_installed_makes_no_page_anew(build, tmp_path, mon
     monkeypatch.undo()  # the real digest
     site = tmp_path / "tools" / "site"  # a checkout may lie in a folder of any name
     (site / "lite" / "tools").mkdir(parents=True)
-    (site / "build.py").write_text("first")
-    monkeypatch.setattr(build.module, "__file__", str(site / "build.py"))
+    (site / "website.py").write_text("first")
+    monkeypatch.setattr(build.module, "__file__", str(site / "website.py"))
     before = build.module.digest_of_sources()
     (site / "lite" / "tools" / "pip.py").write_text("new")
     assert build.module.digest_of_sources() == before
-    (site / "build.py").write_text("second")
+    (site / "website.py").write_text("second")
     assert build.module.digest_of_sources() != before
 
 

@@ -13,13 +13,12 @@ import nbformat
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BUILD = ROOT / "docs" / "site" / "build.py"
+BUILD = ROOT / "docs" / "site" / "website.py"
 
 
 @pytest.fixture
-def site_modules(monkeypatch):
+def site_modules():
     """The site's modules, which are scripts and no package."""
-    monkeypatch.syspath_prepend(str(BUILD.parent))
     import static_page
     import static_widgets
 

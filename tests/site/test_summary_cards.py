@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
+import summary_cards
+from static_page import page as page_of
+
+from workshop.course import paths
+from workshop.course.course_map import chapters
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "docs" / "site"))
 pytest.importorskip("nbconvert")
 
-import summary_cards  # noqa: E402      docs/site/summary_cards.py
-from static_page import page as page_of  # noqa: E402      docs/site/static_page.py
-
-from workshop.course import paths  # noqa: E402
-from workshop.course.course_map import chapters  # noqa: E402
 
 CELLS = {
     "a tag": {"metadata": {"tags": ["card"]}, "source": "## Summary card\n**formula** a = b"},

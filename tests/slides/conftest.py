@@ -12,7 +12,6 @@ from needs import lacking
 
 ROOT = Path(__file__).parents[2]
 SLIDES = ROOT / "slides"
-sys.path.insert(0, str(SLIDES))
 
 
 @pytest.fixture(scope="session")

@@ -117,7 +117,7 @@ def test_continuous_batching_does_the_same_work_in_fewer_steps():
 
 def test_recorded_answers_name_their_server_and_command():
     answers = recorded.answers()
-    assert answers["command"].endswith("slides/record.py answers") and all(
+    assert answers["command"].endswith("slides/recorder.py answers") and all(
         answers[key] for key in ("vllm_version", "hardware", "date")
     )
 

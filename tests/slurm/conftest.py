@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from cluster import Cluster, what_is_missing
 from needs import lacking
 

@@ -1,6 +1,6 @@
 """Measure what a trace costs: one engine, its steps timed with a trace and without in turn.
 
-    python benchmarks/trace.py [--rounds 20] [--requests 1 16 64]
+    python benchmarks/trace_cost.py [--rounds 20] [--requests 1 16 64]
 
 A round is a load of so many requests at once. Rounds with and without alternate in one process, and the medians of
 their steps are compared in pairs, so that what else the machine does meets both. Prints a line for each load.

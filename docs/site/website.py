@@ -1,6 +1,6 @@
 """Render the course to HTML that reads well without a kernel: `make site`.
 
-    python docs/site/build.py [--to site] [--only 00_start …] [--home FOLDER] [--saved] [--live | --no-live] [--fresh]
+    python docs/site/website.py [--to site] [--only 00_start …] [--home FOLDER] [--saved] [--live | --no-live] [--fresh]
 
 Each notebook is run (on a server of its own, which is stopped afterwards) and becomes one page without scripts and
 without any request to elsewhere: widgets appear with their first state, solutions behind a fold. Beside them lie the

