@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +65,39 @@ def test_no_planted_name_stays(secret):
     text, removed = anonymise(LOG)
     assert secret.lower() not in text.lower()
     assert sum(removed.values()) > 15
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "found github_pat_{0}",
+        "slack xoxb-{0}",
+        "google AIza{0}{0}{0}",
+        "aws AKIA{0}",
+        "AWS_SECRET_ACCESS_KEY={0}",
+        "'credentials': '{0}'",
+        "Cookie: session={0}",
+        "Authorization: {0}",
+        "Authorization: Basic {0}",
+        "private_key = {0}",
+    ],
+)
+def test_no_kind_of_key_stays(line):
+    secret = "A7B2C9D4E1F6G3H8"
+    text, _ = anonymise(LOG + line.format(secret) + "\n")
+    assert secret not in text
+    assert anonymise(text)[0] == text
+
+
+def test_each_of_many_addresses_gets_a_valid_one_of_its_own():
+    lines = [
+        f"INFO 11-20 10:02:26 [x.py:2] rank at 10.7.{n // 250}.{n % 250 + 1}:29500"
+        for n in range(600)
+    ]
+    text, _ = anonymise(LOG + "\n".join(lines))
+    addresses = re.findall(r"rank at (\S+):29500", text)
+    assert len({ipaddress.ip_address(address) for address in addresses}) == len(lines)
+    assert anonymise(text)[0] == text
 
 
 def test_figures_routes_and_versions_stay():

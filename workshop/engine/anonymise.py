@@ -24,18 +24,23 @@ PROMPT = "(removed)"
 LOCAL = {"0.0.0.0", "127.0.0.1", "::", "::1", "255.255.255.255"}
 NOBODY = {"root", "user", "host", "localhost", "ubuntu", "vllm", "home", "shared"}
 SHORTEST_NAME = 3
-# ranges of addresses for documentation: RFC 3849 and RFC 5737
-DOCUMENTATION = {4: "192.0.2.", 6: "2001:db8::"}
+# ranges that are nobody's: for measurements and documentation, RFC 2544, 3849 and 5737
+NOBODYS = {
+    4: ipaddress.ip_network("198.18.0.0/15"),
+    6: ipaddress.ip_network("2001:db8::/32"),
+}
+EXAMPLES = ipaddress.ip_network("192.0.2.0/24")
 
 TOKENS = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[opsur]_[A-Za-z0-9]{16,}|glpat-[\w-]{12,}"
-    r"|AKIA[A-Z0-9]{12,}|nvapi-[\w-]{12,}|eyJ[\w-]{8,}\.[\w.-]{8,})"
+    r"|github_pat_\w{16,}|xox[a-z]-[\w-]{10,}|AIza[\w-]{30,}|A[KS]IA[A-Z0-9]{12,}|nvapi-[\w-]{12,}|eyJ[\w-]{8,}\.[\w.-]{8,})"
 )
 BEARER = re.compile(r"(?i)(\b(?:bearer|basic)\s+)[\w.~+/=-]{6,}")
 SECRET = re.compile(
-    r"""(?i)((?<![\w-])(?:--)?[\w-]*(?:api[-_]?keys?|token|password|passwd|secret)\\?['"]?"""
+    r"""(?i)((?<![\w-])(?:--)?[\w-]*(?:(?:api|access|private|secret)[-_]?keys?(?:[-_]id)?|token|password|passwd"""
+    r"""|secret|credentials?|cookie|authorization)\\?['"]?"""
     r"""(?:\s*[=:]\s*|\s+(?=[^\s=:]*\d))\[?\\?['"]?)"""
-    r"""(?!None\b|null\b|True\b|False\b|\*\*\*)[^\s'",;\]})\\]{4,}"""
+    r"""(?!None\b|null\b|True\b|False\b|(?:bearer|basic)\s|\*\*\*)[^\s'",;\]})\\]{4,}"""
 )
 USER_INFO = re.compile(r"(?<=://)[^\s/@'\"]{1,200}@")
 MAIL = re.compile(r"(?<![\w.+/-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b")
@@ -119,9 +124,9 @@ def _address(address: str, aliases: dict[str, str]) -> str:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return address
-    prefix = DOCUMENTATION[parsed.version]
-    if address in LOCAL or address.startswith(prefix):
+    network = NOBODYS[parsed.version]
+    if address in LOCAL or parsed in network or parsed in EXAMPLES:
         return address
     if parsed.version == 6 and "::" not in address and address.count(":") < 7:
         return address
-    return aliases.setdefault(str(parsed), f"{prefix}{len(aliases) + 1}")
+    return aliases.setdefault(str(parsed), str(network[len(aliases) + 1]))
