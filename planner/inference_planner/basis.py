@@ -24,7 +24,8 @@ from inference_planner.catalog.gpus import GPU
 from inference_planner.catalog.quantization import from_name
 from inference_planner.catalog.read import from_dict
 from inference_planner.deployment import Deployment
-from inference_planner.learned import Likeness, correction
+from inference_planner.learned import correction
+from inference_planner.measured_start import Likeness
 from inference_planner.moe_backends import AUTO
 from inference_planner.versions import is_before, is_outside
 

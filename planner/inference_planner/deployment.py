@@ -15,7 +15,7 @@ from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB, GPU, load_card
 from inference_planner.catalog.read import overridden
-from inference_planner.learned import Start
+from inference_planner.measured_start import Start
 from inference_planner.settings import Settings
 from inference_planner.weight import ExpertSplit
 

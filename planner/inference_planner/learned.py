@@ -1,117 +1,27 @@
-"""The measurements of starts on a site, and the parts that a plan takes from them.
-
-A `Start` holds the differences between vLLM's own log and the formulas, on one rank. They are added
-to the plan of a run that is like it: on the same card, with the same version and the same split.
-What another model has in common with it decides which parts are taken (`Likeness`). This module
-reads no files: `plan(..., learned=...)` gets the starts.
-"""
+"""The parts that a plan takes from the nearest start that was measured on a site."""
 
 # d: a deployment
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from enum import IntEnum
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from inference_planner.attention import has_states, main_kind
 from inference_planner.catalog import list_gpus, load_gpu
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.families import reads_images
 from inference_planner.catalog.gpus import GIB
+from inference_planner.deployment import Deployment
+from inference_planner.measured_start import Correction, Kind, Likeness, Start
+from inference_planner.overheads import Overhead
 from inference_planner.versions import same_minor
-
-if TYPE_CHECKING:
-    from inference_planner.deployment import Deployment
-    from inference_planner.overheads import Overhead
-    from inference_planner.plan_result import Plan
 
 # Cards of one kind report totals that differ by less than this share: drivers and platforms leave
 # other amounts.
 SAME_CARD = 0.05
 # A total that was given (--gpu-memory) is the same card's within this share.
 SAME_TOTAL = 0.006
-SHOWN_BYTES = GIB // 100  # a smaller change is not named
 LEAST_SPEED, MOST_SPEED = 0.5, 1.5  # beyond, the log's seconds were not those of decoding
-
-
-class Likeness(IntEnum):
-    """The likeness of a plan and a start: how much they have in common.
-
-    The larger, the more parts of the start are taken.
-    """
-
-    CARD = 1  # card, version and split: memory outside of PyTorch
-    KIND = 2  # also attention, experts and quantization: activations, CUDA graphs and speed
-    MODEL = 3  # also the shape of the model: weights
-
-
-@dataclass(frozen=True)
-class Kind:
-    """The properties in which two models agree if the activations of one hold for the other."""
-
-    attention: str
-    experts: bool
-    states: bool
-    images: bool
-    quantization: str  # "" for weights that are not quantized
-
-
-@dataclass(frozen=True)
-class Start:
-    """One start that was measured on this site.
-
-    Differences are bytes on one rank, measured less predicted.
-
-    Attributes:
-        gpu: the card's name in the catalog.
-        engine_bytes: the card's memory as the engine saw it.
-        vllm_version: the row of versions.py whose formulas were compared.
-        logged_version: vLLM's version by the log.
-        shape: what identifies a model, by `shape_of`.
-        split: tensor, pipeline and data parallel sizes, and whether experts stay whole.
-        has_parts: False if the log gave the overhead as one sum, which then stands in
-            `activations`.
-        speed: measured over predicted tokens/s of one stream; None if the log has none.
-        settings: max_num_batched_tokens, max_num_seqs, kv_cache_dtype; a start with the same ones
-            is taken first.
-        kept: the day on which it was kept, as in 2026-11-25.
-    """
-
-    gpu: str
-    engine_bytes: int
-    vllm_version: str
-    logged_version: str
-    model: str
-    shape: tuple[str | int, ...]
-    kind: Kind
-    split: tuple[int, int, int, bool]
-    settings: tuple[int, int, str]
-    enforce_eager: bool
-    has_parts: bool
-    weights: int
-    activations: int
-    graphs: int
-    other: int
-    speed: float | None
-    day: str  # when it was kept
-
-
-@dataclass(frozen=True)
-class Correction:
-    """The parts of a start that a plan takes, in bytes on one rank."""
-
-    start: Start
-    likeness: Likeness
-    weights: int
-    activations: int
-    graphs: int
-    other: int
-    speed: float
-
-    @property
-    def overhead(self) -> int:
-        return self.activations + self.graphs + self.other
 
 
 def kind_of(model: ModelConfig) -> Kind:
@@ -269,28 +179,3 @@ def corrected(items: Sequence[Overhead], measured: Correction) -> tuple[Overhead
         rest += item.bytes - size
         result[place] = replace(item, bytes=size)
     return tuple(result)
-
-
-def sentence(plan: Plan) -> str:
-    """Return the reason that says what the plan took from a start; empty if it took nothing."""
-    measured = plan.fit.measured
-    if measured is None:
-        return ""
-    gpu_bytes = engine_bytes(plan.deployment, measured)
-    start = measured.start
-    parts: list[str] = []
-    if abs(measured.overhead) >= SHOWN_BYTES:
-        parts.append(f"{measured.overhead / GIB:+.2f} GiB of overhead")
-    if abs(measured.weights) >= SHOWN_BYTES:
-        parts.append(f"{measured.weights / GIB:+.2f} GiB of weights")
-    if abs(gpu_bytes - plan.deployment.gpu.engine_bytes) >= SHOWN_BYTES:
-        parts.append(f"{start.engine_bytes / GIB:.2f} GiB on each GPU")
-    if measured.speed != 1.0:
-        parts.append(f"{(measured.speed - 1) * 100:+.0f} % tokens/s of one stream")
-    result = "agrees with the formulas"
-    if parts:
-        result = f"changes the formulas by {', '.join(parts)}"
-    return (
-        f"Measured here: a start of {start.model} with vLLM {start.logged_version}, kept on "
-        f"{start.day}, {result}. `workshop reconcile --forget-all` removes what was kept."
-    )

@@ -16,7 +16,7 @@ from inference_planner.command import command
 from inference_planner.communication import traffic
 from inference_planner.deployment import DEFAULT_NETWORK, Deployment, prepare
 from inference_planner.errors import BadInput
-from inference_planner.learned import Correction, Start
+from inference_planner.measured_start import Correction, Start
 from inference_planner.memory import fit
 from inference_planner.plan_result import Plan
 from inference_planner.ranks import ranks

@@ -20,6 +20,8 @@ from inference_planner.plan_result import Plan
 from inference_planner.refusals import exceeds_state_blocks, lowered_from, seqs_that_start
 from inference_planner.settings import batch_defaults
 
+SHOWN_BYTES = GIB // 100  # a smaller change by a measured start is not named
+
 
 def reasons(plan: Plan) -> list[str]:
     """Return why the plan is as it is.
@@ -97,9 +99,27 @@ def _adapters(plan: Plan) -> Iterator[str]:
 
 def _measured_here(plan: Plan) -> Iterator[str]:
     """Say what the plan took from a start on this site."""
-    sentence = learned.sentence(plan)
-    if sentence:
-        yield sentence
+    measured = plan.fit.measured
+    if measured is None:
+        return
+    gpu_bytes = learned.engine_bytes(plan.deployment, measured)
+    start = measured.start
+    parts: list[str] = []
+    if abs(measured.overhead) >= SHOWN_BYTES:
+        parts.append(f"{measured.overhead / GIB:+.2f} GiB of overhead")
+    if abs(measured.weights) >= SHOWN_BYTES:
+        parts.append(f"{measured.weights / GIB:+.2f} GiB of weights")
+    if abs(gpu_bytes - plan.deployment.gpu.engine_bytes) >= SHOWN_BYTES:
+        parts.append(f"{start.engine_bytes / GIB:.2f} GiB on each GPU")
+    if measured.speed != 1.0:
+        parts.append(f"{(measured.speed - 1) * 100:+.0f} % tokens/s of one stream")
+    result = "agrees with the formulas"
+    if parts:
+        result = f"changes the formulas by {', '.join(parts)}"
+    yield (
+        f"Measured here: a start of {start.model} with vLLM {start.logged_version}, kept on "
+        f"{start.day}, {result}. `workshop reconcile --forget-all` removes what was kept."
+    )
 
 
 def _precision(plan: Plan) -> Iterator[str]:

@@ -28,7 +28,7 @@ from inference_planner.choose import choose as choose_split
 from inference_planner.command import Unservable
 from inference_planner.deployment import Deployment
 from inference_planner.kv_cache import kv_dtype_bytes
-from inference_planner.learned import Start
+from inference_planner.measured_start import Start
 from inference_planner.parallelism import Plan, check_keywords
 from inference_planner.parallelism import plan as planner_plan
 

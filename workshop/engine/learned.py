@@ -24,6 +24,7 @@ from inference_planner.catalog import list_gpus, load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB, GPU, load_card
 from inference_planner.catalog.read import from_dict
+from inference_planner.measured_start import Start
 from inference_planner.parallelism import Plan
 
 from workshop.errors import BadInput, WorkshopError
@@ -185,12 +186,10 @@ def _positive(value: object) -> None:
         raise ValueError
 
 
-_starts: dict[tuple[str, str], planner.Start | None] = {}
+_starts: dict[tuple[str, str], Start | None] = {}
 
 
-def starts(
-    learned_files: Iterable[Path], predict: Predict, mode: str = ""
-) -> tuple[planner.Start, ...]:
+def starts(learned_files: Iterable[Path], predict: Predict, mode: str = "") -> tuple[Start, ...]:
     """Return what was kept on this site as the planner takes it; damaged files are left out.
 
     Args:
@@ -200,7 +199,7 @@ def starts(
     """
     import hashlib
 
-    result: list[planner.Start] = []
+    result: list[Start] = []
     for file in learned_files:
         try:
             content = read_bytes(file, LARGEST_FILE_BYTES)
@@ -228,7 +227,7 @@ def damaged(learned_files: Iterable[Path]) -> list[Path]:
     return broken
 
 
-def _start(start: KeptStart, predict: Predict) -> planner.Start:
+def _start(start: KeptStart, predict: Predict) -> Start:
     """Return the differences between a start and the plan of the same run."""
     run, measured = start.run, start.measured
     options = {
@@ -270,7 +269,7 @@ def card_of(run: Mapping[str, Any]) -> GPU:
     return load_card(card, size_gib)
 
 
-def _difference(start: KeptStart, plan: Plan, measured: Measured) -> planner.Start:
+def _difference(start: KeptStart, plan: Plan, measured: Measured) -> Start:
     """Return measured minus predicted: bytes of weights and overheads, and the speeds' ratio."""
     d = plan.deployment
     memory = plan.fit
@@ -300,7 +299,7 @@ def _difference(start: KeptStart, plan: Plan, measured: Measured) -> planner.Sta
             if measured.consumed_gib is not None:
                 activations_gib -= graphs_gib
         other_gib = overhead_gib - activations_gib - graphs_gib
-    return planner.Start(
+    return Start(
         gpu=d.gpu.name,
         engine_bytes=d.gpu.engine_bytes,
         vllm_version=d.settings.version.name,

@@ -16,7 +16,7 @@ from inference_planner.catalog import load_model
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.deployment import Deployment, prepare
-from inference_planner.learned import Start
+from inference_planner.measured_start import Start
 from inference_planner.memory import Fit, fit
 from inference_planner.refusals import Finding, check, with_seqs_that_start
 
