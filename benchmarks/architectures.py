@@ -15,8 +15,8 @@ import subprocess
 import sys
 from zipfile import ZipFile
 
-from inference_planner.basis import REGISTRIES as FILE
-from inference_planner.versions import numbers
+from inference_planner.releases.registries import REGISTRIES as FILE
+from inference_planner.releases.versions import numbers
 
 REGISTRY = "vllm/model_executor/models/registry.py"
 NOT_SERVED = ("_SPECULATIVE", "_PREVIOUSLY", "_OOT")  # drafts, what is gone, what a plugin has

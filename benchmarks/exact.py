@@ -24,14 +24,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from inference_planner import builds, kv_cache, ranks  # noqa: E402
+from inference_planner.answer import builds  # noqa: E402
 from inference_planner.catalog import list_models, load_model  # noqa: E402
 from inference_planner.catalog.config import ModelConfig  # noqa: E402
 from inference_planner.catalog.estimate import unknown_part  # noqa: E402
 from inference_planner.catalog.families import FAMILIES as FORMULAS  # noqa: E402
 from inference_planner.catalog.read import from_dict  # noqa: E402
-from inference_planner.deployment import partition_layers  # noqa: E402
-from inference_planner.weights import layer_weights, tensor_bytes, whole_bytes  # noqa: E402
+from inference_planner.model import kv_cache  # noqa: E402
+from inference_planner.model.weights import layer_weights, tensor_bytes, whole_bytes  # noqa: E402
+from inference_planner.split import ranks  # noqa: E402
+from inference_planner.split.deployment import partition_layers  # noqa: E402
 
 from workshop.engine import exact  # noqa: E402
 from workshop.errors import WorkshopError  # noqa: E402

@@ -17,11 +17,11 @@ ACCURACY = HERE.parent / "benchmarks" / "accuracy"
 sys.path.insert(0, str(ACCURACY))
 
 import public_points  # noqa: E402      of the folder above
-from inference_planner import versions  # noqa: E402
+from inference_planner.answer.parallelism import Plan  # noqa: E402
 from inference_planner.catalog import load_model  # noqa: E402
 from inference_planner.catalog.read import from_dict  # noqa: E402
-from inference_planner.intervals import Interval, of_speed  # noqa: E402
-from inference_planner.parallelism import Plan  # noqa: E402
+from inference_planner.ground.intervals import Interval, of_speed  # noqa: E402
+from inference_planner.releases import versions  # noqa: E402
 
 from workshop.engine.measured_runs import plan_of, runs  # noqa: E402
 from workshop.simulate.intervals import of_rate, share_of_time  # noqa: E402
@@ -230,7 +230,7 @@ def page(parts: list[tuple[dict, list[Row]]]) -> str:
         "",
         *summary(rows),
         "",
-        "How the widths were found is in `planner/inference_planner/intervals.py`: half of the points below set those of "
+        "How the widths were found is in `planner/inference_planner/ground/intervals.py`: half of the points below set those of "
         "cards that were never measured, the other half judges them.",
         "",
         "## How to read an interval",

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from inference_planner.hardware import RECORD, Place, Row, table
+from inference_planner.tables.hardware import RECORD, Place, Row, table
 
 
 def record_text(rows: Iterable[Row]) -> str:

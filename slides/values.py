@@ -6,13 +6,13 @@ from drawings import guess, scale
 from drawings.engine import limit_tokens_per_s, run
 from drawings.recorded import answers
 from drawings.recorded import recorded as recorded_file
-from inference_planner import rules
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import DTYPE_BYTES
 from inference_planner.catalog.gpus import GIB
-from inference_planner.communication import LINKS, traffic
-from inference_planner.kv_cache import kv_cache_bytes_per_token
-from inference_planner.memory import active_parameters, parameters, weight_bytes
+from inference_planner.memory.fit import active_parameters, parameters, weight_bytes
+from inference_planner.model.kv_cache import kv_cache_bytes_per_token
+from inference_planner.split.communication import LINKS, traffic
+from inference_planner.tables import rules
 
 from workshop.client.logprobs import rows
 from workshop.course import roofline, speculation

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from inference_planner.settings import Settings
+from inference_planner.split.settings import Settings
 
 import workshop
 

@@ -30,6 +30,21 @@ LAYERS = (
     ("batch",),
     ("course", "cli"),
 )
+# The planner's rooms, the same way: what stands beside them on one level comes before or after.
+PLANNER_LAYERS = (
+    ("errors", "json_values", "files"),
+    ("catalog",),
+    ("releases",),
+    ("model",),
+    ("split",),
+    ("speed",),
+    ("memory",),
+    ("ground",),
+    ("refusals",),
+    ("answer",),
+    ("tables",),
+    ("arguments", "search_path", "cli"),
+)
 PURE = (
     "engine/log",
     "engine/trace.py",
@@ -68,18 +83,26 @@ def called(node: ast.Call) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-def layer(part: str) -> int | None:
-    return next((number for number, parts in enumerate(LAYERS) if part in parts), None)
+def layer(layers: tuple, part: str) -> int | None:
+    return next((number for number, parts in enumerate(layers) if part in parts), None)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_dependencies_point_one_way(path):
-    own_layer = layer(path.relative_to(PACKAGE).parts[0])
+@pytest.mark.parametrize(
+    ("package", "layers", "path"),
+    [
+        *((PACKAGE, LAYERS, path) for path in MODULES),
+        *((PLANNER, PLANNER_LAYERS, path) for path in PLANNER_MODULES),
+    ],
+    ids=lambda value: str(value.relative_to(ROOT)) if value in (*MODULES, *PLANNER_MODULES) else "",
+)
+def test_dependencies_point_one_way(package, layers, path):
+    own_layer = layer(layers, path.relative_to(package).with_suffix("").parts[0])
     if own_layer is None:
         return
     for name in imports(path):
         parts = name.split(".")
-        imported_layer = layer(parts[1]) if parts[0] == "workshop" and len(parts) > 1 else None
+        inside = parts[0] == package.name and len(parts) > 1
+        imported_layer = layer(layers, parts[1]) if inside else None
         assert imported_layer is None or imported_layer <= own_layer, (
             f"{path.relative_to(ROOT)} imports {name}"
         )
@@ -171,7 +194,7 @@ RELEASE = re.compile(r"v?0\.\d+(\.\d+)?(\.post\d+)?")
     "path", [*PLANNER_MODULES, *MODULES], ids=lambda path: str(path.relative_to(ROOT))
 )
 def test_no_code_compares_a_version_of_vllm(path):
-    """A release is a row of named behaviors (inference_planner/versions.py), and code asks for the behavior."""
+    """A release is a row of named behaviors (inference_planner/releases/versions.py), and code asks for the behavior."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Compare):
             compared = [node.left, *node.comparators]

@@ -15,10 +15,13 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from inference_planner import calculators, kv_cache, ranks, speed, weights  # noqa: E402
 from inference_planner.catalog import load_gpu  # noqa: E402
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig  # noqa: E402
 from inference_planner.catalog.gpus import GIB, GPU, MIB  # noqa: E402
+from inference_planner.model import kv_cache, weights  # noqa: E402
+from inference_planner.speed import roofline as speed  # noqa: E402
+from inference_planner.split import ranks  # noqa: E402
+from inference_planner.tables import calculators  # noqa: E402
 from vectors import KINDS, VECTORS, lines, vectors  # noqa: E402
 
 from workshop.engine.measured_runs import model_of, plan_of, runs  # noqa: E402
@@ -226,7 +229,7 @@ def table(data: list[dict]) -> str:
         "",
         "## The others",
         "",
-        "By their published formulas, in `planner/inference_planner/calculators.py` and `benchmarks/accuracy/accuracy.py`; what a formula leaves out is no fault of its authors, who may have meant it for less.",
+        "By their published formulas, in `planner/inference_planner/tables/calculators.py` and `benchmarks/accuracy/accuracy.py`; what a formula leaves out is no fault of its authors, who may have meant it for less.",
         "",
         *(f"- **{name}**: {about}." for name, (_, _, about) in PEERS.items()),
         "",

@@ -13,11 +13,11 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GPU
 from inference_planner.catalog.read import from_dict
-from inference_planner.parallelism import Plan
 
 from workshop.engine.exact import plan
 from workshop.simulate.arrivals import Arrival, drawn

@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 from pathlib import Path
 
-from inference_planner import builds
+from inference_planner.answer import builds
 from inference_planner.catalog import load_model
 
 from workshop.engine.measured_runs import model_of, plan_of, runs

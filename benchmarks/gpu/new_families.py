@@ -32,10 +32,10 @@ SAID = ("weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens", "m
 
 def predict(job: dict, worker, version: str) -> dict:
     """Return what the plan says of a job before it ran; `worker` asks vLLM's classes."""
+    from inference_planner.answer.choose import Choice
+    from inference_planner.answer.parallelism import plan_of
     from inference_planner.catalog.read import from_dict
-    from inference_planner.choose import Choice
-    from inference_planner.deployment import prepare
-    from inference_planner.parallelism import plan_of
+    from inference_planner.split.deployment import prepare
 
     from workshop.engine import exact
 

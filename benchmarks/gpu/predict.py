@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import load_gpu
-from inference_planner.parallelism import Plan
-from inference_planner.settings import Settings
+from inference_planner.split.settings import Settings
 
 from workshop.engine import measured_runs as recorded
 from workshop.simulate.load import arriving, on_plan

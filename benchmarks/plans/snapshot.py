@@ -27,7 +27,8 @@ from typing import Any
 
 # the planner of this checkout, whichever is installed
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "planner"))
-from inference_planner import errors, list_gpus, list_models, plan, report
+from inference_planner import errors, list_gpus, list_models, plan
+from inference_planner.answer import report
 
 SNAPSHOT = Path(__file__).parent / "snapshot.jsonl.xz"
 PLANS = 3000

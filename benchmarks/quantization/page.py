@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from inference_planner import quantized as planned
+from inference_planner.tables import quantized as planned
 
 from workshop.client import evaluation
 from workshop.course import nb09

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import shapes
+from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog.read import from_dict
-from inference_planner.parallelism import Plan
 
 from workshop.engine.exact import plan
 from workshop.simulate.arrivals import Arrival

@@ -20,44 +20,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from inference_planner.answer.parallelism import Plan, plan
     from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
     from inference_planner.errors import BadInput, PlannerError
-    from inference_planner.kv_cache import kv_cache_bytes_per_token
-    from inference_planner.memory import parameters, weight_bytes
-    from inference_planner.parallelism import Plan, plan
+    from inference_planner.memory.fit import parameters, weight_bytes
+    from inference_planner.model.kv_cache import kv_cache_bytes_per_token
 
 __version__ = "0.1.0"
 
-# Each name and the module that has it. A name is imported when somebody asks for it, so that
+# Each name, also of a module, and where it is. It is imported when somebody asks for it, so that
 # importing one module (the errors, for example) does not import all of them.
-_HOMES = {
-    "plan": "parallelism",
-    "Plan": "parallelism",
+_NAMES = {
+    "plan": "answer.parallelism",
+    "Plan": "answer.parallelism",
     "load_model": "catalog",
     "load_gpu": "catalog",
     "list_models": "catalog",
     "list_gpus": "catalog",
-    "kv_cache_bytes_per_token": "kv_cache",
-    "parameters": "memory",
-    "weight_bytes": "memory",
+    "kv_cache_bytes_per_token": "model.kv_cache",
+    "parameters": "memory.fit",
+    "weight_bytes": "memory.fit",
     "BadInput": "errors",
     "PlannerError": "errors",
 }
-_MODULES = (
-    "calculators",
-    "catalog",
-    "communication",
-    "errors",
-    "hardware",
-    "kv_cache",
-    "machines",
-    "memory",
-    "parallelism",
-    "quantized",
-    "ranks",
-    "rules",
-    "speed",
-)
+_MODULES = {
+    "calculators": "tables.calculators",
+    "catalog": "catalog",
+    "communication": "split.communication",
+    "errors": "errors",
+    "hardware": "tables.hardware",
+    "kv_cache": "model.kv_cache",
+    "machines": "answer.machines",
+    "quantized": "tables.quantized",
+    "ranks": "split.ranks",
+    "rules": "tables.rules",
+}
 __all__ = [
     "BadInput",
     "Plan",
@@ -75,14 +72,14 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import a name of the front door, or a module, when it is first used (PEP 562)."""
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in _NAMES:
+        return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
     if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
-    choices = ", ".join(sorted({*_HOMES, *_MODULES}))
+        return import_module(f"{__name__}.{_MODULES[name]}")
+    choices = ", ".join(sorted({*_NAMES, *_MODULES}))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {choices}")
 
 
 def __dir__() -> list[str]:
     """List what can be asked for, for completion in a notebook."""
-    return sorted({*globals(), *_HOMES, *_MODULES})
+    return sorted({*globals(), *_NAMES, *_MODULES})

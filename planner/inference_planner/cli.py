@@ -15,10 +15,10 @@ import re
 import sys
 from typing import Any
 
-from inference_planner import machines, report
+from inference_planner.answer import machines, report
+from inference_planner.answer.parallelism import plan
 from inference_planner.arguments import ARGUMENTS, check_no_card, required, tokens
 from inference_planner.errors import BadInput, PlannerError, plain
-from inference_planner.parallelism import plan
 
 ABOUT = (
     "Predict memory, parallelism and speed of MODEL on GPUs. Exit code "

@@ -14,21 +14,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from inference_planner import adapters, kv_cache, ranks, settings
-from inference_planner.attention import has_states
-from inference_planner.basis import lacks, registries
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.architectures import (
     overflows_in_float16,
     sends_states_over_stages,
 )
 from inference_planner.catalog.gpus import GIB
-from inference_planner.deployment import Deployment
-from inference_planner.drafts import EAGLE3
 from inference_planner.errors import BadInput
-from inference_planner.memory import Fit, fit, longest_context
-from inference_planner.settings import DTYPES
-from inference_planner.versions import Version
+from inference_planner.memory.fit import Fit, fit, longest_context
+from inference_planner.model import adapters, kv_cache
+from inference_planner.model.attention import has_states
+from inference_planner.model.drafts import EAGLE3
+from inference_planner.releases.registries import lacks, registries
+from inference_planner.releases.versions import Version
+from inference_planner.split import ranks, settings
+from inference_planner.split.deployment import Deployment
+from inference_planner.split.settings import DTYPES
 
 # How far the bytes for the KV cache may be off, when max_num_seqs is lowered: a quarter, and at
 # least 1.5 GiB. Public log: 556 blocks on an RTX PRO 6000 where the plan has 746 (27B, recipes pull

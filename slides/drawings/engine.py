@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inference_planner.catalog import load_gpu
-from inference_planner.kv_cache import BLOCK_SIZE
+from inference_planner.model.kv_cache import BLOCK_SIZE
 
 from drawings.canvas import (
     BLUE,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from inference_planner import rules
 from inference_planner.catalog import load_model
-from inference_planner.kv_cache import kv_cache_bytes_per_token
+from inference_planner.model.kv_cache import kv_cache_bytes_per_token
+from inference_planner.tables import rules
 
 from drawings.canvas import (
     BLUE,

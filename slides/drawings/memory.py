@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from inference_planner import rules
 from inference_planner.catalog import load_model
+from inference_planner.tables import rules
 
 from drawings.canvas import (
     BLUE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inference_planner.catalog import load_gpu, load_model
-from inference_planner.communication import LINKS, compare_splits
+from inference_planner.split.communication import LINKS, compare_splits
 
 from drawings.canvas import (
     BLUE,

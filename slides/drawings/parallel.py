@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inference_planner.catalog import load_model
-from inference_planner.ranks import partition_layers
+from inference_planner.split.ranks import partition_layers
 
 from drawings.canvas import (
     BLUE,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from inference_planner import speed
 from inference_planner.catalog import load_model
-from inference_planner.deployment import Deployment, prepare
-from inference_planner.weights import whole_bytes
+from inference_planner.model.weights import whole_bytes
+from inference_planner.speed import roofline as speed
+from inference_planner.split.deployment import Deployment, prepare
 
 from drawings.canvas import (
     BLUE,

@@ -62,7 +62,7 @@ def test_no_help_imports_anything_heavy_or_what_runs_the_command():
     helps = [["--help"], *([name, "--help"] for name in COMMANDS)]
     imported = imports_of(helps)
     assert len(imported) == len(helps)
-    what_runs = {"workshop.servers", "workshop.engine", "inference_planner.parallelism"}
+    what_runs = {"workshop.servers", "workshop.engine", "inference_planner.answer.parallelism"}
     for arguments, modules in imported.items():
         assert modules & (HEAVY | what_runs) == set(), arguments
 

@@ -7,9 +7,9 @@ import runpy
 from pathlib import Path
 
 import pytest
-from inference_planner import quantized as planned
 from inference_planner.catalog import load_model
-from inference_planner.weights import parameters
+from inference_planner.model.weights import parameters
+from inference_planner.tables import quantized as planned
 
 from workshop.course import quantized
 from workshop.errors import BadInput

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from inference_planner.deployment import prepare
+from inference_planner.split.deployment import prepare
 
 from workshop.course import roofline
 

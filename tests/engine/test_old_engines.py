@@ -6,8 +6,9 @@ The figures are those of public logs; each test names its thread.
 from __future__ import annotations
 
 import pytest
-from inference_planner import plan, versions
+from inference_planner import plan
 from inference_planner.errors import BadInput
+from inference_planner.releases import versions
 
 from workshop.engine import log as engine_log
 from workshop.engine.reconcile import Reconciliation, reconcile

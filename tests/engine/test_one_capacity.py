@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import list_models, load_model
 from inference_planner.errors import BadInput
-from inference_planner.memory import fit
-from inference_planner.parallelism import Plan
+from inference_planner.memory.fit import fit
 
 from workshop.engine.exact import plan
 from workshop.engine.log.facts import EngineLog

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from inference_planner import plan
-from inference_planner.adapters import Adapters, buffer_bytes
 from inference_planner.catalog import load_model
 from inference_planner.catalog.gpus import GIB
+from inference_planner.catalog.weight import ExpertSplit
 from inference_planner.errors import BadInput
-from inference_planner.weight import ExpertSplit
+from inference_planner.model.adapters import Adapters, buffer_bytes
 
 H100_8B = {"tensor_parallel_size": 1, "max_model_len": 16384}
 LORA = {"enable_lora": True, "max_loras": 4, "max_lora_rank": 32}

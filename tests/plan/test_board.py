@@ -6,10 +6,10 @@ import json
 
 import accuracy
 import pytest
-from inference_planner import kv_cache
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.read import from_dict
-from inference_planner.deployment import partition_layers
+from inference_planner.model import kv_cache
+from inference_planner.split.deployment import partition_layers
 
 VECTORS = json.loads(accuracy.VECTORS.read_text())
 CLASSES = [

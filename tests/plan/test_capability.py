@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
+from inference_planner.answer.command import ALLOWED, DEPRECATED
 from inference_planner.catalog.quantization import METHODS
-from inference_planner.command import ALLOWED, DEPRECATED
-from inference_planner.settings import LEAST
+from inference_planner.split.settings import LEAST
 from needs import lacking
 
 from workshop.engine.exact import plan

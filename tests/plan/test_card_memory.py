@@ -10,7 +10,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 from inference_planner.catalog import load_gpu
-from inference_planner.speed import decode_terms
+from inference_planner.speed.roofline import decode_terms
 
 from workshop.cli import group
 from workshop.cli.plan import command

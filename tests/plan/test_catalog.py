@@ -7,7 +7,7 @@ import json
 import pytest
 from inference_planner.catalog import list_models, load_gpu, load_model, with_encoder
 from inference_planner.catalog.read import from_dict
-from inference_planner.weights import (
+from inference_planner.model.weights import (
     active_parameters,
     is_quantized,
     layer_weights,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from inference_planner.answer.choose import executor, splits, spread
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.read import from_dict
-from inference_planner.choose import executor, splits, spread
-from inference_planner.communication import compare_splits, traffic
-from inference_planner.deployment import partition_layers, prepare
-from inference_planner.ranks import tp_problem
+from inference_planner.split.communication import compare_splits, traffic
+from inference_planner.split.deployment import partition_layers, prepare
+from inference_planner.split.ranks import tp_problem
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from inference_planner import plan
+from inference_planner.answer.plan_result import Plan
 from inference_planner.catalog import list_models, load_model
 from inference_planner.catalog.gpus import GIB
 from inference_planner.catalog.read import from_dict
-from inference_planner.drafts import METHODS, mtp_layers, read, weight_bytes
 from inference_planner.errors import BadInput
-from inference_planner.memory import kv_capacity
-from inference_planner.plan_result import Plan
+from inference_planner.memory.fit import kv_capacity
+from inference_planner.model.drafts import METHODS, mtp_layers, read, weight_bytes
 
 # vLLM 0.28.0, Qwen3.8-27B (the sizes of qwen3.5-27b) on one L20: FP8 weights and KV cache, 9.28 GiB for the cache.
 # Source: a public experiment log (data/public/points.json, L20-qwen38-27b-fp8-mtp2-0280), which has 0 to 2 draft tokens.

@@ -6,13 +6,13 @@ import time
 import pytest
 from click.testing import CliRunner
 from inference_planner import plan
+from inference_planner.answer.report import plan_json, plan_text
 from inference_planner.catalog import list_models, load_model
 from inference_planner.catalog.kinds import is_multimodal, keeps_no_cache, pooling_of
 from inference_planner.catalog.read import from_dict
-from inference_planner.encoders import encoder, encoder_run, limits
+from inference_planner.catalog.tower import tower_weights
 from inference_planner.errors import BadInput
-from inference_planner.report import plan_json, plan_text
-from inference_planner.tower import tower_weights
+from inference_planner.split.encoders import encoder, encoder_run, limits
 
 from workshop.cli.plan import command
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from inference_planner import builds, kv_cache
+from inference_planner.answer import builds
 from inference_planner.catalog import load_model
 from inference_planner.catalog.read import from_dict
-from inference_planner.ranks import stage_bytes
-from inference_planner.settings import resolve
-from inference_planner.weights import active_parameters
+from inference_planner.model import kv_cache
+from inference_planner.model.weights import active_parameters
+from inference_planner.split.ranks import stage_bytes
+from inference_planner.split.settings import resolve
 from supernova import NEW, folder
 
 from workshop.engine import exact

@@ -8,16 +8,17 @@ from collections.abc import Iterator
 
 import exact as benchmark
 import pytest
-from inference_planner import builds, plan
-from inference_planner.attention import grouped
+from inference_planner import plan
+from inference_planner.answer import builds
 from inference_planner.catalog import list_models, load_model
 from inference_planner.catalog.config import Built, ModelConfig
 from inference_planner.catalog.estimate import unknown_part
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.read import from_dict
 from inference_planner.errors import BadInput
-from inference_planner.ranks import stage_bytes
-from inference_planner.weights import whole_bytes
+from inference_planner.model.attention import grouped
+from inference_planner.model.weights import whole_bytes
+from inference_planner.split.ranks import stage_bytes
 from needs import lacking
 
 from workshop.engine import exact

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import exact as benchmark
 import pytest
-from inference_planner import builds, hardware, kv_cache, report
+from inference_planner.answer import builds, report
+from inference_planner.answer.command import Unservable, check_starts
 from inference_planner.catalog import list_models, load_model
 from inference_planner.catalog.config import Exact
 from inference_planner.catalog.families import FAMILIES
-from inference_planner.command import Unservable, check_starts
-from inference_planner.weights import layer_weights, tensor_bytes
+from inference_planner.model import kv_cache
+from inference_planner.model.weights import layer_weights, tensor_bytes
+from inference_planner.tables import hardware
 from supernova import NEW, folder
 
 from workshop.engine import exact

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import inference_planner
 import pytest
-from inference_planner import encoders, tower
-from inference_planner.catalog import architectures
+from inference_planner.catalog import architectures, tower
+from inference_planner.split import encoders
 
 import workshop
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from inference_planner.catalog import list_gpus, load_gpu
 from inference_planner.catalog.gpus import MIB
-from inference_planner.speed import decode_terms
+from inference_planner.speed.roofline import decode_terms
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput

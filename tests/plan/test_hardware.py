@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from inference_planner import hardware
-from inference_planner.attention import main_kind
+from inference_planner.answer.parallelism import plan as planner_plan
 from inference_planner.catalog import list_models, load_gpu, load_model
-from inference_planner.kv_cache import kv_cache_bytes_per_token
-from inference_planner.parallelism import plan as planner_plan
+from inference_planner.model.attention import main_kind
+from inference_planner.model.kv_cache import kv_cache_bytes_per_token
+from inference_planner.tables import hardware
 
 from workshop.cli.models import command
 from workshop.engine import exact

@@ -9,10 +9,10 @@ import socket
 from pathlib import Path
 
 import pytest
-from inference_planner import module_patterns
+from inference_planner.catalog import module_patterns
 from inference_planner.catalog.fields import LARGEST
+from inference_planner.catalog.module_patterns import is_searchable
 from inference_planner.catalog.read import from_dict
-from inference_planner.module_patterns import is_searchable
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput

@@ -6,13 +6,13 @@ import statistics
 from typing import get_args
 
 import pytest
-from inference_planner import intervals
-from inference_planner.basis import BASES, Basis, Ground, ground
+from inference_planner.answer.plan_result import UNCERTAIN
+from inference_planner.answer.report import plan_text
 from inference_planner.catalog import list_gpus
 from inference_planner.catalog.gpus import GIB
 from inference_planner.errors import PlannerError
-from inference_planner.plan_result import UNCERTAIN
-from inference_planner.report import plan_text
+from inference_planner.ground import intervals
+from inference_planner.ground.basis import BASES, Basis, Ground, ground
 
 from workshop.engine.exact import plan
 from workshop.engine.measured_runs import plan_of, runs

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from inference_planner import kernels, plan, speed
+from inference_planner import plan
 from inference_planner.catalog import list_gpus, load_gpu, load_model
 from inference_planner.catalog.quantization import from_name
 from inference_planner.catalog.read import from_dict
-from inference_planner.communication import all_reduce_ms, node_link
-from inference_planner.deployment import prepare
+from inference_planner.speed import kernels
+from inference_planner.speed import roofline as speed
+from inference_planner.split.communication import all_reduce_ms, node_link
+from inference_planner.split.deployment import prepare
 
 BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 

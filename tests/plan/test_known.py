@@ -9,9 +9,9 @@ from pathlib import Path
 
 import architectures
 import pytest
-from inference_planner.basis import lacks, registries
 from inference_planner.catalog import load_model
-from inference_planner.versions import numbers
+from inference_planner.releases.registries import lacks, registries
+from inference_planner.releases.versions import numbers
 from needs import lacking
 
 from workshop.engine import exact

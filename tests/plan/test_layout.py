@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from inference_planner.allocator import MIB, Allocator
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.read import from_dict
-from inference_planner.kv_cache import capacity, layout, pool_bytes_per_block
-from inference_planner.settings import Settings, resolve
+from inference_planner.model.kv_cache import capacity, layout, pool_bytes_per_block
+from inference_planner.split.allocator import MIB, Allocator
+from inference_planner.split.settings import Settings, resolve
 
 
 def test_one_kind_of_layer_is_one_group():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from inference_planner import machines
+from inference_planner.answer import machines
 from inference_planner.catalog import load_gpu
 
 from workshop.errors import BadInput

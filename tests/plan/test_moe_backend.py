@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from inference_planner import kernels, moe_backends, plan
+from inference_planner import plan
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.read import from_dict
 from inference_planner.errors import BadInput
+from inference_planner.releases import moe_backends
+from inference_planner.speed import kernels
 
 GPU = Path(__file__).parents[2] / "benchmarks/gpu"
 MEASURED = {

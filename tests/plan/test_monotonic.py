@@ -13,8 +13,8 @@ import random
 from itertools import pairwise
 
 import pytest
+from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import list_gpus, list_models
-from inference_planner.parallelism import Plan
 from needs import SEED
 
 from workshop.engine.exact import plan

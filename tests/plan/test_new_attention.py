@@ -6,18 +6,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import inference_planner
-import inference_planner.attention as attention
+import inference_planner.model.attention as attention
 import pytest
 from inference_planner import plan
-from inference_planner.attention import Attention, Peak, ProfileRun, States, Uncertainty, Widths
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.read import from_dict
-from inference_planner.hardware import architecture
-from inference_planner.kv_cache import kv_cache_bytes_per_token
-from inference_planner.memory import kv_layout
-from inference_planner.weight import Weight
-from inference_planner.weights import layer_weights
+from inference_planner.catalog.weight import Weight
+from inference_planner.memory.fit import kv_layout
+from inference_planner.model.attention import (
+    Attention,
+    Peak,
+    ProfileRun,
+    States,
+    Uncertainty,
+    Widths,
+)
+from inference_planner.model.kv_cache import kv_cache_bytes_per_token
+from inference_planner.model.weights import layer_weights
+from inference_planner.tables.hardware import architecture
 
 import workshop
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from inference_planner import advise, choose
-from inference_planner.builds import with_records
+from inference_planner.answer import advise, choose
+from inference_planner.answer.builds import with_records
+from inference_planner.answer.command import command_of
 from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
-from inference_planner.command import command_of
-from inference_planner.deployment import prepare
-from inference_planner.memory import fit
+from inference_planner.memory.fit import fit
+from inference_planner.split.deployment import prepare
 
 from workshop.course.widgets.memory import case as sliders
 from workshop.course.widgets.parallelism import case as explorer

@@ -6,14 +6,15 @@ import json
 from dataclasses import replace
 
 import pytest
-from inference_planner import report, versions
-from inference_planner.attention import has_states
-from inference_planner.builds import choose, with_records
+from inference_planner.answer import report
+from inference_planner.answer.builds import choose, with_records
+from inference_planner.answer.choose import Sizes
 from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
-from inference_planner.choose import Sizes
-from inference_planner.deployment import Deployment, prepare
-from inference_planner.memory import fit
+from inference_planner.memory.fit import fit
+from inference_planner.model.attention import has_states
 from inference_planner.refusals import ROWS, check
+from inference_planner.releases import versions
+from inference_planner.split.deployment import Deployment, prepare
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput

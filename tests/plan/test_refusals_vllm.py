@@ -9,7 +9,7 @@ import sys
 import pytest
 from inference_planner.catalog.architectures import EAGLE3_OVER_STAGES, OVERFLOW_IN_FLOAT16
 from inference_planner.refusals import ACTIVATION_DTYPES, BOTH_16_BITS, ROWS
-from inference_planner.settings import LEAST
+from inference_planner.split.settings import LEAST
 from needs import lacking
 
 from workshop.engine import exact

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from inference_planner import calculators, rules
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.read import from_dict
-from inference_planner.kv_cache import kv_cache_bytes_per_token
+from inference_planner.model.kv_cache import kv_cache_bytes_per_token
+from inference_planner.tables import calculators, rules
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import inference_planner
 import pytest
-from inference_planner import plan, versions
+from inference_planner import plan
 from inference_planner.catalog import load_gpu
 from inference_planner.errors import BadInput
-from inference_planner.settings import batch_defaults
+from inference_planner.releases import versions
+from inference_planner.split.settings import batch_defaults
 
 import workshop
 
@@ -248,9 +249,9 @@ OF_A_RELEASE = re.compile(r"(\w*_)?(version|release)s?", re.IGNORECASE)
 # What no behavior of a release hangs on, by file.
 OTHER_COMPARISONS = {
     # the first and the last release whose registry has an architecture: a table of its own
-    "planner/inference_planner/basis.py": {"is_before"},
+    "planner/inference_planner/ground/basis.py": {"is_before"},
     # whether a start that was kept is of the plan's release
-    "planner/inference_planner/learned.py": {"same_minor"},
+    "planner/inference_planner/memory/learned.py": {"same_minor"},
     # NVIDIA's drivers
     "workshop/servers/gpus.py": {"numbers"},
     # the C library's version
@@ -261,7 +262,10 @@ OTHER_COMPARISONS = {
 def compared_releases(tree: ast.AST) -> Iterator[str]:
     """Yield the functions of versions.py that compare names, and "<" for a comparison by order."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == "inference_planner.versions":
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module == "inference_planner.releases.versions"
+        ):
             for alias in node.names:
                 if alias.name in COMPARING:
                     yield alias.name
@@ -302,8 +306,8 @@ def test_no_module_but_versions_compares_releases(path):
 @pytest.mark.parametrize(
     ("code", "name"),
     [
-        ("from inference_planner.versions import is_before", "is_before"),
-        ("inference_planner.versions.numbers(name)", "numbers"),
+        ("from inference_planner.releases.versions import is_before", "is_before"),
+        ("inference_planner.releases.versions.numbers(name)", "numbers"),
         ("versions.same_minor(log.version, name)", "same_minor"),
         ('tuple(map(int, release.split("."))) < (0, 20)', "<"),
         ("settings.vllm_version >= oldest", "<"),

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from inference_planner.catalog.gpus import GIB
-from inference_planner.communication import traffic
-from inference_planner.speed import decode_terms
+from inference_planner.speed.roofline import decode_terms
+from inference_planner.split.communication import traffic
 
 from workshop.cli.plan import command
 from workshop.engine.exact import plan

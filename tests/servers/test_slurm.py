@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from inference_planner.versions import DEFAULT as DEFAULT_VERSION
+from inference_planner.releases.versions import DEFAULT as DEFAULT_VERSION
 from stand_ins import stand_in
 
 from workshop.cli.prefetch import command as prefetch

@@ -11,7 +11,8 @@ import re
 from pathlib import Path
 
 import pytest
-from inference_planner import command, versions
+from inference_planner.answer import command
+from inference_planner.releases import versions
 from needs import SEED, lacking
 
 from workshop import plan

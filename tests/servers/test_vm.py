@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from inference_planner import machines
+from inference_planner.answer import machines
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError

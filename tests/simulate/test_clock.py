@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from inference_planner import speed
-from inference_planner.deployment import prepare
+from inference_planner.speed import roofline as speed
+from inference_planner.split.deployment import prepare
 
 from workshop.engine import measured_runs as recorded
 from workshop.engine.exact import plan

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from inference_planner import plan
 from inference_planner.catalog import load_gpu
-from inference_planner.communication import node_link
+from inference_planner.split.communication import node_link
 
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import on_plan

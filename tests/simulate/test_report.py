@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from inference_planner.intervals import of_speed
+from inference_planner.ground.intervals import of_speed
 
 from workshop.errors import BadInput
 from workshop.simulate.intervals import AT_HOME, of_rate, share_of_time

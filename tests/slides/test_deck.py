@@ -28,7 +28,7 @@ GIVEN = {
     r"18 links of 25": "NVIDIA's H100 datasheet",
     r"prompt of 8,192 tokens": "the example of notebook 2",
     r"2 × 8 H100|4 × H[12]00|16 × H100": "the cluster of an example or of a run",
-    r"a factor of 2 either": "planner/inference_planner/communication.py",
+    r"a factor of 2 either": "planner/inference_planner/split/communication.py",
     r"a prompt of 32|prompts of 256 tokens, 128 new|for 256 together": "how the runs were made: planner/inference_planner/data/runs",
     r"30 shards in 5 to 10 minutes|191 shards in up to 40": "slurm/70b.sbatch, slurm/405b.sbatch",
     r"mode 0600": "a file's mode",

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("ipywidgets")
 
-from inference_planner import choose
-from inference_planner.deployment import prepare
+from inference_planner.answer import choose
+from inference_planner.split.deployment import prepare
 
 from workshop import MemorySliders
 from workshop.course import plots

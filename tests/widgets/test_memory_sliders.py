@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("ipywidgets")
 
+from inference_planner.answer.command import command_of
 from inference_planner.catalog import list_models
-from inference_planner.command import command_of
 
 from workshop.course.widgets.memory.case import Case, memory, remedies, verdict
 from workshop.course.widgets.memory.picture import picture, spoken

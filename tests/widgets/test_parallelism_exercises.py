@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("ipywidgets")
 
 from inference_planner.catalog import load_model
-from inference_planner.memory import kv_cache_bytes_per_token
+from inference_planner.memory.fit import kv_cache_bytes_per_token
 
 from workshop.course import plots
 from workshop.course.exercise_sets.e02_parallelism import DECIDED

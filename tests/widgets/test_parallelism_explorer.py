@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("ipywidgets")
 
 from inference_planner.catalog import list_models, load_model
-from inference_planner.communication import spans_nodes
+from inference_planner.split.communication import spans_nodes
 
 from workshop.course.widgets import style
 from workshop.course.widgets.parallelism.case import Choice, deployment, head_range, layout

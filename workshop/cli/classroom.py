@@ -11,7 +11,7 @@ from workshop.cli.simulate import as_text as simulation_text
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
-    from inference_planner.parallelism import Plan
+    from inference_planner.answer.parallelism import Plan
 
     from workshop.course.classroom.report import Criteria, Report
     from workshop.simulate.arrivals import Arrival
@@ -123,7 +123,7 @@ def _simulated(
     planned: Plan, learners: int, load: list[Arrival], criteria: Criteria, as_json: bool
 ) -> bool:
     """Simulate a class on a plan and print the verdict; return whether it holds."""
-    from inference_planner.speed import QUESTION_TOKENS
+    from inference_planner.speed.roofline import QUESTION_TOKENS
 
     from workshop.simulate.load import on_plan
 

@@ -10,8 +10,8 @@ from workshop.cli.say import json_option, say_json, waiting
 from workshop.errors import BadInput, plain
 
 if TYPE_CHECKING:
-    from inference_planner import hardware
     from inference_planner.catalog import ModelConfig
+    from inference_planner.tables import hardware
 
 TOO_MANY = "–"
 NOT_THERE = "✗"
@@ -44,8 +44,8 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -
       workshop models --family qwen
       workshop models llama-3.1-70b mixtral-8x7b --gpu l4 --gpu h100
     """
-    from inference_planner import hardware
     from inference_planner.catalog import list_models, load_gpu, load_model
+    from inference_planner.tables import hardware
 
     if markdown:
         from workshop.cli import models_page
@@ -91,7 +91,7 @@ def _rows(
 
     A GPU of which a start was kept on this site is planned for every model.
     """
-    from inference_planner import hardware
+    from inference_planner.tables import hardware
 
     from workshop.engine import exact
 
@@ -116,7 +116,7 @@ def _recorded_row(
     It holds for names of the catalog and its own number of tokens, where the vLLM beside us is the
     recorded one. A kind of GPU that is not recorded is left out.
     """
-    from inference_planner import hardware
+    from inference_planner.tables import hardware
 
     from workshop.engine import exact
 
@@ -133,7 +133,7 @@ def _whole_row(
     model: str | ModelConfig, recorded: hardware.Row | None, kinds: tuple[str, ...], context: int
 ) -> hardware.Row:
     """Return the row of a model; what is not recorded is planned."""
-    from inference_planner import hardware
+    from inference_planner.tables import hardware
 
     from workshop.engine import exact
 
@@ -165,7 +165,7 @@ def _gpus_of(place: hardware.Place) -> str:
 
 def _show(rows: list[hardware.Row], kinds: tuple[str, ...], context: int) -> None:
     """Print the table. rich would take a second for its 2,000 cells."""
-    from inference_planner.hardware import size_words
+    from inference_planner.tables.hardware import size_words
 
     heads = ("model", "parameters", "weights GiB", "KV KiB", *kinds)
     lines: list[tuple[str, ...]] = []

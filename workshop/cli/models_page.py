@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from inference_planner.catalog import load_gpu
-from inference_planner.hardware import (
+from inference_planner.tables.hardware import (
     CONTEXT,
     GPUS,
     MOST,

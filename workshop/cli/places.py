@@ -16,7 +16,7 @@ from workshop.cli.say import say
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
-    from inference_planner.parallelism import Plan
+    from inference_planner.answer.parallelism import Plan
 
 COUNT = click.IntRange(1)
 FEW_REQUESTS = 2.0  # at once: below it a server is practically for one

@@ -8,7 +8,7 @@ import click
 from workshop.cli.plan_options import plan_options
 
 if TYPE_CHECKING:
-    from inference_planner.parallelism import Plan
+    from inference_planner.answer.parallelism import Plan
 
 
 @click.command(params=list(plan_options()))
@@ -44,7 +44,7 @@ def command(
 
     Manifests and units from the same options: workshop kubernetes, workshop vm.
     """
-    from inference_planner import machines, report
+    from inference_planner.answer import machines, report
     from inference_planner.arguments import check_no_card, required
 
     from workshop.engine import exact
@@ -71,7 +71,7 @@ def command(
 
 def _print_many_requests(plan: Plan) -> None:
     """Print the tokens per second of many requests together, if the plan knows its speed."""
-    from inference_planner.intervals import of_speed
+    from inference_planner.ground.intervals import of_speed
 
     from workshop.simulate import together
     from workshop.simulate.intervals import share_of_time

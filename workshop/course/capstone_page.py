@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from inference_planner.parallelism import Plan
-from inference_planner.report import plus_minus
+from inference_planner.answer.parallelism import Plan
+from inference_planner.answer.report import plus_minus
 
 from workshop.batch.answers import load
 from workshop.batch.progress import Summary

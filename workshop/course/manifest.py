@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.gpus import GIB
-from inference_planner.parallelism import Plan
 
 from workshop.course.exercise_sets import texts
 from workshop.course.html import alone, div, panel, tag

@@ -1,7 +1,7 @@
 """The roofline of a GPU: what a step can reach by its arithmetic intensity, and recorded runs.
 
 >>> from workshop.course import roofline
->>> from inference_planner.deployment import prepare
+>>> from inference_planner.split.deployment import prepare
 >>> d = prepare("llama-3.1-8b", "h100", max_model_len=8192)
 >>> round(roofline.critical_tokens(d))           # fewer tokens a step wait for memory, more for arithmetic
 295
@@ -13,13 +13,13 @@ True
 import math
 from dataclasses import dataclass
 
-from inference_planner import speed
-from inference_planner.attention import grouped
 from inference_planner.catalog import GPU, load_gpu
-from inference_planner.communication import traffic
-from inference_planner.deployment import Deployment, prepare
-from inference_planner.kv_cache import kv_bytes_for_context
-from inference_planner.weights import active_parameters, whole_bytes
+from inference_planner.model.attention import grouped
+from inference_planner.model.kv_cache import kv_bytes_for_context
+from inference_planner.model.weights import active_parameters, whole_bytes
+from inference_planner.speed import roofline as speed
+from inference_planner.split.communication import traffic
+from inference_planner.split.deployment import Deployment, prepare
 
 from workshop.course import recorded_data
 from workshop.course.chart import Axes, Picture, dot, line, path, text

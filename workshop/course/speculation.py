@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from inference_planner import speed
-from inference_planner.deployment import Deployment
+from inference_planner.speed import roofline as speed
+from inference_planner.split.deployment import Deployment
 
 from workshop.client.client import Client
 from workshop.course import recorded_data

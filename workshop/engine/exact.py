@@ -3,7 +3,7 @@
 `exact_worker.py` builds the class in a process of its own, so that nothing here imports torch.
 Activations, CUDA graphs and kernels keep the planner's formulas. Answers are stored in
 WORKSHOP_HOME by config, vLLM version and split. The planner brings recorded answers for machines
-without vLLM (inference_planner/builds.py).
+without vLLM (inference_planner/answer/builds.py).
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inference_planner import builds
-from inference_planner.basis import explain_sizes, lacks
-from inference_planner.builds import built, digest, with_builds, with_records
+from inference_planner.answer import builds
+from inference_planner.answer.builds import built, digest, with_builds, with_records
+from inference_planner.answer.choose import Choice, Sizes
+from inference_planner.answer.choose import choose as choose_split
+from inference_planner.answer.command import Unservable
+from inference_planner.answer.parallelism import Plan, check_keywords
+from inference_planner.answer.parallelism import plan as planner_plan
 from inference_planner.catalog.config import Built, ModelConfig
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.gpus import GPU
 from inference_planner.catalog.kinds import keeps_no_cache
-from inference_planner.choose import Choice, Sizes
-from inference_planner.choose import choose as choose_split
-from inference_planner.command import Unservable
-from inference_planner.deployment import Deployment
-from inference_planner.kv_cache import kv_dtype_bytes
-from inference_planner.measured_start import Start
-from inference_planner.parallelism import Plan, check_keywords
-from inference_planner.parallelism import plan as planner_plan
+from inference_planner.ground.basis import explain_sizes
+from inference_planner.model.kv_cache import kv_dtype_bytes
+from inference_planner.releases.registries import lacks
+from inference_planner.split.deployment import Deployment
+from inference_planner.split.measured_start import Start
 
 from workshop import python_process
 from workshop.engine.learned import damaged, starts

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from inference_planner.allocator import Allocator
+from inference_planner.split.allocator import Allocator
 
 from workshop.engine import fake_machine
 from workshop.vllm_package import WITHOUT_A_MODEL

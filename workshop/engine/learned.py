@@ -2,7 +2,7 @@
 
 One file a case in $WORKSHOP_HOME/learned (0600): the run in the form of a recorded run, and what
 its log says it measured. No text of the log is kept. The differences from the formulas are computed
-when a plan asks for them, so that better formulas need no new log; `inference_planner.learned` says
+when a plan asks for them, so that better formulas need no new log; `inference_planner.memory.learned` says
 what a plan takes from them.
 """
 
@@ -18,14 +18,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from inference_planner import learned as planner
-from inference_planner import versions
+from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import list_gpus, load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB, GPU, load_card
 from inference_planner.catalog.read import from_dict
-from inference_planner.measured_start import Start
-from inference_planner.parallelism import Plan
+from inference_planner.memory import learned as planner
+from inference_planner.releases import versions
+from inference_planner.split.measured_start import Start
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.files import output, read_bytes

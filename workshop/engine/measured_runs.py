@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from inference_planner.basis import runs
+from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.quantization import from_name
 from inference_planner.catalog.read import from_dict
-from inference_planner.parallelism import Plan
-from inference_planner.speed import bandwidth_limit_tokens_per_s
+from inference_planner.ground.basis import runs
+from inference_planner.speed.roofline import bandwidth_limit_tokens_per_s
 
 from workshop.engine.exact import plan
 

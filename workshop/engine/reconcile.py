@@ -4,10 +4,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from inference_planner.attention import main_kind
 from inference_planner.catalog import GPU, ModelConfig
 from inference_planner.catalog.gpus import GIB
-from inference_planner.weights import whole_bytes
+from inference_planner.model.attention import main_kind
+from inference_planner.model.weights import whole_bytes
 
 from workshop.engine import log as engine_log
 from workshop.engine import recording

@@ -1,6 +1,6 @@
 """Advise which flag to change for more context or more requests at once, with its computed effect.
 
-What can be changed is the planner's to say (`inference_planner.advise`, `ranks.tp_problem`). This
+What can be changed is the planner's to say (`inference_planner.answer.advise`, `ranks.tp_problem`). This
 module starts from the memory and tokens that the log measured, and says what each change brings.
 """
 
@@ -11,13 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inference_planner import advise as planned
-from inference_planner import encoders, kv_cache, refusals, versions
-from inference_planner.attention import main_kind
+from inference_planner import refusals
+from inference_planner.answer import advise as planned
 from inference_planner.catalog.gpus import GIB
-from inference_planner.deployment import Deployment
-from inference_planner.memory import fit
-from inference_planner.ranks import tp_problem
+from inference_planner.memory.fit import fit
+from inference_planner.model import kv_cache
+from inference_planner.model.attention import main_kind
+from inference_planner.releases import versions
+from inference_planner.split import encoders
+from inference_planner.split.deployment import Deployment
+from inference_planner.split.ranks import tp_problem
 
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile_case import LoggedRun, size_words

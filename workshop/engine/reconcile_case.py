@@ -9,15 +9,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from inference_planner import kv_cache, ranks, versions
-from inference_planner.attention import has_states
+from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import GPU, ModelConfig
 from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB
-from inference_planner.memory import kv_capacity
-from inference_planner.overheads import Overhead
-from inference_planner.parallelism import Plan
-from inference_planner.settings import Settings, batch_defaults
+from inference_planner.memory.fit import kv_capacity
+from inference_planner.memory.overheads import Overhead
+from inference_planner.model import kv_cache
+from inference_planner.model.attention import has_states
+from inference_planner.releases import versions
+from inference_planner.split import ranks
+from inference_planner.split.settings import Settings, batch_defaults
 
 from workshop.engine.exact import plan
 from workshop.engine.log.facts import EngineLog, RankFacts, Throughput

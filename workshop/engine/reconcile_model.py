@@ -8,15 +8,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from inference_planner import moe_backends, ranks
 from inference_planner.catalog import ModelConfig, list_models, load_model, with_encoder
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB, GPU
 from inference_planner.catalog.read import existing
-from inference_planner.kernels import experts_kernel
-from inference_planner.moe_backends import BACKENDS
-from inference_planner.weights import whole_bytes
+from inference_planner.model.weights import whole_bytes
+from inference_planner.releases import moe_backends
+from inference_planner.releases.moe_backends import BACKENDS
+from inference_planner.speed.kernels import experts_kernel
+from inference_planner.split import ranks
 
 from workshop.engine.log.facts import EngineLog
 from workshop.errors import BadInput

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from inference_planner import versions
 from inference_planner.catalog import ModelConfig, families
+from inference_planner.releases import versions
 
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile_model import LONGEST_NAME

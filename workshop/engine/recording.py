@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from inference_planner.builds import NOT_SIZES
+from inference_planner.answer.builds import NOT_SIZES
 from inference_planner.catalog import ModelConfig, list_models
 from inference_planner.catalog.config import present
 from inference_planner.catalog.read import from_dict

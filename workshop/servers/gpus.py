@@ -11,7 +11,7 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from inference_planner.versions import numbers
+from inference_planner.releases.versions import numbers
 
 from workshop.servers.programs import ask
 

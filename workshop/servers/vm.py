@@ -9,11 +9,11 @@ import shlex
 from pathlib import Path
 
 import jinja2
-from inference_planner import machines
+from inference_planner.answer import machines
+from inference_planner.answer.command import check_starts, flag_words, flags, served
+from inference_planner.answer.parallelism import Plan
+from inference_planner.answer.report import plus_minus
 from inference_planner.catalog import load_gpu
-from inference_planner.command import check_starts, flag_words, flags, served
-from inference_planner.parallelism import Plan
-from inference_planner.report import plus_minus
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.guard.auth import GUARD, KEY_FILE_VARIABLE

@@ -3,20 +3,20 @@
 A step takes the longer of reading the weights and multiplying with them (the roofline). On top of
 that come attention over the cached tokens, attention among the new tokens, small kernels, messages
 between GPUs, and Python on the host. The constants are those of the planner
-(planner/inference_planner/speed.py) and of `clock_constants`.
+(planner/inference_planner/speed/roofline.py) and of `clock_constants`.
 """
 
 from collections import Counter
 from dataclasses import dataclass
 from math import inf
 
-from inference_planner import speed
-from inference_planner.attention import layers
-from inference_planner.communication import traffic
-from inference_planner.deployment import Deployment
-from inference_planner.kernels import FP8, FP8_BLOCKS, card, experts_kernel, kernels
-from inference_planner.kv_cache import kv_dtype_bytes
-from inference_planner.learned import speed_ratio
+from inference_planner.memory.learned import speed_ratio
+from inference_planner.model.attention import layers
+from inference_planner.model.kv_cache import kv_dtype_bytes
+from inference_planner.speed import roofline as speed
+from inference_planner.speed.kernels import FP8, FP8_BLOCKS, card, experts_kernel, kernels
+from inference_planner.split.communication import traffic
+from inference_planner.split.deployment import Deployment
 
 from workshop.simulate.clock_constants import (
     ATTENTION_SHARE,

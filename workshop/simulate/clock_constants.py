@@ -6,7 +6,7 @@ Each block names its source: a paper, or a record in benchmarks/simulate/records
 loads that stayed out of the fit and test it (docs/simulate.md has both tables). The unit ends the
 name: `_MS` is milliseconds, `_SHARE` a share of a peak, `_TOKENS` and `_ROWS` count, `_FACTOR`
 multiplies. Constants of single streams and of batches on H200 are the planner's own
-(planner/inference_planner/speed.py).
+(planner/inference_planner/speed/roofline.py).
 """
 
 # Source: FlashAttention-3 (arXiv 2407.08608), figure 5: 1k to 4k tokens, head dim 128.

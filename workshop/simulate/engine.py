@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inference_planner import attention
+from inference_planner.model import attention
 
 from workshop import install_words
 from workshop.engine.trace_writer import Recorder

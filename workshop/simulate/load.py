@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
-from inference_planner.communication import network_link, node_link
-from inference_planner.parallelism import Plan
+from inference_planner.answer.parallelism import Plan
+from inference_planner.split.communication import network_link, node_link
 
 from workshop.engine.exact import plan
 from workshop.engine.trace_writer import name_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from inference_planner.intervals import Interval
+from inference_planner.ground.intervals import Interval
 
 from workshop.errors import BadInput
 from workshop.simulate.intervals import of_percentiles, of_rate

@@ -3,7 +3,7 @@
 It is one step of the simulation's clock.
 """
 
-from inference_planner.parallelism import Plan
+from inference_planner.answer.parallelism import Plan
 
 from workshop.simulate import clock
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from inference_planner.answer.command import Unservable, check_starts, flag_words, flags, served
 from inference_planner.catalog import load_gpu, load_model
-from inference_planner.command import Unservable, check_starts, flag_words, flags, served
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError

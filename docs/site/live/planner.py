@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import ipywidgets as widgets
+from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import load_model
-from inference_planner.parallelism import Plan
 
 from workshop.course import html
 from workshop.course.widgets import controls as make

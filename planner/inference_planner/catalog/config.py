@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from inference_planner.weight import ExpertSplit
+from inference_planner.catalog.weight import ExpertSplit
 
 DTYPE_BYTES = {
     "float64": 8,

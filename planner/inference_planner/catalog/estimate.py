@@ -12,8 +12,8 @@ from typing import Any
 from inference_planner.catalog.config import DTYPE_BYTES, Mamba, Mla, Moe, Traits
 from inference_planner.catalog.fields import LARGEST, LARGEST_FACTOR, Fields
 from inference_planner.catalog.kinds import is_multimodal, keeps_no_cache
+from inference_planner.catalog.tower import has_tower
 from inference_planner.json_values import as_list, as_object
-from inference_planner.tower import has_tower
 
 # our name -> how other families spell it, the first that is there
 SPELLINGS = {

@@ -8,9 +8,9 @@ from typing import Any
 
 from inference_planner.catalog.config import Quantization
 from inference_planner.catalog.fields import Fields, nearest
+from inference_planner.catalog.module_patterns import LONGEST_PATTERN, is_searchable
 from inference_planner.errors import BadInput
 from inference_planner.json_values import as_object
-from inference_planner.module_patterns import LONGEST_PATTERN, is_searchable
 
 # What `--quantization` may say, with the layout that the usual checkpoint of that name has.
 METHODS = {

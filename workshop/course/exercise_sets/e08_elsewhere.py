@@ -1,6 +1,6 @@
 from functools import cache
 
-from inference_planner.machines import list_machines, offers
+from inference_planner.answer.machines import list_machines, offers
 
 from workshop.course import manifest
 from workshop.course.exercise_sets import texts

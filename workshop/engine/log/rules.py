@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
-from inference_planner.moe_backends import BACKENDS
-from inference_planner.versions import is_between, older
+from inference_planner.releases.moe_backends import BACKENDS
+from inference_planner.releases.versions import is_between, older
 
 from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.lines import Line

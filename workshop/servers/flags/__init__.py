@@ -16,9 +16,9 @@ from pathlib import Path
 import yaml
 from inference_planner.arguments import tokens
 from inference_planner.catalog.quantization import METHODS
-from inference_planner.kv_cache import KV_CACHE_DTYPES
-from inference_planner.settings import DTYPES
-from inference_planner.versions import DEFAULT
+from inference_planner.model.kv_cache import KV_CACHE_DTYPES
+from inference_planner.releases.versions import DEFAULT
+from inference_planner.split.settings import DTYPES
 
 from workshop.errors import BadInput
 from workshop.servers.flags import release

@@ -11,8 +11,8 @@ from textwrap import wrap
 from typing import Any
 
 import yaml
-from inference_planner.parallelism import Plan
-from inference_planner.report import plus_minus
+from inference_planner.answer.parallelism import Plan
+from inference_planner.answer.report import plus_minus
 
 from workshop.errors import BadInput
 from workshop.servers.home import writing

@@ -5,11 +5,12 @@ import math
 import re
 import shlex
 
-from inference_planner import machines, versions
+from inference_planner.answer import machines
+from inference_planner.answer.command import check_starts, flag_words, flags
+from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import list_gpus, load_gpu
 from inference_planner.catalog.gpus import GIB
-from inference_planner.command import check_starts, flag_words, flags
-from inference_planner.parallelism import Plan
+from inference_planner.releases import versions
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.guard.auth import GUARD

@@ -15,7 +15,7 @@ import tempfile
 import time
 from typing import TextIO
 
-from inference_planner.communication import LINKS
+from inference_planner.split.communication import LINKS
 
 from workshop import python_process
 from workshop.errors import WorkshopError

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from inference_planner.answer.command import ALLOWED, check_starts, flags
+from inference_planner.answer.parallelism import Plan
 from inference_planner.arguments import ARGUMENTS
 from inference_planner.catalog import load_model
 from inference_planner.catalog.read import existing, name_of
-from inference_planner.command import ALLOWED, check_starts, flags
-from inference_planner.parallelism import Plan
-from inference_planner.ranks import tp_problem
+from inference_planner.split.ranks import tp_problem
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError

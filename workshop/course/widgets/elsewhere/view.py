@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 import yaml
+from inference_planner.answer.parallelism import Plan
+from inference_planner.answer.report import plus_minus
 from inference_planner.catalog import load_gpu
-from inference_planner.parallelism import Plan
-from inference_planner.report import plus_minus
 
 from workshop.course.html import Html, bold, div, legend, panel, tag, verdict
 from workshop.course.widgets.controls import Explorer, choice, gpus, models

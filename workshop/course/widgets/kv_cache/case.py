@@ -14,9 +14,9 @@ from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 
-from inference_planner.attention import main_kind
 from inference_planner.catalog.config import ModelConfig
-from inference_planner.kv_cache import BLOCK_SIZE, kv_cache_bytes_per_token
+from inference_planner.model.attention import main_kind
+from inference_planner.model.kv_cache import BLOCK_SIZE, kv_cache_bytes_per_token
 
 from workshop.course.html import Html, bar, div, muted, panel, span, tag, tiles
 from workshop.course.readable_numbers import size

@@ -3,7 +3,7 @@ from collections.abc import Mapping
 
 import ipywidgets as widgets
 from inference_planner.catalog import load_model
-from inference_planner.kv_cache import BLOCK_SIZE
+from inference_planner.model.kv_cache import BLOCK_SIZE
 
 from workshop.course.readable_numbers import size
 from workshop.course.widgets.controls import Explorer, models, whole

@@ -7,8 +7,8 @@ import operator
 import threading
 from collections.abc import Mapping, Sequence
 
+from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import load_gpu
-from inference_planner.parallelism import Plan
 
 from workshop.course import extra_servers, html, recorded_data
 from workshop.course.chart import Axes, box, path, svg

@@ -9,16 +9,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from inference_planner import advise, choose, intervals, kv_cache
-from inference_planner.basis import Ground, ground
-from inference_planner.builds import with_records
+from inference_planner.answer import advise, choose
+from inference_planner.answer.builds import with_records
 from inference_planner.catalog import load_model
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
-from inference_planner.deployment import Deployment, prepare
-from inference_planner.measured_start import Start
-from inference_planner.memory import Fit, fit
+from inference_planner.ground import intervals
+from inference_planner.ground.basis import Ground, ground
+from inference_planner.memory.fit import Fit, fit
+from inference_planner.model import kv_cache
 from inference_planner.refusals import Finding, check, with_seqs_that_start
+from inference_planner.split.deployment import Deployment, prepare
+from inference_planner.split.measured_start import Start
 
 from workshop.course.readable_numbers import counted, gib
 from workshop.engine.exact import kept_starts

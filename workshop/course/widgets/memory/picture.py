@@ -3,8 +3,8 @@
 The functions are pure: a result in, HTML out.
 """
 
-from inference_planner.command import command_of
-from inference_planner.kv_cache import kv_cache_bytes_per_token
+from inference_planner.answer.command import command_of
+from inference_planner.model.kv_cache import kv_cache_bytes_per_token
 
 from workshop.course.html import Html, bold, code, div, join, legend, muted, panel, span, tag, tiles
 from workshop.course.html import verdict as at_the_edge

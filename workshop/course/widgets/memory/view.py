@@ -1,9 +1,9 @@
 from collections.abc import Mapping
 
-from inference_planner.attention import main_kind
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
-from inference_planner.memory import parameters
+from inference_planner.memory.fit import parameters
+from inference_planner.model.attention import main_kind
 
 from workshop.course.widgets import controls as make
 from workshop.course.widgets.memory.case import (

@@ -6,17 +6,19 @@ Ranks, divisibility, memory, traffic and the nearest split that fits are worksho
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from inference_planner import advise, choose, ranks, speed
-from inference_planner.attention import main_kind
-from inference_planner.builds import with_records
+from inference_planner.answer import advise, choose
+from inference_planner.answer.builds import with_records
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
-from inference_planner.communication import Traffic, network_link, spans_nodes, traffic
-from inference_planner.deployment import Deployment, prepare
-from inference_planner.memory import fit
-from inference_planner.ranks import Rank
+from inference_planner.memory.fit import fit
+from inference_planner.model.attention import main_kind
 from inference_planner.refusals import with_seqs_that_start
-from inference_planner.settings import whole
+from inference_planner.speed import roofline as speed
+from inference_planner.split import ranks
+from inference_planner.split.communication import Traffic, network_link, spans_nodes, traffic
+from inference_planner.split.deployment import Deployment, prepare
+from inference_planner.split.ranks import Rank
+from inference_planner.split.settings import whole
 
 from workshop.course.readable_numbers import gib
 from workshop.engine.exact import kept_starts

@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Mapping
 from functools import lru_cache, partial
 
-from inference_planner.attention import main_kind
 from inference_planner.catalog import load_gpu, load_model
-from inference_planner.communication import NETWORKS, network_link, node_link
-from inference_planner.ranks import Rank, tp_problem
+from inference_planner.model.attention import main_kind
+from inference_planner.split.communication import NETWORKS, network_link, node_link
+from inference_planner.split.ranks import Rank, tp_problem
 
 from workshop.course.chart import LEAST_WIDTH, box, path, svg, text
 from workshop.course.html import Html, bar, bold, div, legend, muted, panel, table, verdict

@@ -5,8 +5,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import ipywidgets as widgets
-from inference_planner import calculators
 from inference_planner.catalog import list_gpus, load_gpu, load_model
+from inference_planner.tables import calculators
 
 from workshop.course import recorded_data
 from workshop.course.html import Html, bold, div, join, panel, span, tag

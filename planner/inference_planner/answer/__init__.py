@@ -1,0 +1,1 @@
+"""The plan that is handed on: the choice, its reasons, advice, command, report."""

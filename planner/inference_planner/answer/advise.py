@@ -1,0 +1,391 @@
+"""Say what would help: changes of a deployment, and the advice of a plan.
+
+Each change is a flag of vLLM and the deployment after it.
+
+A rule yields the changes that this GPU and this model allow, the smallest first. The plan, the
+widgets and the reconciliation with a log choose among them; nobody else decides what would help.
+"""
+
+# d: the deployment that a rule starts from
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from inference_planner.answer import choose
+from inference_planner.answer.builds import with_builds
+from inference_planner.answer.plan_result import Plan
+from inference_planner.catalog.gpus import GIB
+from inference_planner.errors import BadInput
+from inference_planner.memory import fit as memory
+from inference_planner.model.attention import main_kind
+from inference_planner.model.kv_cache import kv_cache_bytes_per_token, kv_dtype_bytes
+from inference_planner.refusals import exceeds_state_blocks, with_seqs_that_start
+from inference_planner.speed import roofline as speed
+from inference_planner.split.deployment import Deployment
+from inference_planner.split.ranks import context_sizes, tp_problem
+from inference_planner.split.settings import kv_cache_capability, share_of_free
+
+HIGH_UTILIZATION = 0.95
+SMALL_BATCH = 2048  # vLLM's own max_num_batched_tokens on small GPUs
+FEW_SEQS = 256  # vLLM's own max_num_seqs there
+MOST_GPUS = 256
+WORTH = 1.2  # Times the KV-cache tokens. For less than that another split is not worth a change.
+SMALL_GAIN = 0.01  # of the KV-cache tokens; less is not mentioned
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change: the rule that made it, its flag and value, and the deployment after it."""
+
+    rule: str
+    flag: str
+    value: object
+    after: Deployment
+    note: str = ""  # what it costs, or where it runs
+    with_it: str = ""  # a second flag that belongs to it
+
+    @property
+    def flags(self) -> str:
+        """The flags as they are typed, with --max-num-seqs where vLLM would refuse its default."""
+        parts = [str(self.flag), str(self.value), self.with_it]
+        seqs = with_seqs_that_start(self.after).settings.max_num_seqs
+        if seqs < self.after.settings.max_num_seqs:
+            parts.append(f"--max-num-seqs {seqs}")
+        return " ".join(part for part in parts if part)
+
+    @cached_property
+    def fit(self) -> memory.Fit:
+        """The memory of the deployment after the change."""
+        return memory.fit(self.after)
+
+    @property
+    def fits(self) -> bool:
+        """True if vLLM would start after the change.
+
+        A default of max_num_seqs can be lowered, a given one cannot.
+        """
+        if not memory.may_fit(self.after, self.after.gpus) or not self.fit.fits:
+            return False
+        return not self.after.settings.seqs_given or not exceeds_state_blocks(self.after)
+
+    @property
+    def tokens(self) -> int:
+        """The KV-cache tokens after the change, of all replicas together."""
+        return self.after.dp * self.fit.capacity.tokens
+
+
+Rule = Callable[[Deployment], Iterator[Change]]
+
+
+def kv_fp8(d: Deployment) -> Iterator[Change]:
+    """Store K and V in 8 bits.
+
+    The model must have a KV cache, and an attention kernel of this GPU must read FP8.
+    """
+    if d.gpu.capability < kv_cache_capability(d.model, "fp8"):
+        return
+    element_bytes = kv_dtype_bytes(d.model, d.settings.kv_cache_dtype)
+    if kv_cache_bytes_per_token(d.model) and element_bytes > 1:
+        after = d.with_settings(kv_cache_dtype="fp8")
+        note = "check the answers: K and V have 8 bits"
+        yield Change("kv_fp8", "--kv-cache-dtype", "fp8", after, note)
+
+
+def weights_fp8(d: Deployment) -> Iterator[Change]:
+    """Round the weights to 8 bits while loading.
+
+    The checkpoint must not be quantized, and the GPU must have kernels.
+    """
+    return _quantized_weights(d, "fp8", "check the answers: weights have 8 bits")
+
+
+def weights_awq(d: Deployment) -> Iterator[Change]:
+    """Take a checkpoint with 4-bit weights instead, if the GPU has kernels for it."""
+    return _quantized_weights(d, "awq", "another checkpoint, of 4 bits a weight: check the answers")
+
+
+def _quantized_weights(d: Deployment, method: str, note: str) -> Iterator[Change]:
+    if d.model.quantization is not None:
+        return
+    try:
+        after = d.quantized(method)
+        if tp_problem(after.model, d.tp, d.experts_cut(d.tp)):  # a group would lie on two ranks
+            return
+        built = d.model.exact
+        if built and built.builds:
+            after = with_builds(after, built.basis, built.source, built.builds)
+    except BadInput:  # this GPU has no kernels for it
+        return
+    yield Change(f"weights_{method}", "--quantization", method, after, note)
+
+
+def utilization(d: Deployment, share: float = HIGH_UTILIZATION) -> Iterator[Change]:
+    """Let the engine use a larger share of the GPU's memory."""
+    if d.free_gib is not None:
+        share = min(share, share_of_free(d.gpu, d.free_gib))
+    if share > d.settings.gpu_memory_utilization + 0.004:
+        after = d.with_settings(gpu_memory_utilization=share)
+        note = "if nothing else runs on the GPU"
+        yield Change("utilization", "--gpu-memory-utilization", share, after, note)
+
+
+def small_batch(d: Deployment) -> Iterator[Change]:
+    """Compute fewer tokens in a step.
+
+    The activations of the profile run then take less memory.
+    """
+    if d.settings.max_num_batched_tokens <= SMALL_BATCH:
+        return
+    seqs = min(d.settings.max_num_seqs, FEW_SEQS)
+    after = d.with_settings(max_num_batched_tokens=SMALL_BATCH, max_num_seqs=seqs)
+    note = "long prompts are then read in more steps"
+    flag = "--max-num-batched-tokens"
+    yield Change("small_batch", flag, SMALL_BATCH, after, note, f"--max-num-seqs {seqs}")
+
+
+def eager(d: Deployment) -> Iterator[Change]:
+    """Capture no CUDA graphs."""
+    if not d.settings.enforce_eager:
+        after = d.with_settings(enforce_eager=True)
+        note = "no CUDA graphs: each token takes longer"
+        yield Change("eager", "--enforce-eager", "", after, note)
+
+
+def more_gpus(d: Deployment) -> Iterator[Change]:
+    """Use more GPUs: a part of a node, a node, more nodes. NCCL cannot join slices of a GPU."""
+    if d.gpu.is_slice:
+        return
+    node = d.gpus_per_node
+    sizes = [part for part in (2, 4) if part < node]
+    sizes += range(node, MOST_GPUS + 1, node)
+    for gpus in sizes:
+        if gpus > d.replica_gpus and choose.splits(d, gpus):
+            yield _split_change("more_gpus", choose.spread(d, gpus), f"on {gpus} GPUs")
+
+
+def other_split(d: Deployment) -> Iterator[Change]:
+    """Split the model over the same GPUs in another way."""
+    for after in choose.splits(d, d.replica_gpus):
+        if (after.tp, after.pp) != (d.tp, d.pp):
+            yield _split_change("other_split", after, "on the same GPUs")
+
+
+def _split_change(rule: str, after: Deployment, note: str) -> Change:
+    pipeline = f"--pipeline-parallel-size {after.pp}"
+    return Change(rule, "--tensor-parallel-size", after.tp, after, note, pipeline)
+
+
+def replicas(d: Deployment, gpus: int) -> Iterator[Change]:
+    """Run a MoE model data parallel with expert parallelism on so many GPUs.
+
+    Of all sizes, those that hold most tokens are taken.
+    """
+    if not d.model.moe or d.dp > 1:
+        return
+    changes: list[Change] = []
+    for tp in range(1, gpus // 2 + 1):
+        if gpus % tp or tp_problem(d.model, tp, 1):
+            continue
+        after = replace(d, tp=tp, pp=1, dp=gpus // tp, ep=True, dcp=1)
+        if after.uneven:
+            continue
+        flags = f"--data-parallel-size {after.dp} --enable-expert-parallel"
+        note = f"on {gpus} GPUs"
+        change = Change("replicas", "--tensor-parallel-size", tp, after, note, flags)
+        if change.fit.fits:
+            changes.append(change)
+    if changes:
+        yield max(changes, key=lambda change: (change.tokens, change.after.tp))
+
+
+def context(d: Deployment) -> Iterator[Change]:
+    """Use decode context parallelism.
+
+    Ranks with copies of the same KV heads then store different tokens.
+    """
+    copies = _kv_copies(d)
+    if d.dcp == 1 and copies in context_sizes(d.model, d.tp):
+        after = replace(d, dcp=copies)
+        yield Change("context", "--decode-context-parallel-size", copies, after)
+
+
+def shorter(d: Deployment) -> Iterator[Change]:
+    """Lower max_model_len to the longest request that fits."""
+    longest = memory.longest_context(d)
+    if 0 < longest < d.settings.max_model_len:
+        after = d.with_settings(max_model_len=longest)
+        yield Change("shorter", "--max-model-len", longest, after)
+
+
+def first_fit(d: Deployment, *rules: Rule) -> Change | None:
+    """Return the first change of these rules after which the deployment fits."""
+    for rule in rules:
+        for change in rule(d):
+            if change.fits:
+                return change
+    return None
+
+
+def advise(plan: Plan) -> list[str]:
+    """Return what would make the plan better.
+
+    If it does not fit, return the nearest changes with which it would.
+    """
+    if not plan.fit.has_cache:
+        return []
+    if plan.fits:
+        return [*_more_tokens(plan), *_other_gpus(plan), *_few_requests(plan)]
+    if plan.fit.fits:
+        return list(_without_refusals(plan))
+    return _nearest(plan)
+
+
+def _without_refusals(plan: Plan) -> Iterator[str]:
+    """Yield how to avoid what vLLM refuses, of a plan whose memory is enough."""
+    for finding in plan.refusals:
+        if finding.flag:
+            yield f"With {finding.flag} vLLM starts; now {finding.what}."
+        else:
+            yield f"vLLM refuses this: {finding.what}."
+
+
+def _nearest(plan: Plan) -> list[str]:
+    d = plan.deployment
+    title = d.gpu.title
+    advice: list[str] = []
+    if plan.fit.loads:
+        room = plan.fit.available[plan.fit.tightest] / GIB
+        for change in shorter(d):
+            advice.append(
+                f"With {change.flags} it fits on these {d.gpus} GPU(s), which "
+                f"have room for {room:.1f} GiB of KV cache."
+            )
+    smaller = first_fit(d, small_batch)
+    if smaller:
+        advice.append(f"With {smaller.flags} it fits on the same GPUs: {smaller.note}.")
+    advice += _fewer_bits(plan)
+    split = first_fit(d, other_split)
+    if split:
+        advice.append(f"The same {d.gpus} × {title} hold it with {split.flags}.")
+    more = first_fit(d, more_gpus)
+    if more:
+        nodes = f"on {more.after.nodes} node(s) of {d.gpus_per_node}"
+        advice.append(f"{more.after.gpus} × {title} hold it: {more.flags} {nodes}.")
+    if plan.intervals["max_concurrency"].high >= 1:
+        half = plan.spread.available_gib
+        advice.append(
+            f"It may fit as it is: what is left may be off by {half:.1f} GiB on each GPU."
+        )
+    if advice:
+        return advice
+    if d.gpu.is_slice:
+        return [f"One {title} does not hold it: choose a larger GPU."]
+    return [f"No split over up to {MOST_GPUS} × {title} holds it: choose a larger GPU."]
+
+
+def _fewer_bits(plan: Plan) -> Iterator[str]:
+    """Yield the flags for FP8 weights or KV cache with which the plan fits on the same GPUs."""
+    d = plan.deployment
+    smaller = first_fit(d, kv_fp8, weights_fp8)
+    if smaller:
+        what = "FP8 weights"
+        if smaller.rule == "kv_fp8":
+            what = "an FP8 KV cache"
+        yield f"With {what} ({smaller.flags}) it fits on the same GPUs."
+        return
+    for weights in weights_fp8(d):
+        both = first_fit(weights.after, kv_fp8)
+        if both:
+            flags = f"--quantization fp8 {both.flags}"
+            yield f"With FP8 weights and KV cache ({flags}) it fits on the same GPUs."
+            return
+
+
+def _more_tokens(plan: Plan) -> Iterator[str]:
+    """Yield the settings that leave more room for the KV cache."""
+    now = plan.kv_cache_tokens
+    for change in kv_fp8(plan.deployment):
+        tokens = change.fit.capacity.tokens
+        times = f"{tokens / max(1, now):.1f} times"
+        yield f"{change.flags} holds {tokens:,} tokens ({times}), at a small cost in precision."
+    for change in utilization(plan.deployment):
+        more = change.fit.capacity.tokens - now
+        yield f"{change.flags} adds {more:,} tokens, {change.note}."
+    for change in small_batch(plan.deployment):
+        more = change.fit.capacity.tokens - now
+        if more > SMALL_GAIN * now:
+            yield f"{change.flags} adds {more:,} tokens; {change.note}."
+
+
+def _few_requests(plan: Plan) -> Iterator[str]:
+    if plan.max_concurrency < 2:
+        requests = f"Fewer than two requests of {plan.max_model_len:,} tokens fit at once"
+        yield f"{requests}. More GPUs or shorter requests help."
+
+
+def _kv_copies(d: Deployment) -> int:
+    """Return how many ranks store the same K and V."""
+    kind = main_kind(d.model)
+    return d.tp * kind.token_elements(d.model, d.tp) // kind.token_elements(d.model)
+
+
+def _other_gpus(plan: Plan) -> Iterator[str]:
+    """Yield what other numbers of GPUs, or other splits of these, would bring."""
+    d = plan.deployment
+    copies = _kv_copies(d)
+    if copies > 1:
+        stored = f"Each of {d.tp} GPUs stores {main_kind(d.model).describe_share(d.model, d.tp)}"
+        yield (
+            f"{stored}, so each key and value is stored {copies} times. "
+            "Pipeline parallelism would store it once."
+        )
+        if d.model.moe:
+            yield from _instead_of_copies(plan)
+    idle = plan.choice.world_size - d.gpus
+    if idle >= d.gpus:
+        servers = f"{idle // d.gpus} more server(s) with the same split would use them"
+        yield f"{idle} GPU(s) stay idle. {servers}, each with its own requests (data parallelism)."
+    fewer = choose.fewest(d, d.replica_gpus - 1)
+    if fewer:
+        flags = _split_change("fewer_gpus", fewer, "").flags
+        speed_share = f"with {_speed_share(plan, fewer)} of the tokens/s for one request"
+        yield f"{fewer.gpus} × {d.gpu.title} are enough: {flags}, {speed_share}."
+
+
+def _speed_share(plan: Plan, other: Deployment) -> str:
+    if not other.gpu.has_known_speed:
+        return "an unknown share"
+    share = speed.decode_tokens_per_s(other) / plan.single_stream_tokens_per_s
+    return f"{share:.0%}"
+
+
+def _instead_of_copies(plan: Plan) -> Iterator[str]:
+    """Yield the splits of a MoE model that hold more tokens on the same GPUs.
+
+    They are compared with several servers of this split.
+    """
+    d = plan.deployment
+    gpus = plan.choice.world_size or d.gpus
+    servers = gpus // d.gpus
+    now = plan.kv_cache_tokens * servers
+    on_servers = ""
+    if servers > 1:
+        on_servers = f" on {servers} such servers"
+    for change in replicas(d, gpus):
+        if change.tokens > WORTH * now:
+            than = f"{change.tokens:,} tokens in all {change.note} instead of {now:,}{on_servers}"
+            cost = (
+                f"at {_speed_share(plan, change.after)} of the tokens/s for one request (estimated)"
+            )
+            yield (
+                f"For many requests, {change.flags} holds {than}, {cost}. Each replica has its "
+                "own attention and KV cache, and all share the experts."
+            )
+    if d.model.exact:  # Other kinds of caches were not tried.
+        return
+    for change in context(d):
+        tokens = change.fit.capacity.tokens
+        yield (
+            f"For long contexts, {change.flags} stores each key and value once: {tokens:,} tokens "
+            f"on these {d.gpus} GPUs. The time of its messages was not measured."
+        )

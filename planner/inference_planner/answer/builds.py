@@ -1,0 +1,229 @@
+"""Read the recorded builds (data/exact), and plan with them.
+
+They are weights and KV cache as vLLM's own model classes make them.
+
+Nothing is built here: the workshop starts vLLM's classes (`workshop plan --exact`) and hands over
+their answers. The records cover the catalog and this year's models, for machines without vLLM.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from inference_planner.answer.choose import Choice, Sizes
+from inference_planner.answer.choose import choose as choose_split
+from inference_planner.catalog.checkpoint import stored_bytes
+from inference_planner.catalog.config import Built, Exact, Group, ModelConfig
+from inference_planner.catalog.estimate import unknown_part
+from inference_planner.catalog.families import FAMILIES, has_formulas
+from inference_planner.catalog.gpus import GIB
+from inference_planner.catalog.weight import ExpertSplit
+from inference_planner.errors import BadInput
+from inference_planner.ground.basis import explain_sizes
+from inference_planner.model.weights import whole_bytes
+from inference_planner.split.deployment import Deployment
+from inference_planner.split.ranks import stage_bytes
+
+DATA = Path(__file__).parents[1] / "data"
+# fields of a config that change no size
+NOT_SIZES = {
+    "transformers_version",
+    "_name_or_path",
+    "auto_map",
+    "use_cache",
+    "initializer_range",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "attention_dropout",
+    "hidden_dropout",
+    "pretraining_tp",
+}
+# Times what the config makes of them: weights of 4 bits are 4 times less, the largest miss of an
+# estimate is 2.
+FAR = 16
+
+
+def digest(raw: Mapping[str, Any]) -> str:
+    """Return the name of a config, a digest of its fields.
+
+    It is the same for the same fields, whatever their order, and whoever wrote the file.
+    """
+    import hashlib
+
+    sizes = {name: value for name, value in raw.items() if name not in NOT_SIZES}
+    try:
+        return hashlib.sha256(json.dumps(sizes, sort_keys=True).encode()).hexdigest()[:16]
+    except ValueError:  # a number of thousands of digits, which no record has
+        return ""
+
+
+@lru_cache(maxsize=1)
+def records() -> dict[str, dict[str, Any]]:
+    """Return what is recorded, by the digest of the config.
+
+    Each record has "name", "vllm", "builds" and "refused".
+    """
+    entries: dict[str, dict[str, Any]] = {}
+    for file in sorted((DATA / "exact").glob("*.json")):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        for entry in record["models"]:
+            refused: list[tuple[int, int, str]] = []
+            for split, reason in entry.get("errors", {}).items():
+                tp, pp = map(int, split.split()[1::2])
+                refused.append((tp, pp, reason))
+            entries[entry["digest"]] = {
+                **entry,
+                "vllm": record["vllm"],
+                "refused": tuple(refused),
+            }
+    return entries
+
+
+def with_records(d: Deployment) -> Deployment:
+    """Return a deployment with what is recorded of a model that has no formulas.
+
+    Without a record, the size of the checkpoint beside the config is taken.
+    """
+    m = d.model
+    if has_formulas(m.architecture) or m.exact:
+        return d  # of a multimodal model the formulas have the language part alone
+    entry = records().get(digest(m.raw))
+    if entry:
+        builds = [built(build) for build in entry["builds"]]
+        return with_builds(d, "recorded", entry["vllm"], builds, entry["refused"])
+    size = stored_bytes(Path(m.location)) if m.location else 0
+    if not size:
+        return d
+    scale = size / whole_bytes(as_stored(d))
+    if scale and not 1 / FAR < scale < FAR:
+        problem = (
+            f"{m.name}: its files hold {size / GIB:,.2f} GiB, and the sizes in its "
+            f"config.json make {size / scale / GIB:,.2f}."
+        )
+        raise BadInput(problem, "Give the config.json and the weights of the same model.")
+    if not scale:
+        return d
+    exact = Exact("estimate", "the checkpoint's own size", (), scale)
+    return replace(d, model=replace(m, exact=exact))
+
+
+def check_estimate(model: ModelConfig, why: str = "") -> None:
+    """Raise BadInput if only an estimate remains, and it would be more than 5 % off.
+
+    Args:
+        why: what kept vLLM's own class from being asked.
+    """
+    if model.architecture in FAMILIES or (model.exact and model.exact.builds):
+        return
+    part = unknown_part(model.raw, has_checkpoint=model.exact is not None)
+    if part:
+        remedy = "`workshop plan MODEL --exact` gives the exact answer where vLLM is installed."
+        raise BadInput(
+            f"The formulas do not know {model.architecture[:80]}, and cannot estimate {part}.",
+            f"{why} {remedy}".strip(),
+        )
+
+
+def as_stored(d: Deployment) -> ModelConfig:
+    """Return the model as its checkpoint has it.
+
+    It is not yet quantized by --quantization, and nothing is known of it.
+    """
+    stored_quantization = None if d.quantization else d.model.quantization
+    return replace(d.model, quantization=stored_quantization, exact=None)
+
+
+def with_builds(
+    d: Deployment,
+    basis: str,
+    source: str,
+    builds: Sequence[Built],
+    refused: tuple[tuple[int, int, str], ...] = (),
+) -> Deployment:
+    """Return the deployment with these splits as built.
+
+    What --quantization shrinks while loading, the class does not.
+    """
+    smallest = min(builds, key=lambda build: build.tp * build.pp)  # with the fewest copies
+    stored = as_stored(d)
+    predicted = whole_bytes(stored) / smallest.tp
+    if smallest.experts:
+        predicted = sum(_stages_bytes(stored, smallest))
+    text_only = d.model.text_only
+    loaded = sum(smallest.stage_bytes(stage, text_only) for stage in range(smallest.pp))
+    scale = loaded / predicted
+    if d.quantization:
+        builds = [replace(build, loaded_bytes=_shrunk(d, build)) for build in builds]
+    exact = Exact(basis, source, tuple(builds), scale, refused)
+    return replace(d, model=replace(d.model, exact=exact))
+
+
+def _stages_bytes(model: ModelConfig, build: Built) -> list[int]:
+    """Return the bytes that the formulas predict for each pipeline stage of a build."""
+    sizes: list[int] = []
+    for stage in range(build.pp):
+        sizes.append(stage_bytes(model, build.tp, build.pp, stage, experts=build.experts))
+    return sizes
+
+
+def _shrunk(d: Deployment, build: Built) -> tuple[int, ...]:
+    """Return the loaded bytes of each stage after --quantization."""
+    quantized = _stages_bytes(replace(d.model, exact=None), build)
+    stored = _stages_bytes(as_stored(d), build)
+    sizes: list[int] = []
+    for loaded, after, before in zip(build.loaded_bytes, quantized, stored, strict=True):
+        sizes.append(loaded * after // before)
+    return tuple(sizes)
+
+
+def built(description: Mapping[str, Any], experts: ExpertSplit | None = None) -> Built:
+    """Return a split as the worker described it; experts: how it was asked to share them out."""
+    cache = description["kv_cache"]
+    return Built(
+        description["tp"],
+        description["pp"],
+        tuple(stage["loaded_bytes"] for stage in description["stages"]),
+        tuple(cache["pool_bytes_per_block"]),
+        tuple(_group(group) for group in cache["groups"]),
+        cache["bytes_per_token"],
+        description["kv_bytes_each"],
+        experts,
+        tuple(stage.get("encoder_bytes", 0) for stage in description["stages"]),
+    )
+
+
+def _group(described: Mapping[str, Any]) -> Group:
+    facts = dict(described)
+    facts["layers"] = tuple(facts["layers"])
+    return Group(**facts)
+
+
+def choose(d: Deployment, sizes: Sizes) -> Choice:
+    """Return the split that was asked for, or the one to take, from the formulas and the records.
+
+    Args:
+        sizes: what the user gave.
+
+    Raises BadInput: sizes that cannot split the model, or a kind of model that the planner cannot
+    estimate.
+    """
+    return choose_recorded(with_records(d), sizes)
+
+
+def choose_recorded(d: Deployment, sizes: Sizes, why: str = "") -> Choice:
+    """Return the split of a deployment that has its records, as `choose` does.
+
+    Args:
+        why: what kept vLLM's own class from being asked; the reasons of an estimate say it.
+
+    Raises BadInput: as `choose`.
+    """
+    check_estimate(d.model, why)
+    choice = choose_split(d, sizes)
+    return replace(choice, reasons=[*choice.reasons, *explain_sizes(choice.deployment, why)])

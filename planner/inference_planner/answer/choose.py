@@ -1,0 +1,364 @@
+"""Choose how to split a model, and the fewest GPUs that hold it.
+
+One search goes over tensor × pipeline parallel sizes.
+
+`splits` lists the ways to use a number of GPUs, the one with most tensor parallelism first: tensor
+parallelism makes each request faster, pipeline parallelism only makes room. The numbers of GPUs
+that are tried are those of vLLM's guide "How to decide the distributed inference strategy": one
+GPU, a node, all nodes.
+"""
+
+# d: a deployment, also while its split is still to be chosen
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from inference_planner.catalog.config import ModelConfig
+from inference_planner.catalog.gpus import GIB
+from inference_planner.errors import BadInput
+from inference_planner.memory.fit import Fit, fit, may_fit
+from inference_planner.refusals import slice_problem, with_seqs_that_start
+from inference_planner.split.communication import spans_nodes
+from inference_planner.split.deployment import GPUS_PER_NODE, Deployment
+from inference_planner.split.ranks import check_context, check_sizes, most_stages, tp_problem
+from inference_planner.split.settings import whole
+
+MOST = 4096  # the largest size that may be given
+MOST_NODES = 32  # that are searched if nothing is known of the hardware
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen split and its reasons.
+
+    `world_size` is the number of GPUs available. It is 0 if that is unknown, or if sizes of the
+    split were given.
+    """
+
+    deployment: Deployment
+    reasons: list[str]
+    world_size: int = 0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The hardware and the sizes of the split that a user gave; None if the plan chooses."""
+
+    gpus_per_node: int | None = None
+    nodes: int | None = None
+    tp: int | None = None  # tensor_parallel_size
+    pp: int | None = None  # pipeline_parallel_size
+    dp: int | None = None  # data_parallel_size
+    ep: bool = False  # enable_expert_parallel
+    dcp: int | None = None  # decode_context_parallel_size
+
+
+def splits(d: Deployment, gpus: int) -> list[Deployment]:
+    """Return every split of one replica over exactly `gpus` GPUs.
+
+    The one with most tensor parallelism comes first.
+
+    Each tensor-parallel group stays within a node. Stages may hold different numbers of layers, so
+    any number of GPUs up to the number of layers can be used.
+    """
+    replicas = 0 if d.ep else d.dp
+    return [
+        d.split(tp, gpus // tp) for tp in _tensor_sizes(d.model, gpus, d.gpus_per_node, replicas)
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _tensor_sizes(model: ModelConfig, gpus: int, gpus_per_node: int, replicas: int) -> list[int]:
+    """Return the tensor parallel sizes for so many GPUs, the largest first.
+
+    Args:
+        replicas: replicas that share the matrices of each expert; 0 if experts stay whole.
+    """
+    nodes = -(-gpus // gpus_per_node)
+    if gpus % nodes:
+        return []
+    per_node = gpus // nodes
+    sizes: list[int] = []
+    for tp in range(per_node, 0, -1):
+        enough_layers = gpus <= tp * most_stages(model)
+        if per_node % tp == 0 and enough_layers and not tp_problem(model, tp, tp * replicas or 1):
+            sizes.append(tp)
+    return sizes
+
+
+def first_that_fits(d: Deployment, numbers: Iterable[int]) -> Deployment | None:
+    """Return the first split that fits, over the first of these numbers of GPUs that has one."""
+    for gpus in numbers:
+        if may_fit(d, gpus):
+            for split in splits(d, gpus):
+                if fit(split).fits:
+                    return split
+    return None
+
+
+def spread(d: Deployment, gpus: int) -> Deployment:
+    """Return the first split over so many GPUs that fits.
+
+    If none does, return the one with most tensor parallelism.
+
+    Raises BadInput: there are more GPUs than the model has layers, heads and experts to give them,
+    or several slices.
+    """
+    problem = slice_problem(d, gpus)
+    if problem:
+        raise problem
+    options = splits(d, gpus)
+    stays_whole = most_stages(d.model) == 1 or d.split(1, gpus).uneven
+    if not options and gpus > 1 and stays_whole:  # use as many GPUs as can be used
+        return spread(d, gpus - 1)
+    if not options:
+        check_sizes(d.model, 1, gpus, d.experts_cut(1))
+    return first_that_fits(d, [gpus]) or options[0]
+
+
+def fewest(d: Deployment, most: int = 256) -> Deployment | None:
+    """Return the split over the fewest GPUs that holds one request of max_model_len.
+
+    The result is None if `most` GPUs do not hold it.
+    """
+    return first_that_fits(d, range(1, most + 1))
+
+
+def choose(d: Deployment, sizes: Sizes) -> Choice:
+    """Return the split that was asked for, or the one to take on this hardware.
+
+    Where vLLM would refuse its own default of max_num_seqs, the deployment has a smaller one.
+
+    Raises BadInput: a size that is not a positive whole number, or sizes that cannot split the
+    model.
+    """
+    _check_whole("gpus_per_node", sizes.gpus_per_node)
+    _check_whole("nodes", sizes.nodes)
+    _check_whole("tensor_parallel_size", sizes.tp)
+    _check_whole("pipeline_parallel_size", sizes.pp)
+    _check_whole("data_parallel_size", sizes.dp)
+    _check_whole("decode_context_parallel_size", sizes.dcp)
+    if sizes.ep and not d.model.moe:
+        raise BadInput(f"{d.model.name} has no experts.", "Leave --enable-expert-parallel out.")
+    if sizes.dcp and sizes.dcp > 1:
+        check_context(d.model, sizes.tp or 1, sizes.dcp)
+    d = replace(
+        d,
+        gpus_per_node=sizes.gpus_per_node or GPUS_PER_NODE,
+        dp=sizes.dp or 1,
+        ep=sizes.ep,
+        dcp=sizes.dcp or 1,
+    )
+    world_size = 0
+    if sizes.gpus_per_node or sizes.nodes:
+        world_size = d.gpus_per_node * (sizes.nodes or 1)
+    choice = _split(d, sizes, world_size)
+    return replace(choice, deployment=with_seqs_that_start(choice.deployment))
+
+
+def _split(d: Deployment, sizes: Sizes, world_size: int) -> Choice:
+    """Choose the split, from the sizes that were given or from the hardware."""
+    if d.gpu.is_slice:
+        return _one_slice(d, (sizes.tp or 1) * (sizes.pp or 1) * d.dp)
+    if sizes.tp or sizes.pp:
+        return _with_sizes(d, sizes, world_size)
+    if d.dp > 1 or d.ep:
+        return _fewest_a_replica(d, world_size)
+    single = fit(d)
+    if single.fits:
+        request = f"one request of {d.settings.max_model_len:,} tokens"
+        why = f"The model and {request} fit on a single GPU, so nothing is split."
+        return Choice(d, [why], world_size)
+    chosen = _over_gpus(d, world_size)
+    return Choice(chosen, [_why_not_one(d, single), _why_split(chosen)], world_size)
+
+
+def _check_whole(name: str, size: object) -> None:
+    if size is not None:
+        whole(name, size, MOST, "Give how many there are.")
+
+
+def _one_slice(d: Deployment, gpus: int) -> Choice:
+    problem = slice_problem(d, gpus)
+    if problem:
+        raise problem
+    why = (
+        "This is a slice of a GPU: a model that does not fit on it "
+        "needs a larger slice, or a whole GPU."
+    )
+    return Choice(d, [why])
+
+
+def _fewest_a_replica(d: Deployment, world_size: int) -> Choice:
+    """Choose the fewest GPUs for each replica."""
+    node = d.gpus_per_node
+    most = max(1, (world_size or node * MOST_NODES) // d.dp)
+    chosen = first_that_fits(d, range(1, most + 1))
+    if not chosen:
+        widest = next((gpus for gpus in range(min(most, node), 0, -1) if splits(d, gpus)), 1)
+        chosen = spread(d, widest)
+    return _checked(chosen, [], world_size)
+
+
+def _over_gpus(d: Deployment, world_size: int) -> Deployment:
+    """Split a model that one GPU does not hold: over a part of a node, a node, or all nodes."""
+    node = d.gpus_per_node
+    if not world_size:
+        numbers = (2, 4, *range(node, node * MOST_NODES + 1, node))
+        return first_that_fits(d, numbers) or spread(d, node)
+    chosen = first_that_fits(d, dict.fromkeys((node, world_size)))
+    if chosen:
+        return chosen
+    usable = next(gpus for gpus in range(world_size, 0, -1) if splits(d, gpus))
+    return spread(d, usable)
+
+
+def executor(gpus: int, nodes: int) -> tuple[str, str]:
+    """Return what starts the workers, and why.
+
+    It is uni or mp, as vLLM decides without --distributed-executor-backend.
+
+    Source: vllm/config/parallel.py (0.25.1): --nnodes above 1 means mp; too few GPUs on this host
+    for the sizes and no --nnodes is an error, where older versions took Ray. Inside a Ray placement
+    group it is ray.
+    """
+    if gpus == 1:
+        return "uni", "One GPU: the engine runs the model in its own process."
+    if nodes == 1:
+        return (
+            "mp",
+            "vLLM's own multiprocessing starts the workers. Ray is only used "
+            "with --distributed-executor-backend ray.",
+        )
+    return (
+        "mp",
+        f"vLLM's own multiprocessing starts the workers on all {nodes} nodes (--nnodes), without "
+        "Ray. On a Ray cluster, --distributed-executor-backend ray is the alternative.",
+    )
+
+
+def _with_sizes(d: Deployment, sizes: Sizes, world_size: int) -> Choice:
+    """Take the sizes that were given. A size that is missing follows from the hardware."""
+    tp, pp = sizes.tp, sizes.pp
+    replica_gpus = world_size // d.dp
+    if tp is None:
+        most = max(1, replica_gpus // (pp or 1))
+        usable = (
+            size
+            for size in range(most, 0, -1)
+            if not tp_problem(d.model, size, d.experts_cut(size))
+        )
+        tp = next(usable, 1)
+    if pp is None:
+        pp = 1
+        if sizes.nodes and sizes.nodes > 1:
+            pp = max(1, replica_gpus // tp)
+    check_sizes(d.model, tp, pp, d.experts_cut(tp))
+    d = d.split(tp, pp)
+    where = "in one node"
+    if spans_nodes(d):
+        where = "across nodes, which needs a fast network"
+    elif pp > 1:
+        where = "each stage in one node"
+    why = f"Tensor parallel size {tp} and pipeline parallel size {pp}, as given ({where})."
+    return _checked(d, [why], world_size)
+
+
+def _checked(d: Deployment, reasons: list[str], world_size: int) -> Choice:
+    """Return the choice, with the reasons of data, expert and context parallelism.
+
+    Raises BadInput: there are not enough GPUs, or vLLM cannot start so many on the nodes.
+    """
+    node = d.gpus_per_node
+    if world_size and d.gpus > world_size:
+        sizes = f"TP {d.tp} × PP {d.pp}"
+        if d.dp > 1:
+            sizes += f" × DP {d.dp}"
+        raise BadInput(
+            f"{sizes} needs {d.gpus} GPUs, and {world_size // node} "
+            f"node(s) of {node} have {world_size}.",
+            "Give more nodes, or smaller sizes whose product is at most the number of GPUs.",
+        )
+    if d.uneven:
+        raise BadInput(
+            f"{d.uneven}.",
+            "Give sizes that put as many whole replicas, or else GPUs, on every node.",
+        )
+    if d.dp > 1:
+        own = "its own attention weights, KV cache and requests"
+        reasons.append(
+            f"Data parallelism: {d.dp} replicas of {d.replica_gpus} GPU(s), each with {own}."
+        )
+    if d.dcp > 1:
+        split = (
+            f"{d.dcp} ranks store different tokens of the KV heads that each would "
+            f"otherwise copy, so {d.dcp} times as many tokens fit"
+        )
+        cost = (
+            "Each decoding step then gathers queries and combines partial attention in every "
+            "layer. That time was not measured, and the speed here leaves it out"
+        )
+        reasons.append(f"Decode context parallelism: {split}. {cost}.")
+    experts = d.expert_split
+    if experts and experts.dealt > 1:
+        count = d.model.experts.num_experts
+        on_each = -(-count // experts.dealt)
+        reasons.append(
+            f"Expert parallelism: the {count} experts stay whole, at most "
+            f"{on_each} on each of {experts.dealt} GPUs."
+        )
+    elif experts:
+        reasons.append(
+            "Tensor parallelism splits the matrices of every expert "
+            f"over all {experts.cut} GPUs of a stage."
+        )
+    return Choice(d, reasons)  # whoever gives the sizes knows the hardware: no advice on idle GPUs
+
+
+def _why_split(d: Deployment) -> str:
+    """Say what decided the split: the heads, the number of nodes, or the memory."""
+    node = min(d.gpus, d.gpus_per_node)
+    problem = tp_problem(d.model, node)
+    if problem:
+        expert_parallel_helps = d.model.moe and not tp_problem(d.model, node, 1)
+        without = ""
+        if expert_parallel_helps:
+            without = " without --enable-expert-parallel"
+        divides = ""
+        if d.tp > 1:
+            divides = f", and tensor parallel size {d.tp} divides it"
+        return (
+            f"Tensor parallel size {node} is not possible{without}: {problem}. Pipeline "
+            f"parallelism splits by layers, evenly or not{divides}."
+        )
+    if d.nodes > 1:
+        return (
+            f"One node of {d.gpus_per_node} is not enough, so the layers are split over nodes: "
+            "tensor parallel size = GPUs per node, pipeline parallel size = nodes."
+        )
+    if d.pp > 1:
+        return (
+            f"Pipeline parallelism over {d.pp} stages leaves more memory "
+            f"than tensor parallelism over {node} GPUs."
+        )
+    return (
+        f"Tensor parallel over {d.tp} GPUs of one node: every GPU "
+        f"works on every layer, over {d.gpu.link}."
+    )
+
+
+def _why_not_one(d: Deployment, single: Fit) -> str:
+    """Say why one GPU does not hold the model. single: the memory of the deployment on one GPU."""
+    title = d.gpu.title
+    weights, overhead = single.weights[0] / GIB, single.overhead[0] / GIB
+    if not single.loads:
+        return (
+            f"One {title} cannot hold it: {weights:.1f} GiB of weights and {overhead:.1f} GiB of "
+            f"overhead, and vLLM may use {single.requested / GIB:.1f} GiB."
+        )
+    request = f"a request of {d.settings.max_model_len:,} tokens"
+    needed = (
+        f"it needs {single.needed / GIB:.1f} GiB of KV cache, and "
+        f"{single.available[0] / GIB:.1f} GiB are left"
+    )
+    return f"One {title} holds the weights ({weights:.1f} GiB), but not {request}: {needed}."

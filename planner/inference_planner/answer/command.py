@@ -1,0 +1,185 @@
+"""The command of a plan: flags as data.
+
+The shell line, a script and a manifest are made from them.
+"""
+
+# d: the deployment of a plan
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+from inference_planner.catalog.config import present
+from inference_planner.errors import BadInput
+from inference_planner.model import adapters
+from inference_planner.releases.moe_backends import AUTO
+from inference_planner.split.deployment import Deployment
+from inference_planner.split.settings import batch_defaults
+
+if TYPE_CHECKING:
+    from inference_planner.answer.plan_result import Plan
+
+# vLLM 0.32.0 loads these methods only with that flag: DEPRECATED_QUANTIZATION_METHODS,
+# layers/quantization.
+DEPRECATED = ("fbgemm_fp8",)
+ALLOWED = "--allow-deprecated-quantization"
+
+
+class Unservable(BadInput):
+    """vLLM does not serve such a model, with any split."""
+
+
+def served(plan: Plan) -> str:
+    """Return the model of a plan as `vllm serve` takes it.
+
+    It is the Hub id, or the folder of a model without one.
+    """
+    return _served(plan.deployment)
+
+
+def _served(d: Deployment) -> str:
+    if d.model.hub_ids:
+        return d.model.hub_ids[0]
+    return d.model.location or d.model.name
+
+
+def stand_in(plan: Plan) -> str:
+    """Return a placeholder for a quantized checkpoint that the user has to name.
+
+    It is "" if none is needed.
+
+    vLLM makes some formats (FP8) while it loads a checkpoint in 16 bits. Others (AWQ, GPTQ) need a
+    checkpoint that is already in that format. Source: vLLM 0.32.0, model_loader/weight_utils.py
+    get_quant_config ("Cannot find the config file for awq").
+    """
+    return _stand_in(plan.deployment)
+
+
+def _stand_in(d: Deployment) -> str:
+    quantization = d.model.quantization
+    if not d.quantization or not quantization or not quantization.from_flag or quantization.online:
+        return ""
+    return f"MODEL_QUANTIZED_WITH_{quantization.method.upper().replace('-', '_')}"
+
+
+def check_starts(plan: Plan) -> None:
+    """Raise BadInput if vLLM would refuse to load the model of a plan.
+
+    Raises Unservable if it has no class for it.
+    """
+    d = plan.deployment
+    if d.refused:
+        raise Unservable(d.refused, "Give a model whose architecture vLLM has.")
+    if _stand_in(d):
+        method = present(d.model.quantization).method
+        raise BadInput(
+            f"vLLM cannot make {method} weights while it loads {_served(d)}.",
+            "Give the Hub id or the config.json of a checkpoint that is already quantized so.",
+        )
+
+
+def flags(plan: Plan) -> dict[str, str]:
+    """Return the flags of `vllm serve` and their values, without those that vLLM would take anyway.
+
+    The value of a flag that stands alone is "".
+    """
+    return _flags(plan.deployment)
+
+
+def _flags(d: Deployment) -> dict[str, str]:
+    model, settings = d.model, d.settings
+    tokens, seqs = batch_defaults(d.gpu, "serve", settings.version)
+    # flag -> its value, and what vLLM takes without the flag
+    values: dict[str, tuple[object, object]] = {
+        "--tensor-parallel-size": (d.tp, None),
+        "--pipeline-parallel-size": (d.pp, 1),
+        "--data-parallel-size": (d.dp, 1),
+        "--decode-context-parallel-size": (d.dcp, 1),
+        "--max-model-len": (
+            settings.max_model_len,
+            model.default_model_len or model.max_position_embeddings,
+        ),
+        "--gpu-memory-utilization": (
+            f"{settings.gpu_memory_utilization:g}",
+            f"{settings.version.default_utilization:g}",
+        ),
+        "--max-num-batched-tokens": (
+            settings.max_num_batched_tokens,
+            min(tokens, settings.max_num_seqs * settings.max_model_len),
+        ),
+        "--max-num-seqs": (settings.max_num_seqs, min(seqs, settings.max_num_batched_tokens)),
+        "--dtype": (settings.dtype, "auto"),
+        "--kv-cache-dtype": (settings.kv_cache_dtype, "auto"),
+        "--quantization": (d.quantization, None),
+    }
+    needed: dict[str, str] = {}
+    for flag, (value, default) in values.items():
+        if value is not None and value != default:
+            needed[flag] = str(value)
+    if d.ep:
+        needed["--enable-expert-parallel"] = ""
+    if settings.enforce_eager:
+        needed["--enforce-eager"] = ""
+    if settings.enable_prefix_caching is not None:
+        no = "" if settings.enable_prefix_caching else "no-"
+        needed[f"--{no}enable-prefix-caching"] = ""
+    if settings.moe_backend != AUTO:
+        needed["--moe-backend"] = settings.moe_backend
+    if settings.limit_mm_per_prompt:
+        needed["--limit-mm-per-prompt"] = json.dumps(dict(settings.limit_mm_per_prompt))
+    if settings.language_model_only or model.text_of:
+        needed["--language-model-only"] = ""
+    if settings.draft:
+        needed["--speculative-config"] = settings.draft.config
+    if settings.adapters:
+        needed |= adapters.flags(settings.adapters)
+    if model.overrides:
+        needed["--hf-overrides"] = model.overrides
+    if model.quantization and model.quantization.method in DEPRECATED:
+        needed[ALLOWED] = ""
+    return needed
+
+
+def _node_flags(d: Deployment) -> dict[str, str]:
+    """Return the flags that differ between nodes, with shell variables.
+
+    NODE_RANK counts from 0, and workers add --headless.
+
+    vLLM derives the replicas of a node from them. --data-parallel-start-rank would end the single
+    API server for all replicas.
+    """
+    if d.nodes == 1:
+        return {}
+    return {"--nnodes": str(d.nodes), "--node-rank": "$NODE_RANK", "--master-addr": "$HEAD_NODE"}
+
+
+def flag_words(flags: dict[str, str]) -> list[str]:
+    """Return flags and values as the words of a command line."""
+    arguments: list[str] = []
+    for flag, value in flags.items():
+        arguments.append(flag)
+        if value:
+            arguments.append(value)
+    return arguments
+
+
+def command(plan: Plan) -> str:
+    """Return the `vllm serve` line of a plan, which runs on every node.
+
+    It is "" if vLLM has no class for the architecture.
+    """
+    return command_of(plan.deployment)
+
+
+def command_of(d: Deployment) -> str:
+    """Return the `vllm serve` line of a deployment that has no plan, as of the memory sliders."""
+    if d.refused:
+        return ""
+    line = ["vllm", "serve", _stand_in(d) or _served(d), *flag_words(_flags(d) | _node_flags(d))]
+    return " ".join(map(_quoted, line))
+
+
+def _quoted(word: str) -> str:
+    """Quote a word for the shell, but for a variable."""
+    return word if word.startswith("$") else shlex.quote(word)

@@ -1,0 +1,138 @@
+"""Find the rented machines that hold a model, in a catalog of common cloud VMs."""
+
+# p plan
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from inference_planner.answer.parallelism import Plan, plan
+from inference_planner.catalog import load_model
+from inference_planner.errors import BadInput, PlannerError
+from inference_planner.model import weights
+from inference_planner.split.settings import Settings
+
+GB = 10**9
+SPARE_BYTES = 1 << 30  # a download leaves that much free
+# what plan() takes except the hardware: a machine has its own GPUs
+ASKED = {
+    *(field.name for field in fields(Settings)),
+    "quantization",
+    "exact",
+    "enable_expert_parallel",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "decode_context_parallel_size",
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One kind of VM.
+
+    memory_gib is the host's. local_disk_gb is of temporary disks, in 10**9 bytes, without the OS
+    disk.
+    """
+
+    name: str
+    provider: str
+    gpu: str
+    gpus: int
+    vcpus: int
+    memory_gib: int
+    local_disk_gb: int
+    source: str
+    date: str  # when the source was last changed or read
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A machine and the plan on it.
+
+    `plan` is None if the GPU cannot run the model at all, and `why` gives the reason.
+    """
+
+    machine: Machine
+    plan: Plan | None
+    why: str
+
+    @property
+    def fits(self) -> bool:
+        return bool(self.plan and self.plan.fits)
+
+
+@lru_cache(maxsize=1)
+def list_machines() -> tuple[Machine, ...]:
+    """Return the catalog, smallest GPU memory in all first."""
+    text = (Path(__file__).parents[1] / "catalog" / "machines.json").read_text(encoding="utf-8")
+    machines: list[Machine] = []
+    for name, entry in json.loads(text)["machines"].items():
+        machines.append(Machine(name=name, **entry))
+    return tuple(machines)
+
+
+def offers(model: str, make_plan: Callable[..., Plan] = plan, **settings: object) -> list[Offer]:
+    """Return every machine with the plan on it, those that hold the model first.
+
+    Args:
+        make_plan: `plan`, or a function with the same arguments.
+        settings: those of plan(), without the hardware.
+
+    Raises:
+        BadInput: the model or a setting is unknown.
+    """
+    load_model(model)
+    plan_settings: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in ASKED:
+            plan_settings[name] = value
+    rows: list[Offer] = []
+    for machine in list_machines():
+        rows.append(_offer(model, machine, plan_settings, make_plan))
+    if not any(offer.plan for offer in rows):
+        # the reason is not the machines: the plan's own error names it
+        largest = rows[-1].machine
+        make_plan(model, largest.gpu, gpus_per_node=largest.gpus, nodes=1, **plan_settings)
+    return sorted(rows, key=lambda offer: not offer.fits)
+
+
+def check_any_fits(offers: list[Offer], model: str) -> None:
+    """Raise PlannerError if no machine holds the model."""
+    if not any(offer.fits for offer in offers):
+        remedy = "Several nodes may: plan MODEL with --gpu h100 --nodes 2, for SLURM or Kubernetes."
+        raise PlannerError(f"None of these {len(offers)} machines holds {model}.", remedy)
+
+
+def _offer(
+    model: str, machine: Machine, settings: dict[str, Any], make_plan: Callable[..., Plan]
+) -> Offer:
+    try:
+        p = make_plan(model, machine.gpu, gpus_per_node=machine.gpus, nodes=1, **settings)
+    except BadInput as error:
+        return Offer(machine, None, error.message)
+    if p.fits:
+        reason = f"{p.max_concurrency:.1f} requests of {p.max_model_len:,} tokens at once"
+        if p.gpus != machine.gpus:
+            reason += f" on {p.gpus} of its {machine.gpus} GPUs"
+        return Offer(machine, p, reason)
+    return Offer(machine, p, p.advice[0])
+
+
+def checkpoint_bytes(model: str) -> int:
+    """Return the bytes of the weights as they are downloaded."""
+    return weights.whole_bytes(load_model(model))
+
+
+def disk_problem(model: str, disk_gb: float) -> str:
+    """Return why a disk of `disk_gb` GB cannot hold the weights of `model`; "" if it can.
+
+    A GB is 10**9 bytes.
+    """
+    needed = checkpoint_bytes(model)
+    if needed + SPARE_BYTES <= disk_gb * GB:
+        return ""
+    disk = f"a disk of {disk_gb:g} GB cannot hold it even when it is empty"
+    return f"{load_model(model).name} takes {needed / GB:.1f} GB on disk, and {disk}."

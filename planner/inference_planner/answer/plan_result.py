@@ -1,0 +1,410 @@
+"""The `Plan`: what `plan()` returns.
+
+It carries its split, its memory, its messages and the times of a step.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from inference_planner.answer.choose import Choice, executor
+from inference_planner.catalog.config import ModelConfig
+from inference_planner.catalog.gpus import GIB
+from inference_planner.ground import intervals
+from inference_planner.ground.basis import Basis, Ground, sizes_from
+from inference_planner.memory.fit import Fit
+from inference_planner.memory.overheads import Overhead
+from inference_planner.model import drafts
+from inference_planner.model.kv_cache import kv_cache_bytes_per_token, kv_dtype_bytes
+from inference_planner.refusals import Finding
+from inference_planner.speed.kernels import Kernel, kernels
+from inference_planner.speed.roofline import Term
+from inference_planner.split.communication import Traffic
+from inference_planner.split.deployment import Deployment
+from inference_planner.split.ranks import Rank
+from inference_planner.split.settings import Settings
+
+# The keys of `workshop plan --json`, in its order. Ranks and settings follow.
+JSON_KEYS = (
+    "model",
+    "gpu",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "enable_expert_parallel",
+    "nodes",
+    "gpus",
+    "fits",
+    "weights_gib_per_gpu",
+    "overhead_gib_per_gpu",
+    "available_kv_gib_per_gpu",
+    "kv_bytes_per_token",
+    "kv_cache_tokens",
+    "max_concurrency",
+    "single_stream_tokens_per_s",
+    "command",
+    "reasons",
+    "advice",
+    "decode_context_parallel_size",
+    "learners_at_once",
+    "num_gpu_blocks",
+    "block_size",
+    "max_model_len",
+    "gpus_per_node",
+    "executor",
+    "vllm_version",
+    "gpu_memory_gib",
+    "requested_gib_per_gpu",
+    "overheads",
+    "communication",
+    "decode",
+    "basis",
+    "sizes_from",
+    "free_gib",
+    "exact",
+    "source",
+    "refusals",
+    "pooling",
+    "kernels",
+)
+# The figures that have a low and a high value beside them, as `…_low` and `…_high`.
+UNCERTAIN = (
+    "weights_gib_per_gpu",
+    "overhead_gib_per_gpu",
+    "available_kv_gib_per_gpu",
+    "kv_cache_tokens",
+    "max_concurrency",
+    "single_stream_tokens_per_s",
+    "learners_at_once",
+    "num_gpu_blocks",
+)
+
+
+SPEEDS = ("single_stream_tokens_per_s", "learners_at_once")  # None where the bandwidth is unknown
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to run a model: the split, what fits, how fast one request is, and the command.
+
+    Every number follows from the values that the plan carries. Sizes per GPU are those of the
+    pipeline stage with the least room, in GiB of 2**30 bytes. If the memory is too small,
+    capacities and speeds are 0.
+    """
+
+    choice: Choice
+    fit: Fit
+    communication: list[Traffic]  # the messages of a step that computes one token
+    ranks: list[Rank]
+    ground: Ground  # how far the case is from what was measured: see basis.py
+    refusals: list[Finding]  # why vLLM would refuse to start, and the flags that avoid it
+    decode: list[Term] = field(default_factory=list[Term])  # the times of one decoding step
+    # Requests that arrive together, and all get their first token within 5 s: see speed.py.
+    learners_at_once: int = 0
+    reasons: list[str] = field(default_factory=list[str])
+    advice: list[str] = field(default_factory=list[str])
+    command: str = ""  # empty if vLLM has no class for the architecture
+
+    @property
+    def deployment(self) -> Deployment:
+        """The model, the GPU, vLLM's settings and the sizes of the split."""
+        return self.choice.deployment
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model as it runs."""
+        return self.deployment.model
+
+    @property
+    def settings(self) -> Settings:
+        """vLLM's settings, with the defaults filled in."""
+        return self.deployment.settings
+
+    @property
+    def model(self) -> str:
+        return self.config.name
+
+    @property
+    def gpu(self) -> str:
+        return self.deployment.gpu.name
+
+    @property
+    def tensor_parallel_size(self) -> int:
+        return self.deployment.tp
+
+    @property
+    def pipeline_parallel_size(self) -> int:
+        return self.deployment.pp
+
+    @property
+    def data_parallel_size(self) -> int:
+        return self.deployment.dp
+
+    @property
+    def enable_expert_parallel(self) -> bool:
+        return self.deployment.ep
+
+    @property
+    def decode_context_parallel_size(self) -> int:
+        return self.deployment.dcp
+
+    @property
+    def nodes(self) -> int:
+        return self.deployment.nodes
+
+    @property
+    def gpus(self) -> int:
+        return self.deployment.gpus
+
+    @property
+    def gpus_per_node(self) -> int:
+        return self.deployment.gpus_per_node
+
+    @property
+    def fits(self) -> bool:
+        """True if one request of max_model_len fits, and vLLM refuses no setting (refusals.py)."""
+        return self.fit.fits and not self.refusals
+
+    @property
+    def pooling(self) -> str:
+        """The result of a model that generates no text: "vectors" or "scores".
+
+        It is "" for one that generates.
+        """
+        return self.config.pooling
+
+    @property
+    def has_speed(self) -> bool:
+        """True if tokens per second can be predicted.
+
+        The model must generate text, and the bandwidth of the card must be known.
+        """
+        return self.deployment.gpu.has_known_speed and not self.pooling
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The kernels that vLLM takes for the products.
+
+        kernels.py has what they were measured to reach.
+        """
+        return kernels(self.deployment) if self.has_speed else []
+
+    @property
+    def starts(self) -> bool:
+        """True if the plan fits, and vLLM has a class for the architecture."""
+        return self.fits and bool(self.command)
+
+    @property
+    def weights_gib_per_gpu(self) -> float:
+        return self.fit.weights[self.fit.tightest] / GIB
+
+    @property
+    def overhead_gib_per_gpu(self) -> float:
+        """Activations, CUDA graphs and everything else that is neither weights nor KV cache."""
+        return self.fit.overhead[self.fit.tightest] / GIB
+
+    @property
+    def available_kv_gib_per_gpu(self) -> float:
+        """The memory that is left for the KV cache; 0 if nothing is.
+
+        It is given also where it is too little for one request.
+        """
+        return max(0, self.fit.available[self.fit.tightest]) / GIB
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """KV-cache bytes of one token for the whole model and its draft.
+
+        They are those before tensor parallelism.
+        """
+        if not self.fit.has_cache:
+            return 0
+        settings = self.settings
+        element_bytes = kv_dtype_bytes(self.config, settings.kv_cache_dtype)
+        size = kv_cache_bytes_per_token(self.config, settings.kv_cache_dtype)
+        return size + drafts.cache_bytes_per_token(self.config, settings.draft, element_bytes)
+
+    @property
+    def kv_cache_tokens(self) -> int:
+        """The tokens that vLLM will print as "GPU KV cache size".
+
+        With data parallelism they are those of one replica.
+        """
+        if not self.fit.fits or not self.fit.has_cache:
+            return 0
+        return self.fit.capacity.tokens
+
+    @property
+    def max_concurrency(self) -> float:
+        """The requests of max_model_len that the KV cache holds.
+
+        vLLM prints them as "Maximum concurrency".
+        """
+        if not self.fit.fits or not self.fit.has_cache:
+            return 0.0
+        return self.fit.capacity.max_concurrency
+
+    @property
+    def num_gpu_blocks(self) -> int:
+        if not self.fit.fits or not self.fit.has_cache:
+            return 0
+        return self.fit.capacity.blocks
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of one block of the KV cache."""
+        return self.fit.layout.block_size
+
+    @property
+    def single_stream_tokens_per_s(self) -> float:
+        """Output tokens per second of a single request; 0 if the speed of the GPU is unknown."""
+        if not self.fit.fits or not self.decode:
+            return 0.0
+        return 1e3 / sum(term.ms for term in self.decode)
+
+    @property
+    def max_model_len(self) -> int:
+        return self.settings.max_model_len
+
+    @property
+    def executor(self) -> str:
+        """The executor with which vLLM starts its workers.
+
+        `uni` is one process, `mp` its own multiprocessing, also over nodes.
+        """
+        return executor(self.deployment.replica_gpus, self.nodes)[0]
+
+    @property
+    def vllm_version(self) -> str:
+        return self.settings.vllm_version
+
+    @property
+    def gpu_memory_gib(self) -> float:
+        """Memory of one GPU as vLLM sees it."""
+        return self.deployment.gpu.engine_gib
+
+    @property
+    def free_gib(self) -> float | None:
+        """GiB that are free on each GPU before vLLM starts; None if nothing else runs there."""
+        return self.deployment.free_gib
+
+    @property
+    def requested_gib_per_gpu(self) -> float:
+        """The share of that memory that vLLM may use: gpu_memory_utilization."""
+        return self.fit.requested / GIB
+
+    @property
+    def overheads(self) -> list[Overhead]:
+        """The parts of overhead_gib_per_gpu, each with its reason and source."""
+        return list(self.fit.overheads[self.fit.tightest])
+
+    @property
+    def basis(self) -> Basis:
+        """The distance of the case from what was measured: one of basis.BASES."""
+        return self.ground.basis
+
+    @property
+    def sizes_from(self) -> str:
+        """The origin of the sizes of weights and KV cache.
+
+        It is formulas, exact, recorded or estimate.
+        """
+        return sizes_from(self.deployment)
+
+    @property
+    def exact(self) -> bool:
+        """True if vLLM's own class was built for this plan."""
+        exact = self.config.exact
+        return bool(exact and exact.basis == "exact" and self.sizes_from == "exact")
+
+    @property
+    def source(self) -> str:
+        """The vLLM version whose class gave the sizes, or what an estimate rests on.
+
+        It is empty for formulas.
+        """
+        exact = self.config.exact
+        return exact.source if exact else ""
+
+    @cached_property
+    def spread(self) -> intervals.Spread:
+        """The half widths of the intervals of memory and time."""
+        return intervals.spread(self.deployment, self.fit, self.ground)
+
+    @cached_property
+    def intervals(self) -> dict[str, intervals.Interval]:
+        """The low and the high value of each figure in UNCERTAIN.
+
+        Nine of ten measured figures lie between them.
+        """
+        half = self.spread
+        free_gib = self.fit.available[self.fit.tightest] / GIB
+        cache = intervals.capacities(self.deployment, self.fit, half.available_gib)
+        speed = intervals.of_speed(self.single_stream_tokens_per_s, half.time_share)
+        requests = intervals.of_speed(self.learners_at_once, half.time_share)
+        if not self.fit.has_cache:
+            none = intervals.around(0.0, 0.0)
+            cache = replace(cache, tokens=intervals.whole(none), max_concurrency=none)
+            cache = replace(cache, blocks=intervals.whole(none))
+        return {
+            "weights_gib_per_gpu": intervals.around(self.weights_gib_per_gpu, half.weights_gib),
+            "overhead_gib_per_gpu": intervals.around(self.overhead_gib_per_gpu, half.overhead_gib),
+            "available_kv_gib_per_gpu": intervals.around(free_gib, half.available_gib),
+            "kv_cache_tokens": cache.tokens,
+            "max_concurrency": cache.max_concurrency,
+            "single_stream_tokens_per_s": speed,
+            "learners_at_once": intervals.whole(requests),
+            "num_gpu_blocks": cache.blocks,
+        }
+
+    @property
+    def may_not_start(self) -> bool:
+        """True if the plan fits, but may not start.
+
+        At the low end of the interval the KV cache would not hold one request.
+        """
+        has_tokens = self.fits and self.kv_cache_tokens > 0
+        return has_tokens and self.intervals["max_concurrency"].low < 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as `workshop plan --json` prints it."""
+        data: dict[str, Any] = {}
+        for key in JSON_KEYS:
+            is_unknown = key in SPEEDS and not self.has_speed
+            data[key] = None
+            if not is_unknown:
+                data[key] = getattr(self, key)
+            if key not in UNCERTAIN:
+                continue
+            data[f"{key}_low"] = None
+            data[f"{key}_high"] = None
+            if not is_unknown:
+                interval = self.intervals[key]
+                data[f"{key}_low"] = interval.low
+                data[f"{key}_high"] = interval.high
+        data["refusals"] = [asdict(finding) for finding in self.refusals]
+        data["doubts"] = [doubt.name for doubt in intervals.doubts(self.deployment, self.ground)]
+        data["overheads"] = [asdict(overhead) for overhead in self.overheads]
+        data["communication"] = [asdict(message) for message in self.communication]
+        data["kernels"] = [used.to_dict() for used in self.kernels]
+        data["decode"] = [asdict(term) for term in self.decode]
+        data["ranks"] = [_rank_data(rank) for rank in self.ranks]
+        data["settings"] = _settings_data(self.settings)
+        return data
+
+
+def _settings_data(settings: Settings) -> dict[str, Any]:
+    """Return the settings as plain data; those of a draft as vLLM takes them."""
+    data = asdict(replace(settings, draft=None))
+    del data["draft"]
+    data["speculative_config"] = None
+    if settings.draft:
+        data["speculative_config"] = json.loads(settings.draft.config)
+    return data
+
+
+def _rank_data(rank: Rank) -> dict[str, Any]:
+    return {**rank.__dict__, "layers": [rank.layers.start, rank.layers.stop]}

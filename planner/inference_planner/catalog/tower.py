@@ -1,0 +1,148 @@
+"""The weights of a multimodal model's encoder and projector.
+
+They are those of families whose text model has formulas.
+
+Of all others, what vLLM's class or the checkpoint's size says includes them. Source: vLLM 0.32.0,
+model_executor/models/siglip.py, pixtral.py, mistral3.py, gemma3_mm.py, mllama4.py, molmo.py,
+phi4mm.py.
+"""
+
+# m model, f the fields of its whole config.json
+from collections.abc import Callable, Iterator
+
+from inference_planner.catalog.architectures import tower_of
+from inference_planner.catalog.config import ModelConfig
+from inference_planner.catalog.fields import Fields
+from inference_planner.catalog.weight import Weight
+
+
+def has_tower(architecture: str) -> bool:
+    """Return True if the encoder of an architecture has formulas."""
+    return tower_of(architecture) != ""
+
+
+def tower_weights(m: ModelConfig) -> Iterator[Weight]:
+    """Yield the weights of the encoder and of what joins it to the text model.
+
+    A text model has none.
+    """
+    tower = tower_of(m.architecture)
+    if m.text_only or not tower:
+        return
+    yield from FORMULAS[tower](m, Fields(m.raw, m.location or m.name))
+
+
+def _layers(layers: int, hidden: int, width: int, gated: bool, bias: bool) -> Iterator[Weight]:
+    """Yield the layers of a vision transformer: attention of all heads, an MLP, two norms."""
+    qkv = 3 * hidden
+    up = 2 * width if gated else width
+    for layer in range(layers):
+        name = f"tower.{layer}"
+        yield Weight(f"{name}.qkv_proj", qkv, hidden, "column", bias=bias)
+        yield Weight(f"{name}.out_proj", hidden, hidden, "row", bias=bias)
+        yield Weight(f"{name}.fc1", up, hidden, "column", bias=bias)
+        yield Weight(f"{name}.fc2", hidden, width, "row", bias=bias)
+        yield Weight(f"{name}.norms", 2 * hidden, bias=bias)
+
+
+def _siglip(vision: Fields, size: int, layers: int) -> Iterator[Weight]:
+    hidden = vision.int("hidden_size", 1152)
+    patch = vision.int("patch_size", 14)
+    positions = (vision.int("image_size", size) // patch) ** 2
+    yield Weight("tower.patch_embedding", hidden, 3 * patch**2, bias=True)
+    yield Weight("tower.position_embedding", positions, hidden)
+    count = vision.int("num_hidden_layers", layers)
+    width = vision.int("intermediate_size", 4304)
+    yield from _layers(count, hidden, width, gated=False, bias=True)
+    yield Weight("tower.post_layernorm", hidden, bias=True)
+
+
+def _gemma3(m: ModelConfig, f: Fields) -> Iterator[Weight]:
+    vision = f.object("vision_config")
+    yield from _siglip(vision, 896, 27)
+    hidden = vision.int("hidden_size", 1152)
+    yield Weight("projector.mm_input_projection", hidden, m.hidden_size)
+    yield Weight("projector.mm_soft_emb_norm", hidden)
+
+
+def _mistral3(m: ModelConfig, f: Fields) -> Iterator[Weight]:
+    vision = f.object("vision_config")
+    hidden = vision.int("hidden_size", 1024)
+    patch = vision.int("patch_size", 14)
+    yield Weight("tower.patch_conv", hidden, 3 * patch**2)
+    yield Weight("tower.ln_pre", hidden)
+    count = vision.int("num_hidden_layers", 24)
+    width = vision.int("intermediate_size", 4096)
+    yield from _layers(count, hidden, width, gated=True, bias=False)
+    merged = f.int("spatial_merge_size", 2) ** 2
+    bias = f.flag("multimodal_projector_bias")
+    yield Weight("projector.norm", hidden)
+    yield Weight("projector.patch_merger", hidden, merged * hidden)
+    yield Weight("projector.linear_1", m.hidden_size, hidden, "column", bias=bias)
+    yield Weight("projector.linear_2", m.hidden_size, m.hidden_size, "row", bias=bias)
+
+
+def _llama4(m: ModelConfig, f: Fields) -> Iterator[Weight]:
+    vision = f.object("vision_config")
+    hidden = vision.int("hidden_size", 768)  # Transformers' defaults, as vLLM takes them
+    patch = vision.int("patch_size", 14)
+    positions = (vision.int("image_size", 448) // patch) ** 2 + 1
+    width = vision.int("intermediate_size", 5632)
+    yield Weight("tower.patch_embedding", hidden, 3 * patch**2, "column")
+    yield Weight("tower.class_embedding", hidden)
+    yield Weight("tower.positional_embedding", positions, hidden)
+    count = vision.int("num_hidden_layers", 34)
+    yield from _layers(count, hidden, width, gated=False, bias=True)
+    yield Weight("tower.layernorms", 2 * hidden, bias=True)
+    middle = vision.int("projector_input_dim", 4096)
+    out = vision.int("projector_output_dim", 4096)
+    shuffled = round(hidden / vision.number("pixel_shuffle_ratio", 0.5, 1) ** 2)
+    yield Weight("tower.vision_adapter.fc1", middle, min(shuffled, width), "column")
+    yield Weight("tower.vision_adapter.fc2", out, middle, "row")
+    wide = vision.int("vision_output_dim", 7680)
+    yield Weight("projector.linear_1", m.hidden_size, wide, "column")
+
+
+def _molmo(m: ModelConfig, f: Fields) -> Iterator[Weight]:
+    """Yield CLIP's large encoder with 23 layers, fixed in the code.
+
+    Two of the layers are pooled by attention.
+    """
+    hidden, width = 1024, 4096
+    yield Weight("tower.patch_embedding", hidden, 588)
+    yield Weight("tower.positional_embedding", 577, hidden)
+    yield Weight("tower.pre_ln", hidden, bias=True)
+    yield from _layers(23, hidden, width, gated=False, bias=True)
+    yield Weight("tower.image_pooling_2d.qkv", 3 * hidden, 2 * hidden, "column", bias=True)
+    yield Weight("tower.image_pooling_2d.wo", hidden, hidden, "row", bias=True)
+    yield Weight("projector.gate_up", 2 * m.intermediate_size, hidden, "column")
+    yield Weight("projector.down", m.hidden_size, m.intermediate_size, "row")
+    yield Weight("new_embedding", 128, m.hidden_size)
+
+
+def _phi4mm(m: ModelConfig, f: Fields) -> Iterator[Weight]:
+    """Yield SigLIP with 448 pixels, fixed in the code, and a conformer for sound.
+
+    The conformer's weights are not split.
+    """
+    yield from _siglip(Fields({"image_size": 448}, f.where), 448, 27)
+    hidden = m.hidden_size
+    yield Weight("projector.image", hidden, 1152 + hidden)
+    conformer = f.object("audio_processor").object("config")
+    dim = conformer.int("attention_dim", 1024)
+    width = conformer.int("linear_units", 1536)
+    feed_forwards = 2 * (2 * width + width)  # two of them, each with a gate
+    of_layer = dim * (feed_forwards + 4 * dim + 3 * dim)  # attention, the convolution's products
+    yield Weight("audio.conformer", conformer.int("num_blocks", 24), of_layer)
+    yield Weight("audio.subsampling", dim, 12 * dim)
+    yield Weight("projector.audio", hidden, 2 * (dim + hidden))
+
+
+# By the names that catalog/architectures.py gives them.
+FORMULAS: dict[str, Callable[[ModelConfig, Fields], Iterator[Weight]]] = {
+    "gemma3": _gemma3,
+    "mistral3": _mistral3,
+    "llama4": _llama4,
+    "molmo": _molmo,
+    "phi4mm": _phi4mm,
+}

@@ -1,0 +1,307 @@
+"""Say what a plan rests on: the nearest measurement, and where the sizes come from.
+
+The nearest measurement is its ground. This module has the words for both.
+"""
+
+# d deployment, m model
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog.config import ModelConfig, Quantization
+from inference_planner.catalog.families import FAMILIES
+from inference_planner.catalog.gpus import GPU
+from inference_planner.catalog.quantization import from_name
+from inference_planner.catalog.read import from_dict
+from inference_planner.memory.learned import correction
+from inference_planner.model.attention import kinds
+from inference_planner.releases.moe_backends import AUTO
+from inference_planner.releases.registries import lacks
+from inference_planner.releases.versions import is_outside
+from inference_planner.split.deployment import Deployment
+from inference_planner.split.measured_start import Likeness
+
+RUNS = Path(__file__).parents[1] / "data" / "runs"
+
+Basis = Literal[
+    "measured here",
+    "measured on this kind of GPU",
+    "same generation",
+    "never measured",
+]
+# How far a case is from measured ground, the nearest first.
+BASES: tuple[Basis, ...] = (
+    "measured here",
+    "measured on this kind of GPU",
+    "same generation",
+    "never measured",
+)
+EIGHT_BITS = 8
+SIXTEEN_BITS = "16 bit"
+ENCODERS = ("vision_config", "audio_config", "thinker_config")
+
+
+@lru_cache(maxsize=2)
+def runs(folder: Path = RUNS) -> list[dict[str, Any]]:
+    """Return every recorded run.
+
+    A run has model (a catalog name), config (fields that differ), tp, pp, settings, and what was
+    measured.
+
+    "vllm_version" is that of its file: the first of "software", which says "vllm 0.32.0, torch …".
+    "gpu" is a GPU's name, h200 where the run says nothing else.
+    """
+    result: list[dict[str, Any]] = []
+    for file in sorted(folder.glob("*.json")):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        version = re.split("[ ,]", record["software"])[1]
+        for run in record["runs"]:
+            result.append({"vllm_version": version, "gpu": "h200", **run})
+    return result
+
+
+def model_of(run: dict[str, Any]) -> ModelConfig:
+    """Return the run's model as its config.json was."""
+    config = run.get("config", {})
+    if not config:
+        return load_model(run["model"])
+    base: dict[str, Any] = {}
+    if "architectures" not in config:
+        base = dict(load_model(run["model"]).raw)
+    return from_dict({**base, **config}, name=run["name"])
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Hold what two cases have in common if the measurement of one holds for the other.
+
+    It then tells the memory and speed of the other.
+
+    Attributes:
+        attention: the keys of the kinds of attention layers, sorted.
+        experts: the model has routed experts.
+        weights: how the weights are stored, which decides the kernels: "16 bit", "8 bit", "4 bit
+            awq" …
+        encoder: an encoder of images or sound is loaded.
+        split: which ways of splitting are in use: "" on one GPU, "tensor", "tensor, pipeline" …
+        extras: what runs beside the model, and kernels that were asked for: "draft", "adapters",
+            "experts by marlin".
+    """
+
+    attention: tuple[str, ...]
+    experts: bool
+    weights: str
+    encoder: bool
+    split: str
+    extras: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=512)
+def kind_of_model(m: ModelConfig, split: str = "") -> Kind:
+    """Return the kind of a model that is split in these ways."""
+    attention = tuple(sorted({kind.key for kind in kinds(m)}))
+    encoder = not m.text_only and any(m.raw.get(name) for name in ENCODERS)
+    return Kind(attention, m.moe is not None, weight_format(m.quantization), encoder, split)
+
+
+def weight_format(quantization: Quantization | None) -> str:
+    """Return how weights are stored, as far as it decides the kernels that multiply them."""
+    if quantization is None:
+        return SIXTEEN_BITS
+    bits = quantization.weight_bits
+    if bits < EIGHT_BITS:
+        return f"{bits} bit {quantization.method}"
+    result = f"{bits} bit"
+    if quantization.block:
+        result += " in blocks"
+    if quantization.activation_bits != EIGHT_BITS:
+        result += " unpacked"
+    return result
+
+
+def kind_of(d: Deployment) -> Kind:
+    """Return the kind of a deployment."""
+    split: list[str] = []
+    if d.tp > 1:
+        split.append("tensor")
+    if d.pp > 1:
+        split.append("pipeline")
+    if d.dp > 1 or d.ep:
+        split.append("data and experts")
+    if d.dcp > 1:
+        split.append("context")
+    if d.nodes > 1:
+        split.append("nodes")
+    extras: list[str] = []
+    if d.settings.draft is not None:
+        extras.append("draft")
+    if d.settings.adapters is not None:
+        extras.append("adapters")
+    if d.model.moe and d.settings.moe_backend != AUTO:
+        extras.append(f"experts by {d.settings.moe_backend}")
+    kind = kind_of_model(d.model, ", ".join(split))
+    if not extras:
+        return kind
+    return replace(kind, extras=tuple(extras))
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One kind of model that was measured on a card under a version of vLLM."""
+
+    gpu: GPU
+    vllm_version: str
+    kind: Kind
+
+
+@lru_cache(maxsize=1)
+def marks() -> frozenset[Mark]:
+    """Return what the recorded runs (data/runs) measured."""
+    run_marks: set[Mark] = set()
+    for run in runs():
+        m = model_of(run)
+        quantization = run["extra"].get("quantization")
+        if quantization:
+            m = m.with_quantization(from_name(quantization))
+        split: list[str] = []
+        if run["tp"] > 1:
+            split.append("tensor")
+        if run["pp"] > 1:
+            split.append("pipeline")
+        kind = kind_of_model(m, ", ".join(split))
+        run_marks.add(Mark(load_gpu(run["gpu"]), run["vllm_version"], kind))
+    return frozenset(run_marks)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The distance of a case from what was measured, as a named level and its grounds.
+
+    Attributes:
+        basis: one of BASES.
+        same_kind: this kind of model was measured on this card, under some version.
+        same_version: this version was measured on some card.
+        same_weights: weights stored like these were measured on a card of this generation, where
+            they are laid out alike; those of 16 bit are the same everywhere.
+        same_formulas: the formulas are those of the version; False for a release that has none of
+            its own.
+        learned: figures of this site's own start are in the plan (`workshop reconcile LOG --keep`).
+    """
+
+    basis: Basis
+    same_kind: bool = False
+    same_version: bool = False
+    same_weights: bool = False
+    same_formulas: bool = True
+    learned: bool = False
+
+
+# The ground of a case for which this site kept a log of the same card, version and kind of model.
+LEARNED = Ground("measured here", True, True, True, learned=True)
+
+
+def generation(gpu: GPU) -> int | None:
+    """Return the major number of the compute capability.
+
+    It is None for a card of another vendor, or an unknown one.
+    """
+    if math.isfinite(gpu.capability):
+        return int(gpu.capability)
+    return None
+
+
+@lru_cache(maxsize=1024)
+def ground(d: Deployment) -> Ground:
+    """Return the distance of a deployment from what was measured.
+
+    The recorded runs count, and this site's own starts.
+
+    "measured here" takes the same card with all of its memory, the same version and the same kind
+    of model.
+    """
+    start = correction(d)
+    if start is not None and start.likeness >= Likeness.KIND:
+        return LEARNED
+    kind = kind_of(d)
+    version = d.settings.vllm_version
+    on_card = [mark for mark in marks() if mark.gpu == d.gpu]
+    of_generation = [mark for mark in marks() if generation(mark.gpu) == generation(d.gpu)]
+    same_kind = any(mark.kind == kind for mark in on_card)
+    measured_weights = {mark.kind.weights for mark in of_generation}
+    same_weights = kind.weights == SIXTEEN_BITS or kind.weights in measured_weights
+    same_version = any(mark.vllm_version == version for mark in marks())
+    basis: Basis = "never measured"
+    if Mark(d.gpu, version, kind) in marks():
+        basis = "measured here"
+    elif on_card:
+        basis = "measured on this kind of GPU"
+    elif of_generation:
+        basis = "same generation"
+    return Ground(
+        basis=basis,
+        same_kind=same_kind,
+        same_version=same_version,
+        same_weights=same_weights,
+        same_formulas=not is_outside(version),
+    )
+
+
+def sizes_from(d: Deployment) -> str:
+    """Return where the sizes of weights and KV cache come from.
+
+    "formulas" agree with vLLM's classes, "exact" was asked of the installed class now, "recorded"
+    earlier, and "estimate" rests on the fields of config.json alone.
+    """
+    m = d.model
+    experts = d.expert_split
+    if experts:  # no formula was compared with experts shared out so
+        if m.exact and m.exact.weights_of(d.tp, d.pp, experts):
+            return m.exact.basis
+        return "estimate"
+    if m.exact and m.exact.of(d.tp, d.pp):
+        return m.exact.basis
+    if m.architecture in FAMILIES:
+        return "formulas"
+    return "estimate"
+
+
+def explain_sizes(d: Deployment, why: str = "") -> Iterator[str]:
+    """Say where the sizes of a model without formulas come from.
+
+    `why` is what kept vLLM's class from being asked.
+    """
+    m = d.model
+    source = sizes_from(d)
+    name = m.architecture[:80]
+    lacking = lacks(m.architecture, d.settings.vllm_version)
+    if lacking:
+        yield lacking
+    if m.raw.get("auto_map") and m.architecture not in FAMILIES:
+        yield (
+            "Its config.json names code of its own (auto_map), which was not run: its fields "
+            "alone were read. vLLM runs it with --trust-remote-code only."
+        )
+    if source in ("exact", "recorded") and m.exact and not ground(d).same_kind:
+        says = "said when it was recorded"
+        if source == "exact":
+            says = "says"
+        yield (
+            f"Weights and KV cache are what vLLM {m.exact.source}'s own class of "
+            f"{name} {says}; activations and kernels are estimated, within the "
+            "interval that stands beside each figure."
+        )
+    elif source == "estimate" and m.architecture not in FAMILIES:
+        size = "the sizes in the config alone"
+        if m.exact:
+            size = m.exact.source
+        reason = why or "--exact asks vLLM where it is installed."
+        yield (
+            f"An estimate: there are no formulas for {name}, whose weights are taken from {size}, "
+            f"and its KV cache from its heads. {reason}"
+        )

@@ -1,0 +1,335 @@
+"""The low and the high value of each figure of a plan.
+
+They follow from how far the case is from measured ground.
+
+The half width of the memory that is left for the KV cache is the root of the sum of squares of what
+weights, overheads and the card's own memory add; everything else of memory follows from it. That of
+a time is a share of it: a speed lies between its value divided by, and multiplied with, 1 + share.
+Nine of ten figures shall lie within.
+
+The widths are not fitted to what they are judged by, but for the first:
+- "measured here": the errors of the recorded runs themselves, which the formulas have seen; all 61
+lie within. A log that
+  was kept narrows it: of 348 pairs of a run and another of its kind that was kept, 338 lie within
+      (tests/engine).
+- "measured on this kind of GPU" and "same generation": what was predicted of runs before a formula
+had seen them
+  (`predicted_before_measuring` in data/runs): the held-out runs of the H200, which were of new
+      models and versions, and
+  those of the first H100, which stand for a card of a measured generation. Nine of ten lie within
+  (tests/plan).
+- "never measured", and the doubts below: every second public point that can be planned, in the
+order of its id (the first,
+  third, fifth … on docs/cards.md). The others judge. Constants of speed were fitted to some points
+  of both halves (kernels.py says to which), so what judges speed best are points that are not there
+  yet.
+- loads: the simulated loads of H200 (benchmarks/simulate/comparison.json); those of H100 judge.
+"""
+
+# d deployment
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from inference_planner.catalog.gpus import GIB
+from inference_planner.ground.basis import Basis, Ground, kind_of, sizes_from
+from inference_planner.memory.fit import Fit
+from inference_planner.model import kv_cache
+from inference_planner.model.attention import has_states, kinds
+from inference_planner.releases.versions import is_outside
+from inference_planner.speed import kernels
+from inference_planner.split.deployment import Deployment
+
+MEASURED_HERE = "measured here"
+
+
+@dataclass(frozen=True)
+class Width:
+    """The half widths at one distance from measured ground.
+
+    Attributes:
+        weights_share: of the weights, where formulas give them.
+        overhead_gib, overhead_share: of the overheads: so much, and this share of them.
+        card_gib: of the memory that the engine sees of a card.
+        time_share: of the time of a decoding step of one request.
+    """
+
+    weights_share: float
+    overhead_gib: float
+    overhead_share: float
+    card_gib: float
+    time_share: float
+
+
+WIDTHS: dict[Basis, Width] = {
+    "measured here": Width(0.001, 0.06, 0.035, 0.01, 0.05),
+    "measured on this kind of GPU": Width(0.002, 0.10, 0.06, 0.01, 0.10),
+    "same generation": Width(0.003, 0.20, 0.15, 0.05, 0.12),
+    "never measured": Width(0.003, 0.25, 0.25, 0.05, 0.16),
+}
+# Of a case that this site's own start measured (`workshop reconcile LOG --keep`).
+LEARNED_WIDTH = Width(0.001, 0.05, 0.01, 0.0, 0.05)
+
+# The share of the weights where formulas do not give them (docs/exact.md).
+SIZES_SHARE = {"exact": 0.003, "recorded": 0.006, "estimate": 0.05}
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A reason for which a case is less certain than its distance alone says.
+
+    It counts unless the same was measured here.
+
+    Attributes:
+        name: what it is.
+        applies: whether a deployment has it.
+        gib, overhead_share: half width that it adds to the overheads of a GPU: so much, or this
+            share of them.
+        weights_share: share that it adds to the weights.
+        time_share: share that it adds to the time of a step.
+    """
+
+    name: str
+    applies: Callable[[Deployment, Ground], bool]
+    gib: float = 0.0
+    time_share: float = 0.0
+    overhead_share: float = 0.0
+    weights_share: float = 0.0
+
+    @property
+    def halves(self) -> str:
+        """The half widths in words, those that are not 0."""
+        parts: list[str] = []
+        if self.gib:
+            parts.append(f"± {self.gib:.2f} GiB")
+        shares = {
+            "overhead": self.overhead_share,
+            "weights": self.weights_share,
+            "time": self.time_share,
+        }
+        for what, share in shares.items():
+            if share:
+                parts.append(f"± {100 * share:g} % of the {what}")
+        return ", ".join(parts)
+
+
+def _is_of_another_vendor(d: Deployment) -> bool:
+    """Return True for an AMD card, whose compute capability is a name such as gfx942."""
+    return d.gpu.compute_capability.startswith("gfx")
+
+
+def _over_pcie(d: Deployment) -> bool:
+    return d.tp > 1 and "PCIe" in d.gpu.link
+
+
+def _has_unmeasured_kernel(d: Deployment) -> bool:
+    """Return True if the share of the bandwidth of a kernel is assumed.
+
+    The shares of 16 bit differ little between cards.
+    """
+    used = kernels.kernels(d)
+    return any(not kernel.measured for kernel in used if kernel.weights != kernels.BITS_16)
+
+
+def _packed(d: Deployment) -> bool:
+    """Return True if weights are packed into less than 8 bits."""
+    quantization = d.model.quantization
+    return quantization is not None and quantization.weight_bits < 8
+
+
+# Every formula comes from NVIDIA's cards. A public start on an MI300X had 5.59 GiB of activations
+# and 3.9 of CUDA graphs with a model of 2B (0.29.1).
+ANOTHER_VENDOR_GIB = 5.0
+DOUBTS = (
+    Doubt("a version that was never measured", lambda d, g: not g.same_version, 0.15),
+    Doubt(
+        "the formulas of another version",
+        lambda d, g: not g.same_formulas,
+        overhead_share=0.6,
+        weights_share=0.01,
+    ),
+    Doubt(
+        "packed weights, by the formulas of another version",
+        lambda d, g: not g.same_formulas and _packed(d),
+        weights_share=0.08,
+    ),
+    Doubt(
+        "weights stored as was never measured",
+        lambda d, g: not g.same_weights,
+        gib=0.1,
+        weights_share=0.025,
+    ),
+    Doubt(
+        "a kernel that was never measured",
+        lambda d, g: _has_unmeasured_kernel(d),
+        time_share=0.25,
+    ),
+    Doubt("a card of another vendor", lambda d, g: _is_of_another_vendor(d), ANOTHER_VENDOR_GIB),
+    Doubt("several ranks", lambda d, g: d.tp > 1, 0.15, 0.05),
+    Doubt("an all-reduce over PCIe", lambda d, g: _over_pcie(d), 0.5, 0.25),
+    Doubt("pipeline stages", lambda d, g: d.pp > 1, 0.3, 0.05),
+    Doubt("several nodes", lambda d, g: d.nodes > 1, 0.2, 0.3),
+    Doubt("experts", lambda d, g: d.model.moe is not None, 0.2, 0.1),
+    Doubt("shared-out experts", lambda d, g: d.ep or d.dp > 1, 0.3, 0.5),
+    Doubt("states of a hybrid", lambda d, g: has_states(d.model), 0.4, 0.15),
+)
+# After those of kinds of attention (`Attention.uncertainty`).
+DOUBTS_OF_FEATURES = (
+    Doubt("an encoder", lambda d, g: kind_of(d).encoder, 0.6),
+    Doubt("draft tokens", lambda d, g: d.settings.draft is not None, 0.3, 0.3, weights_share=0.01),
+    Doubt("adapters", lambda d, g: d.settings.adapters is not None, 0.2, 0.1, weights_share=0.005),
+    Doubt("memory that the system shares", lambda d, g: d.gpu.unified_memory, 1.2, 0.1),
+    Doubt("no CUDA graphs", lambda d, g: d.settings.enforce_eager, 0.0, 0.3),
+)
+
+
+def _of_attention(d: Deployment) -> Iterator[Doubt]:
+    """Yield the doubts of the kinds of attention that the model's layers have."""
+    for kind in kinds(d.model):
+        more = kind.uncertainty
+        if more is not None:
+            yield Doubt(more.name, _always, gib=more.gib, time_share=more.time_share)
+
+
+def _always(d: Deployment, ground: Ground) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The low and the high value of a figure."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The half widths of one plan: of memory in GiB on a GPU, of time as a share."""
+
+    weights_gib: float
+    overhead_gib: float
+    available_gib: float
+    time_share: float
+
+
+def doubts(d: Deployment, ground: Ground) -> Iterator[Doubt]:
+    """Yield what makes this case less certain than its distance from measured ground alone."""
+    if ground.basis == MEASURED_HERE:
+        return
+    for doubt in (*DOUBTS, *_of_attention(d), *DOUBTS_OF_FEATURES):
+        if doubt.applies(d, ground):
+            yield doubt
+
+
+def spread(d: Deployment, fit: Fit, ground: Ground) -> Spread:
+    """Return the half widths of a deployment at this distance from measured ground.
+
+    Its memory is `fit`.
+    """
+    width = LEARNED_WIDTH if ground.learned else WIDTHS[ground.basis]
+    weights_gib = fit.weights[fit.tightest] / GIB
+    weights_share = width.weights_share
+    if ground.basis != MEASURED_HERE:
+        weights_share = max(weights_share, SIZES_SHARE.get(sizes_from(d), 0.0))
+    added = list(doubts(d, ground))
+    shares = [doubt.weights_share for doubt in added]
+    weights = weights_gib * _root_of_squares(weights_share, *shares)
+    overhead_gib = fit.overhead[fit.tightest] / GIB
+    overhead = _root_of_squares(
+        width.overhead_gib + width.overhead_share * overhead_gib,
+        *[doubt.gib + doubt.overhead_share * overhead_gib for doubt in added],
+    )
+    return Spread(
+        weights_gib=weights,
+        overhead_gib=overhead,
+        available_gib=_root_of_squares(weights, overhead, width.card_gib),
+        time_share=_root_of_squares(width.time_share, *[doubt.time_share for doubt in added]),
+    )
+
+
+def _root_of_squares(*halves: float) -> float:
+    return math.sqrt(sum(half * half for half in halves))
+
+
+def around(value: float, half: float) -> Interval:
+    """Return a size and its half width as an interval whose ends are 0 or above."""
+    return Interval(max(0.0, value - half), max(0.0, value + half))
+
+
+def of_speed(value: float, share: float) -> Interval:
+    """Return the interval of a speed, or of a time, that may be off by this share of the time."""
+    return Interval(value / (1 + share), value * (1 + share))
+
+
+def whole(interval: Interval) -> Interval:
+    """Return an interval of a count: its low end rounded down, its high end up."""
+    return Interval(math.floor(interval.low), math.ceil(interval.high))
+
+
+# A request of DeepSeek V4 Flash took 6.66 GiB in 0.22.0 (vllm issue 44376) and 3.18 by 0.32.0's
+# classes.
+OLD_LAYOUT = 2.2
+NOTHING = (0, 0, 0.0)  # blocks, tokens, requests
+
+
+@dataclass(frozen=True)
+class Capacities:
+    """The intervals of what the KV cache holds: blocks, tokens and requests of max_model_len."""
+
+    blocks: Interval
+    tokens: Interval
+    max_concurrency: Interval
+
+
+def capacities(d: Deployment, fit: Fit, half_gib: float) -> Capacities:
+    """Return the intervals of the KV cache of a deployment.
+
+    The free memory may be off by `half_gib` on each GPU.
+
+    What does not fit has 0 tokens, and a high end of 0 if it would not fit there either. What fits
+    may have a low end that holds less than one request: then vLLM may refuse to start.
+    """
+    low = _divided(_capacity(d, fit, -half_gib), _layout_factor(d, fit))
+    high = _capacity(d, fit, half_gib)
+    middle = _capacity(d, fit, 0.0)
+    if not fit.fits:
+        low = middle = NOTHING
+        _, _, requests = high
+        high = high if requests >= 1 else NOTHING
+
+    def interval(index: int) -> Interval:
+        values = (low[index], middle[index], high[index])
+        return Interval(min(values), max(values))
+
+    return Capacities(interval(0), interval(1), interval(2))
+
+
+def _layout_factor(d: Deployment, fit: Fit) -> float:
+    """Return how many times the recorded bytes a request may take.
+
+    This is for a release that is older than every formula.
+
+    Pages of several sizes are laid out as 0.32.0's classes said; those of one size are the same in
+    all releases.
+    """
+    pages = {group.page_bytes for group in fit.layout.groups}
+    is_recorded = bool(fit.layout.pools) and len(pages) > 1
+    return OLD_LAYOUT if is_recorded and is_outside(d.settings.vllm_version) else 1.0
+
+
+def _divided(capacity: tuple[int, int, float], divisor: float) -> tuple[int, int, float]:
+    blocks, tokens, requests = capacity
+    return int(blocks / divisor), int(tokens / divisor), requests / divisor
+
+
+def _capacity(d: Deployment, fit: Fit, more_gib: float) -> tuple[int, int, float]:
+    """Return blocks, tokens and requests if every GPU has so much more (or less) memory."""
+    available = [size + round(more_gib * GIB) for size in fit.available]
+    if min(available) <= 0:
+        return NOTHING
+    holds = kv_cache.capacity(fit.layout, d.stages, available, d.settings.max_model_len)
+    return holds.blocks, holds.tokens, holds.max_concurrency

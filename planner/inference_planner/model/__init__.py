@@ -1,0 +1,1 @@
+"""Bytes of a model: weights, attention, KV cache, drafts, adapters."""

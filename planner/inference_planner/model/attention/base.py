@@ -1,0 +1,250 @@
+"""Define what a kind of attention says of itself.
+
+It knows its cache, states, weights, split over ranks, memory peak, blocks and time.
+
+All sizes are of one layer. A new kind is a module with a subclass of `Attention`, and a line in
+attention/__init__.py.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from inference_planner.catalog.config import ModelConfig
+from inference_planner.catalog.gpus import BFLOAT16
+from inference_planner.catalog.weight import Weight
+
+FP8_CAPABILITY = 8.9  # least compute capability of Triton's attention kernels for an FP8 cache
+
+
+def ceil_div(dividend: int, divisor: int) -> int:
+    """Return the quotient, rounded up."""
+    return -(-dividend // divisor)
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Elements that one token takes on one rank in vLLM's profile run."""
+
+    attn: int  # output of attention: heads × head dim of V
+    q: int  # queries
+    kv: int  # keys (and as many values)
+
+
+@dataclass(frozen=True)
+class ProfileRun:
+    """vLLM's run on dummy tokens, in which it measures its peak of memory, as one rank sees it."""
+
+    tp: int  # tensor_parallel_size
+    tokens: int  # max_num_batched_tokens
+    max_num_seqs: int
+    max_model_len: int
+    workspace_bytes: int  # scratch space that the kernels of experts and of matrix products keep
+
+
+@dataclass(frozen=True)
+class Peak:
+    """One candidate for the peak of the profile run, in bytes, with what it is made of."""
+
+    name: str
+    bytes: int
+    parts: str
+
+
+@dataclass(frozen=True)
+class States:
+    """The states of fixed size that one layer keeps for one request."""
+
+    bytes: int  # of one state on one rank
+    blocks: int  # states of a request where prefixes are cached; 1 elsewhere
+    recurrence_elements: int  # of the recurrence's part, over all ranks
+    has_delta_rule: bool  # the state is updated by a gated delta rule, not by a Mamba scan
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """The doubt that such layers add to the figures of a model.
+
+    The half widths are added to those of intervals.py, unless the same was measured there.
+    """
+
+    name: str
+    gib: float = 0.0  # of the overheads of a GPU
+    time_share: float = 0.0  # of the time of a decoding step
+
+
+@dataclass(frozen=True)
+class CacheSpec:
+    """vLLM's description of a group of layers, for the simulator.
+
+    It is the name of its class, and its arguments.
+    """
+
+    name: str
+    arguments: dict[str, int | str] = field(default_factory=dict[str, "int | str"])
+
+
+class Attention:
+    """One kind of layer.
+
+    `size` is the tokens of its window or chunk; 0 where it sees the whole context.
+    """
+
+    key = ""  # its name in a layout, and in the simulator
+    spec_names: tuple[str, ...] = ()  # vLLM's classes of KV-cache specs that describe such layers
+    keeps_states = False  # it keeps a state of fixed size a request, not a cache that grows
+    deep_gemm = False  # its kernels load DeepGEMM on Hopper, whatever the dtype
+    block_step = 16  # tokens; beside layers with states a block is a multiple of it
+    # ranks share out its heads of K and V; False: each rank keeps the whole cache
+    splits_kv_heads = True
+    uncertainty: Uncertainty | None = None  # of figures with such layers; None: not larger
+    # bytes of the pieces of a layer's CUDA graphs in 51 sizes, beyond those of other kinds, where
+    # shared experts run on a stream of their own (overheads.py)
+    shared_stream_graph_bytes = 0
+    # a full CUDA graph keeps more of it beside the partial sums, so that a second graph takes them
+    # twice (overheads.py)
+    graphs_keep_more = False
+
+    def is_main(self, model: ModelConfig) -> bool:
+        """Return True if the layers of the model that see the whole context are of this kind."""
+        return False
+
+    def layer_size(self, model: ModelConfig, layer: int) -> int | None:
+        """Return the tokens that layer number `layer` sees, or None if it is of another kind.
+
+        0 stands for all of them.
+        """
+        return 0 if self.is_main(model) else None
+
+    def label(self, m: ModelConfig) -> str:
+        """Return its name in the field's words, such as GQA or MLA."""
+        return self.key
+
+    def describe(self, m: ModelConfig) -> str:
+        """Describe it in a few words with its sizes, such as "GQA 64/8" (query heads, KV heads)."""
+        return self.label(m)
+
+    def describe_layers(self, sizes: Sequence[int], of_layers: int) -> str:
+        """Describe such layers of a model that has others besides; "" where there is nothing to say.
+
+        Args:
+            sizes: the window or chunk of each such layer, in tokens.
+            of_layers: all layers of the model.
+        """
+        return ""
+
+    def describe_token(self, m: ModelConfig) -> str:
+        """Describe what one token leaves in the cache of one layer, such as "2 × 8 heads × 128"."""
+        return f"{self.token_elements(m)} elements"
+
+    def describe_cache(self, m: ModelConfig) -> str:
+        """Describe what the whole cache of a layer is made of, such as "8 KV heads"."""
+        return f"{self.kv_heads(m, 1)} KV heads"
+
+    def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
+        """Return the elements that one token leaves in the cache of one of `tp` ranks."""
+        raise NotImplementedError
+
+    def token_bytes(self, m: ModelConfig, tp: int, element_bytes: int) -> int:
+        """Return the bytes that one token leaves there, if an element takes `element_bytes`."""
+        return self.token_elements(m, tp) * element_bytes
+
+    def read_bytes(self, m: ModelConfig, tp: int, element_bytes: int) -> int:
+        """Return the bytes that a decoding step reads there for each token of the context."""
+        return self.token_bytes(m, tp, element_bytes)
+
+    def states(self, m: ModelConfig, tp: int) -> States | None:
+        """Return the states that a request keeps instead of a cache.
+
+        Kinds with a cache return None.
+        """
+        return None
+
+    def drafted_states(self, m: ModelConfig, tp: int, draft_tokens: int) -> States | None:
+        """Return the states that a request keeps with draft tokens.
+
+        Each draft token may be rejected, and has a state of its own.
+        """
+        states = self.states(m, tp)
+        if states is None or not draft_tokens:
+            return states
+        return replace(states, blocks=states.blocks + draft_tokens)
+
+    def weights(self, m: ModelConfig) -> Iterator[Weight]:
+        """Yield the layer's weights of attention, as vLLM builds them and in that order."""
+        raise NotImplementedError
+
+    def kv_heads(self, m: ModelConfig, tp: int) -> int:
+        """Return the heads of K and V that each of `tp` ranks keeps."""
+        raise NotImplementedError
+
+    def draft_head_dim(self, m: ModelConfig) -> int:
+        """Return the assumed head dim of an EAGLE draft for the model, whose K and V have heads."""
+        return m.head_dim
+
+    def split_problem(self, m: ModelConfig, tp: int) -> str:
+        """Return why `tp` ranks cannot share it beyond the attention heads, or an empty string."""
+        return ""
+
+    def copies(self, m: ModelConfig, tp: int) -> int:
+        """Return how many of `tp` ranks keep the same K and V."""
+        return 1
+
+    def context_sizes(self, m: ModelConfig, tp: int) -> list[int]:
+        """Return the decode context parallel sizes that can share out these copies' tokens."""
+        return []
+
+    def describe_share(self, m: ModelConfig, tp: int) -> str:
+        """Describe what each of `tp` ranks keeps of the cache, such as "2 of 8 KV heads"."""
+        raise NotImplementedError
+
+    def cache_capability(self, m: ModelConfig, kv_cache_dtype: str) -> float:
+        """Return the least compute capability at which vLLM has kernels for a cache of this dtype.
+
+        Source: vLLM 0.32.0, v1/attention/backends; Triton's kernels, which every kind has if
+        nothing else is said.
+        """
+        if kv_cache_dtype.startswith("fp8"):
+            return FP8_CAPABILITY
+        return BFLOAT16 if kv_cache_dtype == "bfloat16" else 0.0
+
+    def widths(self, m: ModelConfig, tp: int) -> Widths:
+        """Return what the profile run holds of it."""
+        raise NotImplementedError
+
+    def summed_width(self, m: ModelConfig) -> int:
+        """Return the elements of a head's output, of which FlashAttention 3 keeps partial sums."""
+        return m.head_dim
+
+    def peak(self, m: ModelConfig, run: ProfileRun) -> Peak | None:
+        """Return the peak of the profile run that only this kind has, or None."""
+        return None
+
+    def kernels_us(self, m: ModelConfig) -> float:
+        """Return the µs of this kind's own small kernels in one layer and step.
+
+        speed.py counts those that every layer has.
+        """
+        return 0.0
+
+    def cached_tokens(self, tokens: int, size: int) -> int:
+        """Return how many of `tokens` of context stay in the cache at least."""
+        return tokens
+
+    def blocks(self, size: int, block: int, max_model_len: int, in_flight: int) -> int:
+        """Return the blocks of `block` tokens that one request of max_model_len may hold.
+
+        Args:
+            in_flight: tokens of the batches that are computed at the same time.
+        """
+        return ceil_div(max_model_len, block)
+
+    def simulator_spec(
+        self, size: int, block_size: int, max_model_len: int, state_blocks: int
+    ) -> CacheSpec:
+        """Return how vLLM's cache manager describes such layers to its scheduler.
+
+        Args:
+            state_blocks: states of a request where prefixes are cached; 0 where states are not
+                cached.
+        """
+        return CacheSpec("FullAttentionSpec", {"block_size": block_size})

@@ -1,0 +1,1 @@
+"""Tokens per second: kernels, and the roofline."""

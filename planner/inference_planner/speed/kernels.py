@@ -1,0 +1,351 @@
+"""The kernels that vLLM takes for a model's products, and their measured speed.
+
+Their speed is a share of the memory bandwidth.
+
+The choice follows vLLM 0.32.0: kernels/linear/__init__.py (the order in which dense kernels are
+tried) and layers/fused_moe/oracle/*.py (experts), each with the compute capabilities that its
+classes ask for. It is that of an installation without FlashInfer, with which the recorded runs were
+made; `with_flashinfer` names what is taken else. A share that nobody measured is an assumption, and
+`measured` is empty.
+"""
+
+# d deployment, m model, q quantization
+import math
+from dataclasses import dataclass
+
+from inference_planner.catalog.config import ModelConfig
+from inference_planner.catalog.gpus import GPU
+from inference_planner.releases.moe_backends import (
+    AUTO,
+    BACKENDS,
+    BITS_16,
+    FP8,
+    FP8_BLOCKS,
+    INT8,
+    MARLIN,
+    MXFP4,
+    NVFP4,
+    TRITON,
+    WEIGHT_ONLY,
+    stored_as,
+)
+from inference_planner.split.deployment import Deployment
+
+# Generations, by compute capability. GPUs of other vendors have none.
+VOLTA = "Volta"
+TURING = "Turing"
+A100 = "Ampere (A100)"
+AMPERE = "Ampere"
+ADA = "Ada"
+HOPPER = "Hopper"
+BLACKWELL = "Blackwell"
+BLACKWELL_RTX = "Blackwell RTX"
+OTHER = "other vendor"
+GENERATIONS = (
+    (7.5, VOLTA),
+    (8.0, TURING),
+    (8.6, A100),
+    (8.9, AMPERE),
+    (9.0, ADA),
+    (10.0, HOPPER),
+    (12.0, BLACKWELL),
+    (math.inf, BLACKWELL_RTX),
+)
+OLDER_THAN_HOPPER = (TURING, A100, AMPERE, ADA)
+
+DENSE = "dense"
+EXPERTS = "experts"
+
+
+def generation(gpu: GPU) -> str:
+    """Return the generation of a GPU, whose kernels it shares."""
+    if math.isinf(gpu.capability):
+        return OTHER
+    for first_of_next, name in GENERATIONS:
+        if gpu.capability < first_of_next:
+            return name
+    return BLACKWELL_RTX
+
+
+@dataclass(frozen=True)
+class Card:
+    """The measured speed of the memory and the small kernels of a GPU generation.
+
+    The figures are relative to their peaks or to an H200.
+
+    Attributes:
+        weights_share: of the peak bandwidth, that products of one row reach with 16-bit weights.
+        kv_share: of the bandwidth that attention over a cached context reaches on an H100.
+        small_kernels: times the small kernels of an H200.
+        products_share: of the share of the peak FLOP/s that large products reach on an H100.
+        measured: where, or empty.
+    """
+
+    weights_share: float = 0.833
+    kv_share: float = 1.0
+    small_kernels: float = 1.0
+    products_share: float = 1.0
+    measured: str = ""
+
+
+# Public points are those of benchmarks/accuracy/public_points.json.
+CARDS = {
+    HOPPER: Card(measured="23 runs on 1 to 4 H200; H100"),
+    A100: Card(
+        0.76, 0.9, 1.4, 0.86, "public points: one stream of 8B and one load of 14B on an A100 80GB"
+    ),
+    ADA: Card(0.91, 0.9, 1.0, 1.15, "public points: loads of 8B on an RTX 4090, of 27B on L20"),
+    BLACKWELL_RTX: Card(
+        0.80, 0.75, 1.0, 1.0, "public points: 32B on two RTX PRO 6000, one load of 8B on one"
+    ),
+}
+UNMEASURED_CARD = Card()
+
+
+def card(gpu: GPU) -> Card:
+    """Return what was measured of a GPU's generation; Hopper's shares where nothing was."""
+    return CARDS.get(generation(gpu), UNMEASURED_CARD)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The kernel that vLLM takes for one part and one kind of weights.
+
+    It is taken on the generations that are named; an empty list stands for all others.
+    """
+
+    part: str
+    weights: str
+    generations: tuple[str, ...]
+    kernel: str
+    with_flashinfer: str = ""
+
+
+# The first that matches is taken.
+CHOICES = (
+    Choice(DENSE, BITS_16, (OTHER,), "hipBLASLt"),
+    Choice(DENSE, BITS_16, (), "cuBLAS"),
+    Choice(DENSE, FP8, (OTHER,), "hipBLASLt"),
+    Choice(DENSE, FP8, (VOLTA, TURING, A100, AMPERE), MARLIN),
+    Choice(DENSE, FP8, (BLACKWELL, BLACKWELL_RTX), "CUTLASS", "FlashInfer"),
+    Choice(DENSE, FP8, (), "CUTLASS"),
+    Choice(DENSE, FP8_BLOCKS, (OTHER,), TRITON),
+    Choice(DENSE, FP8_BLOCKS, (VOLTA, TURING, A100, AMPERE), MARLIN),
+    Choice(DENSE, FP8_BLOCKS, (ADA,), TRITON),
+    Choice(DENSE, FP8_BLOCKS, (HOPPER,), "DeepGEMM", "FlashInfer DeepGEMM"),
+    Choice(DENSE, FP8_BLOCKS, (BLACKWELL,), "DeepGEMM"),
+    Choice(DENSE, FP8_BLOCKS, (), "CUTLASS"),
+    Choice(DENSE, INT8, (OTHER, VOLTA), TRITON),
+    Choice(DENSE, INT8, (), "CUTLASS"),
+    Choice(DENSE, WEIGHT_ONLY, (OTHER,), TRITON),
+    Choice(DENSE, WEIGHT_ONLY, (HOPPER,), "Machete"),
+    Choice(DENSE, WEIGHT_ONLY, (VOLTA,), "Exllama"),
+    Choice(DENSE, WEIGHT_ONLY, (), MARLIN),
+    Choice(DENSE, NVFP4, (BLACKWELL, BLACKWELL_RTX), "CUTLASS", "FlashInfer"),
+    Choice(DENSE, NVFP4, (OTHER,), "emulation"),
+    Choice(DENSE, NVFP4, (), MARLIN),
+    Choice(DENSE, MXFP4, (), MARLIN),
+    Choice(EXPERTS, BITS_16, (BLACKWELL,), TRITON, "FlashInfer TRTLLM"),
+    Choice(EXPERTS, BITS_16, (BLACKWELL_RTX,), TRITON, "FlashInfer CUTLASS"),
+    Choice(EXPERTS, BITS_16, (), TRITON),
+    Choice(EXPERTS, FP8, (VOLTA, TURING, A100, AMPERE), MARLIN),
+    Choice(EXPERTS, FP8, (HOPPER,), "CUTLASS", "FlashInfer CUTLASS where a tensor has one scale"),
+    Choice(EXPERTS, FP8, (BLACKWELL,), "CUTLASS", "FlashInfer TRTLLM"),
+    Choice(EXPERTS, FP8, (), TRITON),
+    Choice(EXPERTS, FP8_BLOCKS, (VOLTA, TURING, A100, AMPERE), MARLIN),
+    Choice(EXPERTS, FP8_BLOCKS, (BLACKWELL,), "DeepGEMM", "FlashInfer TRTLLM"),
+    Choice(EXPERTS, FP8_BLOCKS, (), TRITON),
+    Choice(EXPERTS, INT8, (), TRITON),
+    Choice(EXPERTS, WEIGHT_ONLY, (OTHER, VOLTA), TRITON),
+    Choice(EXPERTS, WEIGHT_ONLY, (), MARLIN),
+    Choice(EXPERTS, NVFP4, (BLACKWELL,), "CUTLASS", "FlashInfer TRTLLM"),
+    Choice(EXPERTS, NVFP4, (BLACKWELL_RTX,), "CUTLASS", "FlashInfer CUTLASS"),
+    Choice(EXPERTS, NVFP4, (OTHER,), "emulation"),
+    Choice(EXPERTS, NVFP4, (), MARLIN),
+    Choice(EXPERTS, MXFP4, (OTHER, HOPPER), TRITON),
+    Choice(EXPERTS, MXFP4, (BLACKWELL,), TRITON, "FlashInfer TRTLLM"),
+    Choice(EXPERTS, MXFP4, (), MARLIN),
+)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The measured speed of one kernel.
+
+    Attributes:
+        bandwidth_share: of the peak, reading weights for one row. 0: see gb_s.
+        gb_s: 10**9 bytes a second and multiprocessor, where the kernel unpacks and the memory does
+            not decide.
+        layer_us: of each layer, on top of Triton's (experts) or cuBLAS' (dense) small kernels.
+        products_share: of the peak FLOP/s with thousands of rows; 0: as other products of that
+            kind.
+        source: the runs.
+    """
+
+    bandwidth_share: float
+    source: str
+    gb_s: float = 0.0
+    layer_us: float = 0.0
+    products_share: float = 0.0
+
+
+HOPPER_DENSE = "23 runs on 1 to 4 H200"
+MEASURED = {
+    ("cuBLAS", BITS_16, HOPPER): Measurement(0.833, HOPPER_DENSE),
+    ("CUTLASS", FP8, HOPPER): Measurement(0.833, HOPPER_DENSE),
+    ("DeepGEMM", FP8_BLOCKS, HOPPER): Measurement(0.833, "Qwen3-Next 80B FP8 on an H200"),
+    ("Machete", WEIGHT_ONLY, HOPPER): Measurement(0.48, "Qwen3-32B AWQ on an H100"),
+    ("cuBLAS", BITS_16, A100): Measurement(0.76, CARDS[A100].measured),
+    ("cuBLAS", BITS_16, ADA): Measurement(0.91, CARDS[ADA].measured),
+    ("cuBLAS", BITS_16, BLACKWELL_RTX): Measurement(0.80, CARDS[BLACKWELL_RTX].measured),
+}
+MEASURED_EXPERTS = {
+    (TRITON, BITS_16, HOPPER): Measurement(0.878, "Qwen3 30B A3B and others on H200 and H100"),
+    (TRITON, FP8_BLOCKS, HOPPER): Measurement(0.878, "Qwen3-Next 80B FP8 on an H200"),
+    # As many bytes on an H100 as on an H200, whose memory is 1.4 times as fast:
+    (TRITON, MXFP4, HOPPER): Measurement(
+        0.878, "gpt-oss-120b on an H200, gpt-oss-20b on an H100", gb_s=21.3
+    ),
+    # dummy weights, whose tokens all go to the same experts: what many rows reach is not known
+    (MARLIN, MXFP4, HOPPER): Measurement(
+        0.878, "one stream of gpt-oss-20b on an H100", layer_us=-8.6
+    ),
+    ("CUTLASS", FP8, HOPPER): Measurement(0.878, "GLM-4.5-Air FP8 on two H100", layer_us=29),
+    (TRITON, FP8_BLOCKS, BLACKWELL_RTX): Measurement(
+        0.84, "public point: Qwen3 235B FP8 on four RTX PRO 6000", products_share=0.12
+    ),
+}
+UNMEASURED_EXPERTS_SHARE = 0.878
+# Products of weights that are unpacked in the kernel: an assumption
+UNMEASURED_UNPACKING_SHARE = 0.75
+UNPACKING = (WEIGHT_ONLY, NVFP4, MXFP4)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The kernel of one part of a model's weights on one GPU.
+
+    Attributes:
+        part: dense or experts.
+        weights: how they are stored: 16 bit, FP8, FP8 blocks, INT8, 4 bit, MXFP4, NVFP4.
+        name: the kernel's name.
+        bandwidth_share: of the peak bandwidth, reading weights for one row; an assumption where
+            `measured` is empty.
+        measured: the runs that the share was measured in, or empty.
+        with_flashinfer: the kernel that vLLM takes instead where FlashInfer is installed, or empty.
+    """
+
+    part: str
+    weights: str
+    name: str
+    bandwidth_share: float
+    measured: str
+    with_flashinfer: str
+    measurement: Measurement
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain data, as `plan --json` prints it."""
+        return {
+            "part": self.part,
+            "weights": self.weights,
+            "name": self.name,
+            "bandwidth_share": round(self.bandwidth_share, 3),
+            "measured": self.measured or "never measured",
+            "with_flashinfer": self.with_flashinfer,
+        }
+
+
+def kernel(part: str, weights: str, gpu: GPU, backend: str = AUTO) -> Kernel:
+    """Return the kernel that vLLM 0.32.0 takes for a part whose weights are stored so, on this GPU.
+
+    Args:
+        backend: the --moe-backend of experts, whose kernel is taken instead.
+    """
+    name_of_generation = generation(gpu)
+    choice = _choice(part, weights, name_of_generation)
+    if backend != AUTO:
+        choice = Choice(part, weights, (), BACKENDS[backend])
+    table = MEASURED if part == DENSE else MEASURED_EXPERTS
+    measurement = table.get((choice.kernel, weights, name_of_generation))
+    if measurement is None:
+        share = _assumed_share(part, weights, gpu)
+        measurement = Measurement(share, "")
+    share = measurement.bandwidth_share
+    if measurement.gb_s:
+        share = min(share, measurement.gb_s * gpu.sm_count / gpu.bandwidth_gb_s)
+    return Kernel(
+        part=part,
+        weights=weights,
+        name=choice.kernel,
+        bandwidth_share=share,
+        measured=measurement.source,
+        with_flashinfer=choice.with_flashinfer,
+        measurement=measurement,
+    )
+
+
+def _choice(part: str, weights: str, name_of_generation: str) -> Choice:
+    for choice in CHOICES:
+        matches = not choice.generations or name_of_generation in choice.generations
+        if choice.part == part and choice.weights == weights and matches:
+            return choice
+    raise LookupError(f"no kernel for {part} weights in {weights}")
+
+
+def _assumed_share(part: str, weights: str, gpu: GPU) -> float:
+    if part == DENSE and weights in UNPACKING:
+        return UNMEASURED_UNPACKING_SHARE
+    relative = card(gpu).weights_share / UNMEASURED_CARD.weights_share
+    if part == DENSE:
+        return UNMEASURED_CARD.weights_share * relative
+    return min(0.92, UNMEASURED_EXPERTS_SHARE * relative)
+
+
+def dense_kernel(m: ModelConfig, gpu: GPU) -> Kernel:
+    """Return the kernel of the quantized dense weights; that of 16 bit where none are quantized."""
+    q = m.quantization
+    if q is None or q.experts_only:
+        return kernel(DENSE, BITS_16, gpu)
+    return kernel(DENSE, stored_as(m), gpu)
+
+
+def experts_kernel(m: ModelConfig, gpu: GPU, backend: str = AUTO) -> Kernel | None:
+    """Return the kernel of the experts, or None if the model has none."""
+    if m.moe is None:
+        return None
+    return kernel(EXPERTS, stored_as(m), gpu, backend)
+
+
+def has_marlin_experts(d: Deployment) -> bool:
+    """Return True if Marlin's kernels multiply the experts.
+
+    vLLM chooses them, or --moe-backend names them.
+    """
+    used = experts_kernel(d.model, d.gpu, d.settings.moe_backend)
+    return used is not None and used.name == MARLIN
+
+
+def kernels(d: Deployment) -> list[Kernel]:
+    """Return the kernels of a deployment's products.
+
+    They are those of dense weights, and of experts if there are any.
+    """
+    result = [dense_kernel(d.model, d.gpu)]
+    experts = experts_kernel(d.model, d.gpu, d.settings.moe_backend)
+    if experts:
+        result.append(experts)
+    return result
+
+
+def sentence(used: Kernel) -> str:
+    """Return what a plan says of a kernel."""
+    what = "experts" if used.part == EXPERTS else "dense weights"
+    text = f"vLLM multiplies the {what} ({used.weights}) with {used.name} kernels"
+    share = f"{used.bandwidth_share:.0%} of the memory bandwidth"
+    if used.measured:
+        text += f", which read them at {share} ({used.measured})."
+    else:
+        text += f". They were never measured on this kind of GPU: {share} is assumed."
+    if used.with_flashinfer:
+        text += f" With FlashInfer it takes {used.with_flashinfer}: never measured here."
+    return text

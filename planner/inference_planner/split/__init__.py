@@ -1,0 +1,1 @@
+"""Which GPU has what: a deployment, its ranks, and what travels between them."""

@@ -1,0 +1,356 @@
+"""Engine settings: the defaults of each vLLM version, and the checks of values.
+
+The versions are those that the planner has formulas for.
+
+What a GPU cannot do, whatever its memory, is checked as well: bfloat16 before Ampere, and some
+kinds of quantization. A bfloat16 model on such a GPU runs in float16 instead (`--dtype half`).
+
+Source: vllm/engine/arg_utils.py get_batch_defaults, config/cache.py, config/vllm.py (capture
+sizes), both tags.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from inference_planner.catalog.architectures import overflows_in_float16
+from inference_planner.catalog.config import ModelConfig
+from inference_planner.catalog.gpus import BFLOAT16, GIB, GPU, checked_gib
+from inference_planner.errors import BadInput
+from inference_planner.model.adapters import Adapters
+from inference_planner.model.attention import main_kind
+from inference_planner.model.drafts import Draft
+from inference_planner.model.kv_cache import kv_dtype_bytes
+from inference_planner.releases import versions
+from inference_planner.releases.versions import Version
+
+USAGES = ("serve", "llm")
+# vLLM looks at the free memory after its CUDA context has taken some. Logs say 46.99 of 47.37,
+# 78.84 of 79.25, 139.21 of 139.81 GiB free: the most of these, so that what the plan takes is free.
+CONTEXT_GIB = 0.6
+DTYPES = {
+    "bfloat16": "bfloat16",
+    "float16": "float16",
+    "half": "float16",
+    "float32": "float32",
+    "float": "float32",
+}
+# Least compute capability of each method: get_min_capability in
+# model_executor/layers/quantization/*.py, 0.32.0.
+LEAST = {
+    **dict.fromkeys(("gptq", "gptq_marlin"), 6.0),
+    **dict.fromkeys(("awq", "awq_marlin", "fp8", "modelopt_fp4"), 7.5),
+    **dict.fromkeys(("experts_int8", "fbgemm_fp8", "modelopt", "mxfp4"), 8.0),
+}
+GB10 = 12.1  # compute capability of the DGX Spark
+
+
+@dataclass(frozen=True)
+class Settings:
+    """vLLM's settings.
+
+    Sizes are in tokens or requests. gpu_memory_utilization is a share of the GPU's memory.
+    """
+
+    vllm_version: str = versions.DEFAULT
+    usage: str = "serve"
+    dtype: str = "auto"
+    kv_cache_dtype: str = "auto"
+    max_model_len: int = 0
+    # `resolve` takes the release's own default where none is given
+    gpu_memory_utilization: float = versions.get(versions.DEFAULT).default_utilization
+    max_num_batched_tokens: int = 0
+    max_num_seqs: int = 0
+    seqs_given: bool = False  # max_num_seqs was given, not left to vLLM's default
+    enforce_eager: bool = False
+    enable_prefix_caching: bool | None = None  # None: where vLLM supports it
+    moe_backend: str = "auto"  # the kernels of experts: moe_backends.py
+    # (modality, most items of it in a prompt); a multimodal model alone has them
+    limit_mm_per_prompt: tuple[tuple[str, int], ...] = ()
+    language_model_only: bool = False
+    # 1,024 on a B200 and its family, from 0.28.0 on
+    most_graph_tokens: int = 512
+    draft: Draft | None = None  # speculative decoding
+    adapters: Adapters | None = None  # LoRA
+
+    @property
+    def version(self) -> Version:
+        """The named behaviors of that release of vLLM."""
+        return versions.get(self.vllm_version)
+
+    @property
+    def largest_graph(self) -> int:
+        """The largest batch with a CUDA graph.
+
+        It is no more than twice max_num_seqs (config/vllm.py _set_cudagraph_sizes).
+        """
+        if self.enforce_eager:
+            return 0
+        return min(self.max_num_seqs * self.tokens_per_request * 2, self.most_graph_tokens)
+
+    @property
+    def tokens_per_request(self) -> int:
+        """Tokens of one request in a decoding step: its next one, and its draft tokens."""
+        return 1 + (self.draft.tokens if self.draft else 0)
+
+    @property
+    def graph_sizes(self) -> list[int]:
+        """Tokens of a step that get a CUDA graph: 1, 2, 4, then steps of 8 up to 256, then of 16.
+
+        With draft tokens, the same numbers of requests get one as well, or these numbers are
+        rounded up to whole requests (config/vllm.py, uniform_decode_sizes; config/compilation.py,
+        adjust_cudagraph_sizes_for_spec_decode).
+        """
+        top = min(self.largest_graph, self.max_num_batched_tokens)
+        sizes = _grid(top)
+        width = self.tokens_per_request
+        if width > 1 and not self.version.graphs_of_whole_steps:
+            rounded = {-(-size // width) * width for size in sizes}
+            sizes = sorted(size for size in rounded if size <= top)
+        elif width > 1:
+            requests = _grid(min(self.max_num_seqs, self.most_graph_tokens))
+            whole_steps = [width * count for count in requests if width * count <= top]
+            sizes = sorted({*sizes, *whole_steps})
+        return sizes
+
+    @property
+    def decode_graph_sizes(self) -> list[int]:
+        """Tokens of the steps that get a full graph, in which every request decodes.
+
+        The list is never empty where graphs are.
+        """
+        width = self.tokens_per_request
+        sizes = self.graph_sizes
+        whole_steps: set[int] = set()
+        for size in sizes:
+            rounded = -(-size // width) * width
+            if rounded <= min(self.max_num_seqs * width, sizes[-1]):
+                whole_steps.add(rounded)
+        return sorted(whole_steps) or sizes[:1]
+
+
+def caches_states(model: ModelConfig, settings: Settings) -> bool:
+    """Return True if a request keeps further states for others with the same prefix.
+
+    vLLM calls this mamba_cache_mode "align".
+
+    Models of states alone have no prefix cache. Source: vLLM 0.32.0, config/model.py
+    is_prefix_caching_supported, and model_executor/models/config.py MambaModelConfig.
+    """
+    if settings.enable_prefix_caching is not None:
+        return settings.enable_prefix_caching
+    return settings.version.caches_states
+
+
+def _grid(top: int) -> list[int]:
+    """Return vLLM's sizes of CUDA graphs up to `top`."""
+    sizes = [size for size in (1, 2, 4) if size <= top]
+    return [*sizes, *range(8, min(top + 1, 256), 8), *range(256, top + 1, 16)]
+
+
+def batch_defaults(gpu: GPU, usage: str, version: Version) -> tuple[int, int]:
+    """Return vLLM's defaults of max_num_batched_tokens and max_num_seqs on this GPU.
+
+    Both hold when neither is given.
+    """
+    memory = gpu.engine_bytes
+    if version.large_gpu_defaults and memory >= 160 * GIB:
+        return 16384, 1024
+    is_small = version.small_defaults_on_gb10 and gpu.capability == GB10
+    if memory >= 70 * GIB and "a100" not in gpu.title.lower() and not is_small:
+        if usage == "llm":  # the LLM class, for offline batches
+            return 16384, 1024
+        return 8192, 1024
+    if usage == "llm":
+        return 8192, 256
+    return 2048, 256
+
+
+def whole(name: str, value: object, most: int, remedy: str) -> None:
+    """Raise BadInput if a value is not a whole number from 1 to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise BadInput(f"{name} is {value!r}, and must be a whole number from 1 to {most}.", remedy)
+
+
+def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
+    """Return Settings with these values, and vLLM's defaults for those that are missing or None.
+
+    Raises BadInput: a version without formulas, an unknown dtype, or a number out of range; the
+    choices are named.
+    """
+    settings = Settings(**{name: value for name, value in values.items() if value is not None})
+    version = versions.get(settings.vllm_version)
+    if settings.usage not in USAGES:
+        raise BadInput(
+            f"usage {settings.usage!r} is not known.",
+            "Choose llm (the LLM class) or serve (vllm serve).",
+        )
+    kv_dtype_bytes(model, settings.kv_cache_dtype)
+    share = version.default_utilization
+    if values.get("gpu_memory_utilization") is not None:
+        share = _checked_share(values["gpu_memory_utilization"], share)
+    default_tokens, default_seqs = batch_defaults(gpu, settings.usage, version)
+    longest = model.max_position_embeddings
+    limits = {
+        "max_model_len": (
+            longest,
+            f"{model.name} reads up to {longest} tokens. {_longer(model)}".strip(),
+        ),
+        "max_num_batched_tokens": (1 << 24, f"vLLM's default here is {default_tokens}."),
+        "max_num_seqs": (1 << 20, f"vLLM's default here is {default_seqs}."),
+    }
+    for name, (most, remedy) in limits.items():
+        if values.get(name) is not None:
+            whole(name, values[name], most, remedy)
+    length = settings.max_model_len or model.default_model_len or longest
+    seqs = settings.max_num_seqs or default_seqs
+    tokens = settings.max_num_batched_tokens or min(seqs * length, default_tokens)
+    if seqs > tokens and settings.max_num_seqs:
+        remedy = "Every running request needs one token a step: lower max_num_seqs."
+        raise BadInput(f"max_num_seqs {seqs} is more than max_num_batched_tokens {tokens}.", remedy)
+    is_blackwell = 10 <= gpu.capability < 11
+    return replace(
+        settings,
+        vllm_version=versions.plain(settings.vllm_version),
+        max_model_len=length,
+        gpu_memory_utilization=share,
+        max_num_batched_tokens=tokens,
+        max_num_seqs=min(seqs, tokens),
+        seqs_given=bool(settings.max_num_seqs),
+        enforce_eager=bool(settings.enforce_eager),
+        most_graph_tokens=version.blackwell_graph_tokens if is_blackwell else 512,
+    )
+
+
+def _longer(model: ModelConfig) -> str:
+    """Return how YaRN allows more positions; "" where the config has no YaRN.
+
+    Releases from 0.30.0 on want to be told.
+    """
+    if not model.unscaled_positions:
+        return ""
+    return "YaRN's longer length is allowed with max_position_embeddings in --hf-overrides."
+
+
+def share_of_free(gpu: GPU, free_gib: float) -> float:
+    """Return the largest gpu_memory_utilization with which vLLM starts beside another process.
+
+    It is rounded down to hundredths.
+
+    It refuses to start if that share of all memory is more than what is free (v1/worker/utils.py
+    request_memory).
+
+    Args:
+        free_gib: free on each GPU before the start, in GiB.
+
+    Raises BadInput: free_gib is no number above 0, more than the GPU has, or too little for CUDA
+    itself.
+    """
+    total = gpu.engine_gib
+    free = checked_gib("free_gib", free_gib)
+    if free > total + 0.005:  # logs round to hundredths
+        raise BadInput(
+            f"free_gib is {free:g}, and {gpu.title} has {total:.2f} GiB.",
+            "Give what is free on one GPU: nvidia-smi shows it.",
+        )
+    share = min(1.0, math.floor((free - CONTEXT_GIB) / total * 100) / 100)
+    if share <= 0:
+        raise BadInput(
+            f"free_gib is {free:g} of {total:.2f}: beside CUDA's own "
+            f"{CONTEXT_GIB:g} GiB it leaves vLLM nothing.",
+            "End the other process (nvidia-smi names it), or give another GPU.",
+        )
+    return share
+
+
+def _checked_share(share: object, default: float) -> float:
+    """Return gpu_memory_utilization. Raises BadInput: it is no number above 0 and at most 1."""
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+        raise BadInput(
+            f"gpu_memory_utilization is {share!r}, and must be above 0 and at most 1.",
+            f"vLLM's default is {default:g}.",
+        )
+    return float(share)
+
+
+def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
+    """Return the dtype to ask vLLM for.
+
+    It is the given one, or `half` if the GPU cannot compute in the model's own.
+
+    Raises BadInput: an unknown dtype, bfloat16 on a GPU without it, or float16 for a model that
+    overflows in it.
+    """
+    if dtype != "auto" and dtype not in DTYPES:
+        raise BadInput(f"dtype {dtype!r} is not known.", f"Choose from: auto, {', '.join(DTYPES)}.")
+    falls_back = dtype == "auto" and not gpu.has_bfloat16
+    if overflows_in_float16(model.model_type) and (DTYPES.get(dtype) == "float16" or falls_back):
+        instead = ", or leave --dtype out."
+        if not gpu.has_bfloat16:
+            instead = ", or a GPU from the A100 on."
+        raise BadInput(
+            f"{model.name} does not run in float16, which vLLM "
+            "refuses for it: its numbers overflow.",
+            f"Give --dtype float32 (twice the memory){instead}",
+        )
+    if DTYPES.get(dtype) == "bfloat16" and not gpu.has_bfloat16:
+        why = f"compute capability {gpu.compute_capability}, and it takes {BFLOAT16:.1f}"
+        raise BadInput(
+            f"{gpu.title} has no bfloat16 ({why}).", "Give --dtype half, or a GPU from the A100 on."
+        )
+    if falls_back and model.dtype == "bfloat16":
+        return "half"
+    return dtype
+
+
+def kv_cache_capability(model: ModelConfig, kv_cache_dtype: str) -> float:
+    """Return the least compute capability for this model's KV cache in this dtype.
+
+    From there on an attention backend of vLLM stores its K and V so.
+
+    Triton's refuses fp8 below 8.9 and bfloat16 below 8.0. FlashInfer's begins with 8.0, for heads
+    of some sizes without sinks; latents have none but Triton's before Hopper, and sparse ones none
+    at all (0.32.0, v1/attention/backends).
+    """
+    return main_kind(model).cache_capability(model, kv_cache_dtype)
+
+
+def check_kv_cache_dtype(model: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> None:
+    """Raise BadInput if the GPU cannot keep the model's KV cache.
+
+    It has no attention kernel for it, or none for this dtype.
+    """
+    least = kv_cache_capability(model, kv_cache_dtype)
+    if gpu.capability >= least:
+        return
+    form = ""
+    remedy = "Give"
+    if kv_cache_dtype != "auto":
+        form = f" in {kv_cache_dtype}"
+        remedy = "Leave --kv-cache-dtype out, or give"
+    needs = (
+        f"compute capability {gpu.compute_capability}, and vLLM's "
+        f"kernels for it begin with {least:.1f}"
+    )
+    first = {BFLOAT16: "A100", 8.9: "L4", 9.0: "H100"}[least]
+    raise BadInput(
+        f"{gpu.title} cannot keep {model.name}'s KV cache{form} ({needs}).",
+        f"{remedy} a GPU from the {first} on.",
+    )
+
+
+def check_quantization(model: ModelConfig, gpu: GPU) -> None:
+    """Raise BadInput if the GPU has no kernels for the format of the weights."""
+    if not model.quantization:
+        return
+    method = model.quantization.method
+    least = LEAST.get(method, 0.0)
+    if gpu.capability < least:
+        has = (
+            f"it has compute capability {gpu.compute_capability}, "
+            f"and vLLM needs {least:.1f} for them"
+        )
+        raise BadInput(
+            f"{gpu.title} cannot run {method} weights: {has}.",
+            "Give a newer GPU, or a model quantized another way (awq and gptq run from a T4 on).",
+        )

@@ -1,0 +1,1 @@
+"""Tables of the course and its pages: cards, rules of thumb, other calculators."""
