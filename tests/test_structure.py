@@ -35,6 +35,7 @@ PLANNER_LAYERS = (
     ("errors", "json_values", "files"),
     ("catalog",),
     ("releases",),
+    ("request",),
     ("model",),
     ("split",),
     ("speed",),

@@ -8,19 +8,19 @@ from dataclasses import replace
 import pytest
 from inference_planner.answer import report
 from inference_planner.answer.builds import choose, with_records
-from inference_planner.answer.choose import Sizes
 from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
 from inference_planner.memory.fit import fit
 from inference_planner.model.attention import has_states
 from inference_planner.refusals import ROWS, check
 from inference_planner.releases import versions
+from inference_planner.request import PlanRequest
 from inference_planner.split.deployment import Deployment, prepare
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
 
 CONTEXTS = (4096, 32768, 131072)
-NO_SIZES = Sizes(gpus_per_node=8, nodes=None, tp=None, pp=None, dp=None, ep=False, dcp=None)
+NO_SIZES = PlanRequest(gpus_per_node=8)
 HYBRID = "qwen3.5-35b-a3b"
 DRAFT_MODEL = {
     "speculative_config": {"method": "draft_model", "model": "llama-3.2-1b"},

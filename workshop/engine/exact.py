@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from inference_planner.answer import builds
 from inference_planner.answer.builds import built, digest, with_builds, with_records
-from inference_planner.answer.choose import Choice, Sizes
+from inference_planner.answer.choose import Choice
 from inference_planner.answer.choose import choose as choose_split
 from inference_planner.answer.command import Unservable
-from inference_planner.answer.parallelism import Plan, check_keywords
+from inference_planner.answer.parallelism import Plan
 from inference_planner.answer.parallelism import plan as planner_plan
 from inference_planner.catalog.config import Built, ModelConfig
 from inference_planner.catalog.families import FAMILIES
@@ -30,6 +30,7 @@ from inference_planner.catalog.kinds import keeps_no_cache
 from inference_planner.ground.basis import explain_sizes
 from inference_planner.model.kv_cache import kv_dtype_bytes
 from inference_planner.releases.registries import lacks
+from inference_planner.request import PlanRequest, request_of, with_settings
 from inference_planner.split.deployment import Deployment
 from inference_planner.split.measured_start import Start
 
@@ -233,52 +234,16 @@ def _first_reason(error: str) -> str:
     return reason.split("[type=")[0].strip()[:LONGEST_REASON]
 
 
+@with_settings
 def plan(
     model: str | Path | ModelConfig,
     gpu: str | GPU | None = None,
     *,
-    gpu_memory_gib: float | None = None,
-    free_gib: float | None = None,
-    gpus_per_node: int | None = None,
-    nodes: int | None = None,
-    tensor_parallel_size: int | None = None,
-    pipeline_parallel_size: int | None = None,
-    data_parallel_size: int | None = None,
-    enable_expert_parallel: bool = False,
-    decode_context_parallel_size: int | None = None,
-    dtype: str | None = None,
-    quantization: str | None = None,
-    kv_cache_dtype: str | None = None,
-    max_model_len: int | None = None,
-    gpu_memory_utilization: float | None = None,
-    max_num_batched_tokens: int | None = None,
-    max_num_seqs: int | None = None,
-    enforce_eager: bool | None = None,
-    enable_prefix_caching: bool | None = None,
-    moe_backend: str | None = None,
-    limit_mm_per_prompt: str | Mapping[str, Any] | None = None,
-    language_model_only: bool | None = None,
-    hf_overrides: str | Mapping[str, Any] | None = None,
-    speculative_config: str | Mapping[str, Any] | None = None,
-    spec_method: str | None = None,
-    spec_model: str | None = None,
-    spec_tokens: int | None = None,
-    enable_lora: bool = False,
-    max_loras: int | None = None,
-    max_lora_rank: int | None = None,
-    max_cpu_loras: int | None = None,
-    fully_sharded_loras: bool = False,
-    lora_dtype: str | None = None,
-    vllm_version: str | None = None,
-    usage: str | None = None,
-    network: str | None = None,
     exact: bool | None = None,
     learned: Sequence[Start] | None = None,
-    **unknown: object,
+    **settings: Any,
 ) -> Plan:
     """Return the planner's plan; without formulas, vLLM's own classes give weights and KV cache.
-
-    The names are vLLM's own, and None means vLLM's default.
 
     >>> from workshop import plan
     >>> p = plan("llama-3.1-70b", "h200", max_model_len=32768)
@@ -288,53 +253,17 @@ def plan(
     Args:
         model: a catalog name, a folder or file with a config.json, or a ModelConfig.
         gpu: a name of the catalog (`list_gpus`), or a GPU; None with gpu_memory_gib.
-        gpu_memory_gib: memory of one GPU in GiB as vLLM sees it, for a card of another size or
-            without a name.
-        free_gib: GiB that are free on each GPU before vLLM starts; None means that nothing else
-            runs there.
-        gpus_per_node: GPUs in one node; 8 if nothing is known of the hardware.
-        nodes: nodes that may be used.
-        data_parallel_size: replicas that share their experts, each with attention and a KV cache of
-            its own. Tokens and concurrency are those of one replica, as vLLM prints them. Such
-            plans were not measured.
-        decode_context_parallel_size: ranks that share the tokens of a KV head, which each of them
-            would copy otherwise.
-        max_model_len, max_num_batched_tokens: tokens.
-        gpu_memory_utilization: share of the GPU's memory, above 0 and at most 1.
-        enable_prefix_caching: None for vLLM's default. A hybrid's requests then hold further
-            states.
-        moe_backend: the kernels of experts (triton, marlin, cutlass, …), which lay out MXFP4
-            weights; None: vLLM's choice.
-        limit_mm_per_prompt: most images, videos and sounds in a prompt: {"image": 4, "video": 0},
-            or such JSON as text. If none is allowed, vLLM does not load the encoder.
-        language_model_only: allow none of them.
-        hf_overrides: fields that replace those of config.json, as an object or as JSON;
-            rope_scaling gives YaRN.
-        speculative_config: how draft tokens are made, as vLLM takes it:
-            {"method": "mtp", "num_speculative_tokens": 2}, or such JSON as text.
-        spec_method, spec_model, spec_tokens: vLLM's short flags for its method, model and
-            num_speculative_tokens.
-        enable_lora: make buffers for adapters, and graphs with and without them.
-        max_loras: adapters in one batch; 1 by default.
-        max_lora_rank: the largest rank of an adapter; 16 by default.
-        max_cpu_loras: adapters in the CPU's memory.
-        fully_sharded_loras: tensor parallelism splits both matrices of an adapter.
-        lora_dtype: auto, float16 or bfloat16.
-        vllm_version: whose formulas and defaults are used. Older releases, from 0.10 on, take those
-            of the oldest.
-        usage: "serve" (vllm serve) or "llm" (the LLM class): whose default of
-            max_num_batched_tokens is taken.
         exact: True asks vLLM's classes. None asks them if the architecture has no formulas and vLLM
             is installed.
-        network: link between nodes; one of `communication.NETWORKS`.
         learned: what starts measured; None takes the starts of this site
             (`workshop reconcile LOG --keep`).
+        settings: vLLM's own names, as in `PlanRequest`. None means vLLM's default.
 
     Raises:
         BadInput: an unknown name or keyword, a number out of range, sizes that cannot split the
             model, or a model that vLLM cannot build.
     """
-    check_keywords(plan, unknown)
+    request_of(plan, settings)
     learned_files: list[Path] = []
     measured_starts = learned
     if measured_starts is None:
@@ -343,43 +272,9 @@ def plan(
     result = planner_plan(
         model,
         gpu,
-        gpu_memory_gib=gpu_memory_gib,
-        free_gib=free_gib,
-        gpus_per_node=gpus_per_node,
-        nodes=nodes,
-        tensor_parallel_size=tensor_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
-        data_parallel_size=data_parallel_size,
-        enable_expert_parallel=enable_expert_parallel,
-        decode_context_parallel_size=decode_context_parallel_size,
-        dtype=dtype,
-        quantization=quantization,
-        kv_cache_dtype=kv_cache_dtype,
-        max_model_len=max_model_len,
-        gpu_memory_utilization=gpu_memory_utilization,
-        max_num_batched_tokens=max_num_batched_tokens,
-        max_num_seqs=max_num_seqs,
-        enforce_eager=enforce_eager,
-        enable_prefix_caching=enable_prefix_caching,
-        moe_backend=moe_backend,
-        limit_mm_per_prompt=limit_mm_per_prompt,
-        language_model_only=language_model_only,
-        hf_overrides=hf_overrides,
-        speculative_config=speculative_config,
-        spec_method=spec_method,
-        spec_model=spec_model,
-        spec_tokens=spec_tokens,
-        enable_lora=enable_lora,
-        max_loras=max_loras,
-        max_lora_rank=max_lora_rank,
-        max_cpu_loras=max_cpu_loras,
-        fully_sharded_loras=fully_sharded_loras,
-        lora_dtype=lora_dtype,
-        vllm_version=vllm_version,
-        usage=usage,
-        network=network,
         learned=measured_starts,
-        find_split=lambda deployment, sizes: choose(deployment, sizes, exact),
+        find_split=lambda deployment, request: choose(deployment, request, exact),
+        **settings,
     )
     damaged_files = damaged(learned_files)
     if damaged_files:
@@ -410,11 +305,11 @@ def kept_starts(
     return starts(learned_files, predict, mode=str(exact))
 
 
-def choose(d: Deployment, sizes: Sizes, exact: bool | None) -> Choice:
+def choose(d: Deployment, request: PlanRequest, exact: bool | None) -> Choice:
     """Return the requested or the best split, with the best available knowledge of the model.
 
     Args:
-        sizes: what the user gave.
+        request: what the user gave.
         exact: True asks vLLM's classes. None asks them if the architecture has no formulas and vLLM
             is here, and falls back to recorded or estimated sizes if vLLM cannot build the model.
             False never asks.
@@ -436,25 +331,25 @@ def choose(d: Deployment, sizes: Sizes, exact: bool | None) -> Choice:
     else:
         asks = exact
     if not asks:
-        return builds.choose_recorded(d, sizes)
+        return builds.choose_recorded(d, request)
     try:
-        return _choose_exactly(d, sizes)
+        return _choose_exactly(d, request)
     except BadInput as error:
         if exact or isinstance(error, Unservable):
             raise
         refused = ""
         if isinstance(error, UnknownArchitecture):
             refused = error.message
-        return builds.choose_recorded(replace(d, refused=refused), sizes, error.message)
+        return builds.choose_recorded(replace(d, refused=refused), request, error.message)
 
 
-def _choose_exactly(d: Deployment, sizes: Sizes) -> Choice:
+def _choose_exactly(d: Deployment, request: PlanRequest) -> Choice:
     """Return the split with the sizes of vLLM's own class. Raises BadInput, as `attach`."""
     with ExactWorker() as worker:
-        if not sizes.tp and not sizes.pp:
+        if not request.tensor_parallel_size and not request.pipeline_parallel_size:
             # The plan's own choice needs the sizes of the whole model first.
             d = attach(d, worker)
-        choice = choose_split(d, sizes)
+        choice = choose_split(d, request)
         choice = replace(choice, deployment=attach(choice.deployment, worker))
     return replace(choice, reasons=[*choice.reasons, *explain_sizes(choice.deployment)])
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from inference_planner.answer.choose import Choice, Sizes
+from inference_planner.answer.choose import Choice
 from inference_planner.answer.choose import choose as choose_split
 from inference_planner.catalog.checkpoint import stored_bytes
 from inference_planner.catalog.config import Built, Exact, Group, ModelConfig
@@ -26,6 +26,7 @@ from inference_planner.catalog.weight import ExpertSplit
 from inference_planner.errors import BadInput
 from inference_planner.ground.basis import explain_sizes
 from inference_planner.model.weights import whole_bytes
+from inference_planner.request import PlanRequest
 from inference_planner.split.deployment import Deployment
 from inference_planner.split.ranks import stage_bytes
 
@@ -204,19 +205,19 @@ def _group(described: Mapping[str, Any]) -> Group:
     return Group(**facts)
 
 
-def choose(d: Deployment, sizes: Sizes) -> Choice:
+def choose(d: Deployment, request: PlanRequest) -> Choice:
     """Return the split that was asked for, or the one to take, from the formulas and the records.
 
     Args:
-        sizes: what the user gave.
+        request: what the user gave.
 
     Raises BadInput: sizes that cannot split the model, or a kind of model that the planner cannot
     estimate.
     """
-    return choose_recorded(with_records(d), sizes)
+    return choose_recorded(with_records(d), request)
 
 
-def choose_recorded(d: Deployment, sizes: Sizes, why: str = "") -> Choice:
+def choose_recorded(d: Deployment, request: PlanRequest, why: str = "") -> Choice:
     """Return the split of a deployment that has its records, as `choose` does.
 
     Args:
@@ -225,5 +226,5 @@ def choose_recorded(d: Deployment, sizes: Sizes, why: str = "") -> Choice:
     Raises BadInput: as `choose`.
     """
     check_estimate(d.model, why)
-    choice = choose_split(d, sizes)
+    choice = choose_split(d, request)
     return replace(choice, reasons=[*choice.reasons, *explain_sizes(choice.deployment, why)])

@@ -18,6 +18,7 @@ from inference_planner.catalog.gpus import GIB
 from inference_planner.errors import BadInput
 from inference_planner.memory.fit import Fit, fit, may_fit
 from inference_planner.refusals import slice_problem, with_seqs_that_start
+from inference_planner.request import PlanRequest
 from inference_planner.split.communication import spans_nodes
 from inference_planner.split.deployment import GPUS_PER_NODE, Deployment
 from inference_planner.split.ranks import check_context, check_sizes, most_stages, tp_problem
@@ -38,19 +39,6 @@ class Choice:
     deployment: Deployment
     reasons: list[str]
     world_size: int = 0
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The hardware and the sizes of the split that a user gave; None if the plan chooses."""
-
-    gpus_per_node: int | None = None
-    nodes: int | None = None
-    tp: int | None = None  # tensor_parallel_size
-    pp: int | None = None  # pipeline_parallel_size
-    dp: int | None = None  # data_parallel_size
-    ep: bool = False  # enable_expert_parallel
-    dcp: int | None = None  # decode_context_parallel_size
 
 
 def splits(d: Deployment, gpus: int) -> list[Deployment]:
@@ -124,7 +112,7 @@ def fewest(d: Deployment, most: int = 256) -> Deployment | None:
     return first_that_fits(d, range(1, most + 1))
 
 
-def choose(d: Deployment, sizes: Sizes) -> Choice:
+def choose(d: Deployment, request: PlanRequest) -> Choice:
     """Return the split that was asked for, or the one to take on this hardware.
 
     Where vLLM would refuse its own default of max_num_seqs, the deployment has a smaller one.
@@ -132,36 +120,40 @@ def choose(d: Deployment, sizes: Sizes) -> Choice:
     Raises BadInput: a size that is not a positive whole number, or sizes that cannot split the
     model.
     """
-    _check_whole("gpus_per_node", sizes.gpus_per_node)
-    _check_whole("nodes", sizes.nodes)
-    _check_whole("tensor_parallel_size", sizes.tp)
-    _check_whole("pipeline_parallel_size", sizes.pp)
-    _check_whole("data_parallel_size", sizes.dp)
-    _check_whole("decode_context_parallel_size", sizes.dcp)
-    if sizes.ep and not d.model.moe:
+    _check_whole("gpus_per_node", request.gpus_per_node)
+    _check_whole("nodes", request.nodes)
+    _check_whole("tensor_parallel_size", request.tensor_parallel_size)
+    _check_whole("pipeline_parallel_size", request.pipeline_parallel_size)
+    _check_whole("data_parallel_size", request.data_parallel_size)
+    _check_whole("decode_context_parallel_size", request.decode_context_parallel_size)
+    if request.enable_expert_parallel and not d.model.moe:
         raise BadInput(f"{d.model.name} has no experts.", "Leave --enable-expert-parallel out.")
-    if sizes.dcp and sizes.dcp > 1:
-        check_context(d.model, sizes.tp or 1, sizes.dcp)
+    if request.decode_context_parallel_size and request.decode_context_parallel_size > 1:
+        check_context(
+            d.model, request.tensor_parallel_size or 1, request.decode_context_parallel_size
+        )
     d = replace(
         d,
-        gpus_per_node=sizes.gpus_per_node or GPUS_PER_NODE,
-        dp=sizes.dp or 1,
-        ep=sizes.ep,
-        dcp=sizes.dcp or 1,
+        gpus_per_node=request.gpus_per_node or GPUS_PER_NODE,
+        dp=request.data_parallel_size or 1,
+        ep=request.enable_expert_parallel,
+        dcp=request.decode_context_parallel_size or 1,
     )
     world_size = 0
-    if sizes.gpus_per_node or sizes.nodes:
-        world_size = d.gpus_per_node * (sizes.nodes or 1)
-    choice = _split(d, sizes, world_size)
+    if request.gpus_per_node or request.nodes:
+        world_size = d.gpus_per_node * (request.nodes or 1)
+    choice = _split(d, request, world_size)
     return replace(choice, deployment=with_seqs_that_start(choice.deployment))
 
 
-def _split(d: Deployment, sizes: Sizes, world_size: int) -> Choice:
+def _split(d: Deployment, request: PlanRequest, world_size: int) -> Choice:
     """Choose the split, from the sizes that were given or from the hardware."""
     if d.gpu.is_slice:
-        return _one_slice(d, (sizes.tp or 1) * (sizes.pp or 1) * d.dp)
-    if sizes.tp or sizes.pp:
-        return _with_sizes(d, sizes, world_size)
+        return _one_slice(
+            d, (request.tensor_parallel_size or 1) * (request.pipeline_parallel_size or 1) * d.dp
+        )
+    if request.tensor_parallel_size or request.pipeline_parallel_size:
+        return _with_sizes(d, request, world_size)
     if d.dp > 1 or d.ep:
         return _fewest_a_replica(d, world_size)
     single = fit(d)
@@ -237,9 +229,9 @@ def executor(gpus: int, nodes: int) -> tuple[str, str]:
     )
 
 
-def _with_sizes(d: Deployment, sizes: Sizes, world_size: int) -> Choice:
+def _with_sizes(d: Deployment, request: PlanRequest, world_size: int) -> Choice:
     """Take the sizes that were given. A size that is missing follows from the hardware."""
-    tp, pp = sizes.tp, sizes.pp
+    tp, pp = request.tensor_parallel_size, request.pipeline_parallel_size
     replica_gpus = world_size // d.dp
     if tp is None:
         most = max(1, replica_gpus // (pp or 1))
@@ -251,7 +243,7 @@ def _with_sizes(d: Deployment, sizes: Sizes, world_size: int) -> Choice:
         tp = next(usable, 1)
     if pp is None:
         pp = 1
-        if sizes.nodes and sizes.nodes > 1:
+        if request.nodes and request.nodes > 1:
             pp = max(1, replica_gpus // tp)
     check_sizes(d.model, tp, pp, d.experts_cut(tp))
     d = d.split(tp, pp)

@@ -20,6 +20,7 @@ from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.weight import ExpertSplit, Weight
 from inference_planner.errors import BadInput
 from inference_planner.model.weights import layer_weights, stand_ins
+from inference_planner.request import PlanRequest
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # config/lora.py, MaxLoRARanks
 DTYPES = ("auto", "float16", "bfloat16")  # config/lora.py, LoRADType
@@ -55,29 +56,28 @@ class Adapters:
         return 2
 
 
-def checked(
-    *,
-    enable_lora: bool = False,
-    max_loras: int | None = None,
-    max_lora_rank: int | None = None,
-    max_cpu_loras: int | None = None,
-    fully_sharded_loras: bool = False,
-    lora_dtype: str | None = None,
-) -> Adapters | None:
+def checked(request: PlanRequest) -> Adapters | None:
     """Return the settings of LoRA, or None without enable_lora.
 
     Raises BadInput: a setting without enable_lora, or a value that vLLM refuses.
     """
-    if not enable_lora:
-        values = (max_loras, max_lora_rank, max_cpu_loras, lora_dtype, fully_sharded_loras or None)
+    max_loras, max_cpu_loras = request.max_loras, request.max_cpu_loras
+    if not request.enable_lora:
+        values = (
+            max_loras,
+            request.max_lora_rank,
+            max_cpu_loras,
+            request.lora_dtype,
+            request.fully_sharded_loras or None,
+        )
         if any(value is not None for value in values):
             raise BadInput(
                 "Settings of LoRA are given, and adapters are not enabled.", "Add --enable-lora."
             )
         return None
     loras = max_loras if max_loras is not None else 1
-    rank = max_lora_rank if max_lora_rank is not None else 16
-    dtype = lora_dtype or "auto"
+    rank = request.max_lora_rank if request.max_lora_rank is not None else 16
+    dtype = request.lora_dtype or "auto"
     if isinstance(loras, bool) or not 1 <= loras <= MOST_LORAS:
         raise BadInput(
             f"max_loras is {loras!r}, and must be a whole number from 1 to {MOST_LORAS}.",
@@ -94,7 +94,7 @@ def checked(
             "Every adapter of a batch is kept in the CPU's memory "
             "as well: raise it, or leave it out.",
         )
-    return Adapters(loras, rank, max_cpu_loras, fully_sharded_loras, dtype)
+    return Adapters(loras, rank, max_cpu_loras, request.fully_sharded_loras, dtype)
 
 
 def flags(adapters: Adapters) -> dict[str, str]:

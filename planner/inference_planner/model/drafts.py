@@ -32,6 +32,7 @@ from inference_planner.model.weights import (
     layer_weights,
     tensor_bytes,
 )
+from inference_planner.request import PlanRequest
 
 OWN_LAYERS = "mtp"
 EAGLE3 = "eagle3"
@@ -98,25 +99,18 @@ class Draft:
         return 1 if self.method == DRAFT_MODEL else 0
 
 
-def read(
-    m: ModelConfig,
-    speculative_config: str | Mapping[str, Any] | None,
-    *,
-    spec_method: str | None = None,
-    spec_model: str | None = None,
-    spec_tokens: int | None = None,
-) -> Draft | None:
+def read(m: ModelConfig, request: PlanRequest) -> Draft | None:
     """Return how draft tokens are made for a model, or None without speculative decoding.
-
-    Args:
-        speculative_config: as `vllm serve` takes it: JSON, or the object itself.
-        spec_method, spec_model, spec_tokens: vLLM's short flags for three of its fields.
 
     Raises BadInput: no JSON object, a method that vLLM does not have or that the model has no
     layers for, or a number of tokens that is missing or impossible.
     """
-    fields = _fields(speculative_config)
-    short = {"method": spec_method, "model": spec_model, "num_speculative_tokens": spec_tokens}
+    fields = _fields(request.speculative_config)
+    short = {
+        "method": request.spec_method,
+        "model": request.spec_model,
+        "num_speculative_tokens": request.spec_tokens,
+    }
     for name, value in short.items():
         if value is None:
             continue

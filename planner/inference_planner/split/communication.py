@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.gpus import GPU
 from inference_planner.errors import BadInput
-from inference_planner.split.deployment import DEFAULT_NETWORK, Deployment, prepare
+from inference_planner.request import DEFAULT_NETWORK
+from inference_planner.split.deployment import Deployment, prepare
 
 
 @dataclass(frozen=True)

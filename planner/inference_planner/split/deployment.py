@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -17,12 +17,12 @@ from inference_planner.catalog.read import overridden
 from inference_planner.catalog.weight import ExpertSplit
 from inference_planner.model import adapters, drafts
 from inference_planner.releases import moe_backends, versions
+from inference_planner.request import DEFAULT_NETWORK, NAMES, PlanRequest, request_of
 from inference_planner.split import encoders, settings
 from inference_planner.split.measured_start import Start
 from inference_planner.split.settings import Settings
 
 GPUS_PER_NODE = 8  # if nothing is known of the hardware
-DEFAULT_NETWORK = "infiniband-ndr"
 
 
 @lru_cache(maxsize=1024)
@@ -158,77 +158,71 @@ class Deployment:
         return replace(self, model=model, quantization=method)
 
 
-def prepare(
+def prepare(model: str | Path | ModelConfig, gpu: str | GPU | None, **settings: Any) -> Deployment:
+    """Return the deployment on one GPU, as `deployment_of` does; settings are those of PlanRequest."""
+    return deployment_of(model, gpu, request_of(prepare, settings))
+
+
+# Settings of a request that vLLM's Settings have as well, and which `deployment_of` hands on.
+HANDED_ON = sorted(
+    {setting.name for setting in fields(Settings)}
+    & set(NAMES) - {"dtype", "limit_mm_per_prompt", "moe_backend"}
+)
+
+
+def deployment_of(
     model: str | Path | ModelConfig,
     gpu: str | GPU | None,
-    *,
-    gpu_memory_gib: float | None = None,
-    free_gib: float | None = None,
-    quantization: str | None = None,
-    dtype: str = "auto",
-    gpus_per_node: int | None = None,
-    network: str = DEFAULT_NETWORK,
+    request: PlanRequest,
     learned: Sequence[Start] = (),
-    limit_mm_per_prompt: str | Mapping[str, Any] | None = None,
-    hf_overrides: str | Mapping[str, Any] | None = None,
-    speculation: Mapping[str, Any] | None = None,
-    lora: Mapping[str, Any] | None = None,
-    moe_backend: str | None = None,
-    **more: Any,
 ) -> Deployment:
     """Return the deployment on one GPU, with vLLM's defaults filled in; `choose` splits it.
 
+    Where `free_gib` leaves less than vLLM's default share, that is taken if no share is given.
+
     Args:
         gpu: a name of the catalog, a GPU, or None for a card of which only the memory is known.
-        gpu_memory_gib: memory of one GPU in GiB as vLLM sees it, in place of the catalog's.
-        free_gib: free on each GPU when vLLM starts, in GiB; utilization is lowered to it if none is
-            given.
         learned: what starts on this site measured.
-        limit_mm_per_prompt: images, videos and sounds that a prompt may hold, as `encoders.limits`
-            reads them.
-        hf_overrides: fields that replace those of config.json, as an object or as JSON.
-        speculation: the arguments of `drafts.read` beside the model.
-        lora: the arguments of `adapters.checked`.
-        moe_backend: the kernels of experts, one of moe_backends.BACKENDS; None lets vLLM choose.
-        more: other fields of Settings; None means vLLM's default.
 
     Raises BadInput: an unknown name, a number out of range, something that the GPU has no kernels
     for, or another quantization than the checkpoint's.
     """
     config = load_model(model)
-    if hf_overrides:
-        config = overridden(config, hf_overrides)
-    version = versions.get(more.get("vllm_version") or versions.DEFAULT)
+    if request.hf_overrides:
+        config = overridden(config, request.hf_overrides)
+    version = versions.get(request.vllm_version or versions.DEFAULT)
     if config.unscaled_positions and not version.scales_yarn:
         config = replace(config, max_position_embeddings=config.unscaled_positions)
-    card = load_card(gpu, gpu_memory_gib)
-    if free_gib is not None:
-        share = settings.share_of_free(card, free_gib)
-        if more.get("gpu_memory_utilization") is None and share < version.default_utilization:
-            more["gpu_memory_utilization"] = share
+    card = load_card(gpu, request.gpu_memory_gib)
+    values = {name: getattr(request, name) for name in HANDED_ON}
+    if request.free_gib is not None:
+        share = settings.share_of_free(card, request.free_gib)
+        if request.gpu_memory_utilization is None and share < version.default_utilization:
+            values["gpu_memory_utilization"] = share
+    quantization = request.quantization
     if quantization:
         quantization = quant.canonical(quantization)
     if quantization and config.quantization:
         quant.check_stored(config.quantization, quantization)
     elif quantization:
         config = config.with_quantization(quant.from_name(quantization))
-    moe_backend = moe_backends.canonical(moe_backend)
+    moe_backend = moe_backends.canonical(request.moe_backend)
     moe_backends.check(config, card, moe_backend)
     config = moe_backends.with_padding(config, card, moe_backend)
     settings.check_quantization(config, card)
-    settings.check_kv_cache_dtype(config, card, more.get("kv_cache_dtype") or "auto")
-    dtype = settings.dtype_for(config, card, dtype)
+    settings.check_kv_cache_dtype(config, card, request.kv_cache_dtype)
+    dtype = settings.dtype_for(config, card, request.dtype)
     if dtype != "auto":
         config = replace(config, dtype=settings.DTYPES[dtype])
     chosen = settings.resolve(
         config,
         card,
+        **values,
         dtype=dtype,
-        limit_mm_per_prompt=encoders.limits(limit_mm_per_prompt),
-        draft=drafts.read(config, **speculation) if speculation else None,
-        adapters=adapters.checked(**lora) if lora else None,
+        limit_mm_per_prompt=encoders.limits(request.limit_mm_per_prompt),
+        draft=drafts.read(config, request),
+        adapters=adapters.checked(request),
         moe_backend=moe_backend,
-        **more,
     )
     encoders.check_inputs(config, chosen)
     if encoders.skips_tower(config, chosen):
@@ -237,9 +231,9 @@ def prepare(
         model=config,
         gpu=card,
         settings=chosen,
-        gpus_per_node=gpus_per_node or GPUS_PER_NODE,
-        network=network,
+        gpus_per_node=request.gpus_per_node or GPUS_PER_NODE,
+        network=request.network,
         quantization=quantization,
-        free_gib=free_gib,
+        free_gib=request.free_gib,
         learned=tuple(learned),
     )

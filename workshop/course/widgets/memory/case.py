@@ -19,7 +19,8 @@ from inference_planner.ground.basis import Ground, ground
 from inference_planner.memory.fit import Fit, fit
 from inference_planner.model import kv_cache
 from inference_planner.refusals import Finding, check, with_seqs_that_start
-from inference_planner.split.deployment import Deployment, prepare
+from inference_planner.request import PlanRequest
+from inference_planner.split.deployment import Deployment, deployment_of
 from inference_planner.split.measured_start import Start
 
 from workshop.course.readable_numbers import counted, gib
@@ -146,15 +147,13 @@ def _deployment(case: Case, learned: tuple[Start, ...]) -> Deployment:
     quantization = None
     if case.weights != "as published":
         quantization = case.weights
-    d = prepare(
-        m,
-        case.gpu,
-        learned=learned,
+    request = PlanRequest(
         quantization=quantization,
         kv_cache_dtype=case.kv_cache_dtype,
         gpu_memory_utilization=case.gpu_memory_utilization,
         max_model_len=min(case.context, m.max_position_embeddings),
     )
+    d = deployment_of(m, case.gpu, request, learned)
     return with_seqs_that_start(choose.spread(with_records(d), case.gpus))
 
 

@@ -13,6 +13,7 @@ from inference_planner.catalog.config import ModelConfig
 from inference_planner.memory.fit import fit
 from inference_planner.model.attention import main_kind
 from inference_planner.refusals import with_seqs_that_start
+from inference_planner.request import PlanRequest
 from inference_planner.speed import roofline as speed
 from inference_planner.split import ranks
 from inference_planner.split.communication import Traffic, network_link, spans_nodes, traffic
@@ -122,7 +123,13 @@ def layout(choice: Choice) -> Layout:
 def _wrong(d: Deployment, c: Choice) -> tuple[str, str] | None:
     """Return why these sizes cannot be used, and what can."""
     try:
-        choose.choose(d, choose.Sizes(c.gpus_per_node, c.nodes, c.tp, c.pp))
+        request = PlanRequest(
+            gpus_per_node=c.gpus_per_node,
+            nodes=c.nodes,
+            tensor_parallel_size=c.tp,
+            pipeline_parallel_size=c.pp,
+        )
+        choose.choose(d, request)
     except BadInput as error:
         return error.message, error.remedy
     return None
