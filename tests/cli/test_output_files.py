@@ -14,7 +14,8 @@ from workshop.cli.simulate import command as simulate
 from workshop.cli.tune import command as tune
 from workshop.cli.xray import command as xray
 from workshop.errors import BadInput
-from workshop.simulate import process, tuning
+from workshop.simulate import choices as tuning
+from workshop.simulate import process
 from workshop.simulate.report import Outcome
 
 RECORDED = Path(workshop.__file__).parent / "data" / "traces" / "teaching_model.jsonl"

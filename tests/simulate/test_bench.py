@@ -9,7 +9,7 @@ import pytest
 from workshop.errors import BadInput
 from workshop.servers import records
 from workshop.servers.local import TEACHING_FOLDER
-from workshop.simulate import tuning
+from workshop.simulate import choices as tuning
 from workshop.simulate.arrivals import Arrival, drawn
 from workshop.simulate.local import bench, on_a_new_server, trace_of
 

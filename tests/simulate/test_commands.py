@@ -18,8 +18,8 @@ from workshop.course.classroom.plan import arrivals
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.vllm_main import installed
-from workshop.simulate import tuning
-from workshop.simulate.tuning import candidates
+from workshop.simulate import choices as tuning
+from workshop.simulate.choices import candidates
 
 MEASURES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
 LOAD = ["--gpu", "h100", "--max-model-len", "8192", "--rate", "10", "--seconds", "2"]

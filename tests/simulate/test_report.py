@@ -10,9 +10,9 @@ import pytest
 from inference_planner.ground.intervals import of_speed
 
 from workshop.errors import BadInput
+from workshop.simulate.choices import Choice
 from workshop.simulate.intervals import AT_HOME, of_rate, share_of_time
 from workshop.simulate.report import Outcome, Simulation, parse_slo
-from workshop.simulate.tuning import Choice
 
 COMPARISON = Path(__file__).parents[2] / "benchmarks/simulate/comparison.json"
 

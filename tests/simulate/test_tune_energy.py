@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from workshop.cli import group
 from workshop.errors import BadInput
-from workshop.simulate import tuning
+from workshop.simulate import choices as tuning
 
 # two GPUs of 350 W that write 1,000 tokens/s: 0.7 J a token, 0.7 MJ for a million, and 3.6 MJ are a kWh
 TWO_GPUS = SimpleNamespace(gpus=2, tokens_per_s=1000.0)

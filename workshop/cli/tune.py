@@ -59,14 +59,14 @@ def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
     read = inputs(model, options["trace"])
     if plot:
         check_output(plot, force=force, inputs=read)
-    from workshop.simulate.load import arriving
-    from workshop.simulate.tuning import (
+    from workshop.simulate.choices import (
         STICKY_ROUTER,
         choices_for,
         power_of,
         refuse_sessions,
         verify,
     )
+    from workshop.simulate.load import arriving
 
     power_of(options["kwh_price"], options["watts"])  # wrong options are refused before the load
     arrivals, others = arriving(options)

@@ -17,6 +17,6 @@ _HOMES |= {
     "load": f"{__name__}.load",
     "simulate": f"{__name__}.load:simulate",
     "on_plan": f"{__name__}.load:on_plan",
-    "tune": f"{__name__}.tuning:tune",
+    "tune": f"{__name__}.choices:tune",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

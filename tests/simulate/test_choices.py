@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from workshop.cli import group
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.simulate import tuning
+from workshop.simulate import choices as tuning
 from workshop.simulate.arrivals import drawn
+from workshop.simulate.choices import Choice, candidates
 from workshop.simulate.load import on_plan
 from workshop.simulate.sessions import Sessions, drawn_sessions
-from workshop.simulate.tuning import Choice, candidates
 
 
 def choice(
