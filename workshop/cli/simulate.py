@@ -206,7 +206,8 @@ def command(
 
     --search tries tensor and pipeline parallel sizes, replicas, weights and KV cache in FP8,
     max_num_batched_tokens and max_num_seqs. It lists the choices that no other beats in GPUs,
-    requests within --slo and latency, the best first.
+    requests within --slo and latency, the best first. All turns of a session go to one replica,
+    other requests to the least busy one.
 
     \b
       workshop simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60
