@@ -224,20 +224,27 @@ def command(
         return
     model = required(model, "MODEL", EXAMPLE)
     gpu = required(gpu, "--gpu", EXAMPLE)
-    typed = {}
-    for name, value in options.items():
-        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            typed[name] = value
     if search:
-        _search(model, gpu, typed, force, as_json)
+        from workshop.simulate.choices import DECIDED
+
+        for name in DECIDED:
+            if not _typed(context, name):
+                del options[name]
+        _search(model, gpu, options, force, as_json)
         return
     for name in ("price", "max_gpus", "plot"):
-        if name in typed:
+        if _typed(context, name):
             raise BadInput(
                 f"--{name.replace('_', '-')} is about a search.",
                 "Add --search --slo ttft=500ms,tpot=50ms.",
             )
-    _simulate(model, gpu, typed, force, as_json)
+        del options[name]
+    _simulate(model, gpu, options, force, as_json)
+
+
+def _typed(context: click.Context, name: str) -> bool:
+    """Return True if the user gave this option."""
+    return context.get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def _compare(seed: int, vllm_bench: bool, as_json: bool) -> None:
@@ -255,8 +262,8 @@ def _simulate(model: str, gpu: str, options: dict[str, Any], force: bool, as_jso
     """Print one simulation. The exit code is 1 if the servers do not keep up."""
     from workshop.files import check_output, is_stream
 
-    steps = options.get("steps")
-    read = inputs(model, options.get("trace"))
+    steps = options["steps"]
+    read = inputs(model, options["trace"])
     if steps:
         check_output(steps, force=force, inputs=read)
     from workshop.simulate.load import simulate
@@ -276,8 +283,8 @@ def _search(model: str, gpu: str, options: dict[str, Any], force: bool, as_json:
     """Print the choices that no other beats for the load."""
     from workshop.files import check_output, is_stream, output
 
-    plot = options.pop("plot", None)
-    read = inputs(model, options.get("trace"))
+    plot = options.pop("plot")
+    read = inputs(model, options["trace"])
     if plot:
         check_output(plot, force=force, inputs=read)
     from workshop.cli import choices as shown
