@@ -23,7 +23,7 @@ from workshop.engine import trace
 from workshop.engine.exact import plan
 from workshop.engine.reconcile import reconcile
 from workshop.servers.local import TEACHING_FOLDER
-from workshop.simulate.tuning import ENOUGH
+from workshop.simulate.choices import ENOUGH
 
 # What others measured and published: the only numbers here that are given, each with its source.
 PUBLISHED = {  # slides of the Kempner Institute's workshop, 17 December 2024: "Speed of Inference"

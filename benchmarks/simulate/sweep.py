@@ -1,4 +1,4 @@
-"""tune's question against a recorded sweep: which batch settings give the most tokens/s? 512 requests, 4 H200.
+"""The search's question against a recorded sweep: which batch settings give the most tokens/s? 512 requests, 4 H200.
 
 python benchmarks/simulate/sweep.py        the table of docs/simulate.md
 
@@ -24,7 +24,7 @@ def rows() -> list[tuple[str, float, float]]:
     for run in (candidate for candidate in tuning() if "batch512_tok_s" in candidate):
         extra = dict(run["extra"])
         if not extra.pop("enable_chunked_prefill", True):
-            continue  # tune does not search it
+            continue  # the search does not try it
         model = from_dict(
             {**load_model(run["model"]).raw, "num_hidden_layers": run["layers"]}, name=run["name"]
         )

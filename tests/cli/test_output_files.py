@@ -5,35 +5,27 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
 
 import workshop
 from workshop.cli.simulate import command as simulate
-from workshop.cli.tune import command as tune
 from workshop.cli.xray import command as xray
 from workshop.errors import BadInput
-from workshop.simulate import process, tuning
+from workshop.simulate import choices, process
 from workshop.simulate.report import Outcome
 
 RECORDED = Path(workshop.__file__).parent / "data" / "traces" / "teaching_model.jsonl"
 LOAD = '{"arrival_s": 0, "prompt_tokens": 20, "output_tokens": 4}\n'
-ROW = {
-    "gpus": 1,
-    "replicas": 1,
-    "slo_share": 1.0,
-    "usd_per_million_tokens": None,
-    "kwh_per_million_tokens": None,
-    "ttft_ms": {"p95": 20.0},
-    "tpot_ms": {"p95": 5.0},
-    "command": "vllm serve",
-}
-
-
-class Choice:
-    def to_dict(self) -> dict:
-        return ROW
+SIMULATED = SimpleNamespace(
+    gpus=1,
+    replicas=1,
+    slo_share=1.0,
+    of=lambda measure: {"p95": 20.0},
+    command="vllm serve",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +46,8 @@ def without_a_scheduler(monkeypatch):
         }
 
     monkeypatch.setattr(process, "run", run)
-    monkeypatch.setattr(tuning, "choices_for", lambda *_, **__: [Choice()])
+    best = choices.Choice({}, SIMULATED, None)
+    monkeypatch.setattr(choices, "search", lambda *_, **__: [best])
 
 
 def simulate_to(file: str, source: Path, *more: str) -> Result:
@@ -62,27 +55,28 @@ def simulate_to(file: str, source: Path, *more: str) -> Result:
     return CliRunner().invoke(simulate, arguments)
 
 
-def tune_to(file: str, source: Path, *more: str) -> Result:
+def search_to(file: str, source: Path, *more: str) -> Result:
     arguments = [
         "llama-3.1-8b",
         "--gpu",
         "h100",
         "--trace",
         str(source),
+        "--search",
         "--slo",
         "ttft=1s",
         "--plot",
         file,
         *more,
     ]
-    return CliRunner().invoke(tune, arguments)
+    return CliRunner().invoke(simulate, arguments)
 
 
 def xray_to(file: str, source: Path, *more: str) -> Result:
     return CliRunner().invoke(xray, [str(source), "--html", file, *more])
 
 
-COMMANDS = pytest.mark.parametrize("command", [simulate_to, tune_to, xray_to])
+COMMANDS = pytest.mark.parametrize("command", [simulate_to, search_to, xray_to])
 
 
 @pytest.fixture

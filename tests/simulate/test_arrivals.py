@@ -27,9 +27,9 @@ def test_gaps_between_poisson_arrivals_are_exponential():
 
 def test_the_package_of_simulations_has_its_functions_and_is_none_itself():
     from workshop import simulate
-    from workshop.simulate import load, tuning
+    from workshop.simulate import choices, load
 
-    assert simulate.simulate is load.simulate and simulate.tune is tuning.tune
+    assert simulate.simulate is load.simulate and simulate.search is choices.search
     assert simulate.drawn is drawn and simulate.Arrival is Arrival
     assert not callable(simulate)
 

@@ -6,12 +6,10 @@ import json
 
 import pytest
 
-from workshop.errors import BadInput
 from workshop.servers import records
 from workshop.servers.local import TEACHING_FOLDER
-from workshop.simulate import tuning
 from workshop.simulate.arrivals import Arrival, drawn
-from workshop.simulate.local import bench, on_a_new_server, trace_of
+from workshop.simulate.local import bench, trace_of
 
 
 def test_a_trace_has_the_lengths_and_no_two_prompts_share_a_chunk():
@@ -46,13 +44,6 @@ def test_prompts_of_a_trace_share_the_whole_chunks_of_their_common_pieces():
     assert len(first) == len(turned) == 4
 
 
-def test_verify_needs_the_gpus(monkeypatch):
-    monkeypatch.setattr(tuning.gpus, "visible", lambda: [])
-    choice = tuning.Choice({"tensor_parallel_size": 2, "max_model_len": 8192}, None, None)
-    with pytest.raises(BadInput, match="which takes 2 GPUs, and this machine has 0"):
-        tuning.verify("llama-3.1-8b", "h100", [choice], drawn(burst=2))
-
-
 @pytest.mark.live
 def test_vllms_client_measures_the_teaching_server(server, live_home, monkeypatch):
     monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
@@ -67,12 +58,3 @@ def test_vllms_client_measures_the_teaching_server(server, live_home, monkeypatc
         0 < figures[name]["p50"] <= figures[name]["p95"] for name in ("ttft", "tpot", "e2el")
     )
     assert figures["tokens_per_s"] > 0
-
-
-@pytest.mark.live
-def test_a_choice_is_served_measured_and_stopped(tmp_path, monkeypatch):
-    """As `tune --verify` does with the best three, here on the CPU with the teaching model."""
-    monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))
-    load = drawn(burst=3, prompt=(20, 60), output=(4, 8), seed=0)
-    figures = on_a_new_server(None, ["--max-num-seqs", "16"], load)
-    assert figures["ttft"]["p95"] > 0 and not records.own()

@@ -1,4 +1,4 @@
-"""workshop simulate, tune and classroom --simulate: what they print, and what they refuse."""
+"""workshop simulate, its --search and classroom --simulate: what they print, and what they refuse."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from needs import lacking
 from workshop.cli.classroom import command as classroom
 from workshop.cli.simulate import command as simulate
 from workshop.cli.simulate import curve
-from workshop.cli.tune import command as tune
 from workshop.course.classroom.plan import arrivals
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.vllm_main import installed
-from workshop.simulate import tuning
-from workshop.simulate.tuning import candidates
+from workshop.simulate import choices
+from workshop.simulate.choices import candidates
 
 MEASURES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
 LOAD = ["--gpu", "h100", "--max-model-len", "8192", "--rate", "10", "--seconds", "2"]
@@ -35,6 +34,10 @@ def run(command, *args: str, code: int = 0) -> str:
     done = CliRunner().invoke(command, args, catch_exceptions=False)
     assert done.exit_code == code, done.output
     return done.stdout
+
+
+def search(*args: str) -> str:
+    return run(simulate, *args, "--search")
 
 
 def test_simulate_prints_the_keys_that_others_rely_on(vllm):
@@ -101,7 +104,7 @@ def test_lengths_are_two_numbers_or_one():
     )
 
 
-def test_tune_lets_engines_share_experts_where_there_are_some():
+def test_a_search_lets_engines_share_experts_where_there_are_some():
     splits = list(candidates("qwen3-30b-a3b", "h200", {"max_model_len": 8192}))
     shared = [split for split in splits if split.get("data_parallel_size", 1) > 1]
     assert {split["tensor_parallel_size"] * split["data_parallel_size"] for split in shared} == {
@@ -117,7 +120,7 @@ def test_tune_lets_engines_share_experts_where_there_are_some():
     )
 
 
-def test_tune_finds_the_fewest_gpus_that_keep_the_limits(vllm, tmp_path):
+def test_a_search_finds_the_fewest_gpus_that_keep_the_limits(vllm, tmp_path):
     load = [
         *LOAD[:-4],
         "--rate",
@@ -132,8 +135,7 @@ def test_tune_finds_the_fewest_gpus_that_keep_the_limits(vllm, tmp_path):
         "2",
     ]
     report = json.loads(
-        run(
-            tune,
+        search(
             "llama-3.1-8b",
             *load,
             "--slo",
@@ -169,7 +171,7 @@ def test_tune_finds_the_fewest_gpus_that_keep_the_limits(vllm, tmp_path):
     )
 
 
-def test_tune_says_what_came_nearest_where_nothing_is_enough(vllm):
+def test_a_search_says_what_came_nearest_where_nothing_is_enough(vllm):
     load = [
         "--gpu",
         "h100",
@@ -184,42 +186,42 @@ def test_tune_says_what_came_nearest_where_nothing_is_enough(vllm):
     ]
     nearest = r"Nothing up to 1 × h100 serves this load: 1 × h100 keep the limits for \d+% of the requests \(1 × vllm serve"
     with pytest.raises(WorkshopError, match=nearest):
-        run(tune, "llama-3.1-8b", *load, "--slo", "ttft=300ms", "--max-gpus", "1")
+        search("llama-3.1-8b", *load, "--slo", "ttft=300ms", "--max-gpus", "1")
 
 
 def test_more_gpus_than_replicas_are_simulated_is_said():
-    search = tuning._Search("llama-3.1-8b", "h100", [], {}, None, 100, print)
+    attempts = choices._Search("llama-3.1-8b", "h100", [], {}, None, 100, print)
     simulation = SimpleNamespace(
         gpus=64, slo_share=0.5, of=lambda _: {"p95": 1.0}, replicas=64, command="vllm serve m"
     )
-    search.tried.append(
-        tuning.Choice({"quantization": None, "kv_cache_dtype": "auto"}, simulation, None)
+    attempts.tried.append(
+        choices.Choice({"quantization": None, "kv_cache_dtype": "auto"}, simulation, None)
     )
     with pytest.raises(
         WorkshopError,
         match="Nothing up to 100 × h100 in at most 64 replicas serves this load: 64 × h100",
     ):
-        search.best()
+        attempts.best()
 
 
 def test_what_nearly_keeps_the_limits_on_fewer_gpus_is_refined_and_else_what_comes_nearest():
     """8B on A100, --rate 12, tpot=21.4ms: 512 tokens a step keep it on one GPU (95 %), the default on two (92 % on one)."""
 
     def refined(*tried: tuple[int, float]) -> list[tuple[int, float]]:
-        search = tuning._Search("llama-3.1-8b", "a100-80gb", [], {}, None, 16, print)
+        attempts = choices._Search("llama-3.1-8b", "a100-80gb", [], {}, None, 16, print)
         for gpus, share in tried:
             simulation = SimpleNamespace(gpus=gpus, slo_share=share, of=lambda _: {"p95": 1.0})
-            search.tried.append(
-                tuning.Choice({"quantization": None, "kv_cache_dtype": "auto"}, simulation, None)
+            attempts.tried.append(
+                choices.Choice({"quantization": None, "kv_cache_dtype": "auto"}, simulation, None)
             )
-        return [(choice.gpus, choice.share) for choice in search.promising()]
+        return [(choice.gpus, choice.share) for choice in attempts.promising()]
 
     assert refined((1, 0.92), (1, 0.2), (2, 1.0), (2, 0.99)) == [(2, 1.0), (1, 0.92)]
     assert refined((1, 1.0), (1, 0.96), (2, 1.0)) == [(1, 1.0), (1, 0.96)]
     assert refined((1, 0.16), (2, 0.38), (4, 0.6)) == [(4, 0.6), (2, 0.38)]  # nothing keeps them
 
 
-def test_tune_splits_over_the_nodes_that_there_are():
+def test_a_search_splits_over_the_nodes_that_there_are():
     splits = [
         split
         for split in candidates("llama-3.1-405b", "h100", {"gpus_per_node": 4})
@@ -236,18 +238,23 @@ def test_tune_splits_over_the_nodes_that_there_are():
     [
         (["--slo", ","], "is not a limit"),
         (["--slo", "ttft=1s", "--price", "inf"], "must be numbers above 0"),
+        (["--slo", "ttft=1s", "--max-gpus", "0"], "must be numbers above 0"),
+        (["--slo", "ttft=1s", "-tp", "2"], "--tensor-parallel-size and --search"),
+        (["--slo", "ttft=1s", "--steps", "f"], "--steps and --search"),
+        (["--slo", "ttft=1s", "--local"], "--local and --search"),
+        (["--slo", "ttft=1s", "--turns", "4"], "about sessions"),
         # of 28 heads
         (["--slo", "tpot=1ms"], r"tpot within 1 ms: alone, qwen2.5-7b takes 2.\d ms on 4 × h100"),
         (["--slo", "tpot=1s", "--max-model-len", "500"], "longer than the context of 500"),
         (["--slo", "tpot=1s", "--max-gpus", "1", "--gpu", "t4"], "over up to 1 × t4 holds it"),
     ],
 )
-def test_tune_refuses_for_what_is_wrong_with_the_question(args, message):
+def test_a_search_refuses_for_what_is_wrong_with_the_question(args, message):
     with pytest.raises(BadInput, match=message):
-        run(tune, "qwen2.5-7b", "--gpu", "h100", "--burst", "50", *args)
+        search("qwen2.5-7b", "--gpu", "h100", "--burst", "50", *args)
 
 
-def test_tune_tries_every_number_of_replicas_that_there_are_gpus_for(monkeypatch):
+def test_a_search_tries_every_number_of_replicas_that_there_are_gpus_for(monkeypatch):
     tried = []
 
     def attempt(self, plan_options, replicas):
@@ -256,34 +263,32 @@ def test_tune_tries_every_number_of_replicas_that_there_are_gpus_for(monkeypatch
         tried.append(replicas)
         return SimpleNamespace(gpus=2 * replicas, share=1.0 if replicas >= 5 else 0.5)
 
-    monkeypatch.setattr(tuning._Search, "attempt", attempt)
+    monkeypatch.setattr(choices._Search, "attempt", attempt)
     for most, halved in ((12, [1, 2, 4, 6, 5]), (16, [1, 2, 4, 8, 6, 5])):
         tried.clear()
-        tuning._Search("llama-3.1-70b", "h100", [], {}, None, most, print).fewest_replicas({})
+        choices._Search("llama-3.1-70b", "h100", [], {}, None, most, print).fewest_replicas({})
         assert tried == halved
 
 
-@pytest.mark.parametrize(
-    "command_line", [[tune, "--slo", "ttft=1s", "--plot"], [simulate, "--steps"]]
-)
+@pytest.mark.parametrize("command_line", [["--search", "--slo", "ttft=1s", "--plot"], ["--steps"]])
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(command_line, tmp_path):
     for file in (tmp_path, tmp_path / "none" / "file"):
         with pytest.raises(BadInput, match="cannot be written"):
-            run(command_line[0], "llama-3.1-8b", *LOAD, *command_line[1:], str(file))
+            run(simulate, "llama-3.1-8b", *LOAD, *command_line, str(file))
 
 
-def test_verify_asks_for_gpus_before_it_searches(monkeypatch):
-    monkeypatch.setattr("workshop.servers.gpus.visible", lambda: [])
-    with pytest.raises(BadInput, match="this machine has no GPU"):
-        run(tune, "llama-3.1-8b", "--gpu", "h100", "--slo", "ttft=1s", "--burst", "2", "--verify")
+@pytest.mark.parametrize("option", ["--price", "--max-gpus", "--plot"])
+def test_an_option_of_the_search_is_refused_without_one(option):
+    with pytest.raises(BadInput, match=f"{option} is about a search"):
+        run(simulate, "llama-3.1-8b", *LOAD, option, "2")
 
 
 @pytest.mark.parametrize("missing", ["llama-3.1-8b", "--gpu", "--slo"])
-def test_tune_says_what_is_missing(missing):
+def test_a_search_says_what_is_missing(missing):
     args = ["llama-3.1-8b", "--gpu", "h100", "--slo", "ttft=1s", "--burst", "2"]
     at = args.index(missing)
     with pytest.raises(BadInput, match="is missing"):
-        run(tune, *args[:at], *args[at + (2 if missing.startswith("--") else 1) :])
+        search(*args[:at], *args[at + (2 if missing.startswith("--") else 1) :])
 
 
 @pytest.mark.parametrize(

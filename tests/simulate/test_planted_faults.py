@@ -131,26 +131,6 @@ def of_vllm(**changes) -> dict:
     }
 
 
-def of_guidellm(successful: int = 400, seed: int = 42, **changes) -> dict:
-    times = {"successful": {"mean": 40.0, "percentiles": {"p50": 38.0, "p95": 60.0, "p99": 70.0}}}
-    return {
-        "config": {"seed": seed, "data": ["prompt_tokens=256,output_tokens=64"]},
-        "benchmarks": [
-            {
-                "config": {"strategy": {"type_": "concurrent", "streams": 8}},
-                "duration": 60.0,
-                "metrics": {
-                    "request_totals": {"successful": successful, "errored": 0, "incomplete": 2},
-                    "time_to_first_token_ms": times,
-                    "time_per_output_token_ms": times,
-                    "output_tokens_per_second": {"successful": {"mean": 321.0}},
-                },
-                **changes,
-            }
-        ],
-    }
-
-
 def read(tmp_path, *files: dict) -> list[str]:
     """Return the kinds of faults of result files."""
     paths = []
@@ -164,12 +144,6 @@ def read(tmp_path, *files: dict) -> list[str]:
 
 
 Case = Callable[..., list[str]]
-PREFIXED = of_guidellm()
-PREFIXED["config"]["data"] = ["prompt_tokens=256,output_tokens=64,prefix_tokens=128"]
-BUCKETS = of_guidellm()
-BUCKETS["config"]["data"] = [{"prompt_tokens": 256, "prefix_buckets": [{"prefix_tokens": 64}]}]
-FAILED = of_guidellm()
-FAILED["benchmarks"][0]["metrics"]["request_totals"]["errored"] = 31
 
 FAULTY: dict[str, tuple[str, Case]] = {
     "same seed again": ("prefix cache", lambda _: measured({"hits": 0.97}, concurrency=8)),
@@ -190,18 +164,6 @@ FAULTY: dict[str, tuple[str, Case]] = {
         "slow client",
         lambda tmp: read(tmp, of_vllm(request_rate=40.0, p99_e2el_ms=900.0)),
     ),
-    "guidellm, same seed": (
-        "prefix cache",
-        lambda tmp: read(tmp, of_guidellm(), of_guidellm()),
-    ),
-    "guidellm, prefix": ("prefix cache", lambda tmp: read(tmp, PREFIXED)),
-    "guidellm, prefix buckets": ("prefix cache", lambda tmp: read(tmp, BUCKETS)),
-    "guidellm, errors": ("unanswered", lambda tmp: read(tmp, FAILED)),
-    "guidellm, few": ("too short", lambda tmp: read(tmp, of_guidellm(successful=60))),
-    "guidellm, its own warning": (
-        "slow client",
-        lambda tmp: read(tmp, of_guidellm(warnings=[{"message": "requests were sent late"}])),
-    ),
 }
 CLEAN: dict[str, Case] = {
     "one at a time": lambda _: measured({}, concurrency=1),
@@ -216,8 +178,6 @@ CLEAN: dict[str, Case] = {
     "vllm, concurrency": lambda tmp: read(
         tmp, of_vllm(request_rate="inf", max_concurrency=16, start_times=[])
     ),
-    "guidellm": lambda tmp: read(tmp, of_guidellm()),
-    "guidellm, two seeds": lambda tmp: read(tmp, of_guidellm(), of_guidellm(seed=43)),
 }
 
 

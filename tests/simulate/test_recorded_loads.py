@@ -84,7 +84,7 @@ def test_so_many_figures_are_within_the_goals():
 def test_the_best_of_the_settings_is_the_one_that_was_measured_as_the_best(
     sweep, without, count, load, tpot_ms, best
 ):
-    """docs/gpu.md: 8B on one GPU, first tokens within 300 ms; what `workshop tune` rests on."""
+    """docs/gpu.md: 8B on one GPU, first tokens within 300 ms; what `workshop simulate --search` rests on."""
     slo, measured, simulated = {"ttft": 300, "tpot": tpot_ms}, {}, {}
     for path in (ROOT / "benchmarks/simulate/records").glob(f"{sweep}.json"):
         if without in path.stem:

@@ -10,9 +10,9 @@ import pytest
 from inference_planner.ground.intervals import of_speed
 
 from workshop.errors import BadInput
+from workshop.simulate.choices import Choice
 from workshop.simulate.intervals import AT_HOME, of_rate, share_of_time
 from workshop.simulate.report import Outcome, Simulation, parse_slo
-from workshop.simulate.tuning import Choice
 
 COMPARISON = Path(__file__).parents[2] / "benchmarks/simulate/comparison.json"
 
@@ -109,7 +109,7 @@ def test_recorded_loads_that_set_no_width_lie_within():
     assert judged > 190 and inside / judged >= 0.88
 
 
-def test_a_choice_of_tune_has_low_and_high_speeds_too():
+def test_a_choice_of_a_search_has_low_and_high_speeds_too():
     request = Outcome(0.0, 150, first_s=0.5, last_s=1.5, output_tokens=11)
     load = load_of([request], slo={"ttft": 1000.0}, gpus=1, basis="never measured")
     figures = Choice({}, load, None).to_dict()

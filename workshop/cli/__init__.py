@@ -37,8 +37,7 @@ GROUPS = {
     "Plan": {
         "plan": "Predict memory, parallelism and speed of a model on GPUs.",
         "models": "List the catalog, and the fewest GPUs that serve each model.",
-        "simulate": "Predict how long many users wait, with vLLM's own scheduler.",
-        "tune": "Find the GPUs, split and settings that serve a load best.",
+        "simulate": "Predict how long many users wait; --search: the GPUs they need.",
     },
     "Serve": {
         "serve": "Start vLLM on this machine.",
@@ -79,6 +78,7 @@ ALIASES = {
     "query": "ask",
     "run": "serve",
     "start": "serve",
+    "tune": "simulate",
     "up": "serve",
     "list": "servers",
     "ls": "servers",

@@ -72,7 +72,7 @@ class Numbers(click.ParamType):
     "--predict/--no-predict", default=True, help="Simulate each point too.  [default: predict]"
 )
 @click.option("--plot", help="Draw the points into this new file (.svg); - is standard output.")
-@click.option("--read", "files", multiple=True, help="Instead: check result files of vllm bench serve or GuideLLM.  Repeatable.")  # fmt: skip
+@click.option("--read", "files", multiple=True, help="Instead: check result files of vllm bench serve.  Repeatable.")  # fmt: skip
 @force_option()
 @json_option(
     "{points: [{load, seed, tokens_per_s, ttft_ms, tpot_ms, e2el_ms, goodput_per_s, faults, predicted}]}"
@@ -396,7 +396,7 @@ def _read_files(files: tuple[str, ...], as_json: bool) -> None:
     for measurement in measurements:
         figures = {f"{name}_ms": values for name, values in measurement.figures.items()}
         lines.append(_row(measurement.name[:14], measurement.tokens_per_s or 0.0, figures, None))
-        lines.append(f"  {measurement.tool}, {measurement.requests} requests, {measurement.source}")
+        lines.append(f"  {measurement.requests} requests, {measurement.source}")
         for fault in measurement.faults:
             lines.append(f"✗ {fault.sentence}")
         for sentence in results.unknown(measurement):

@@ -3,9 +3,10 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from workshop.cli.plan import command as plan_command
 from workshop.cli.plan_options import Tokens
@@ -14,6 +15,8 @@ from workshop.errors import BadInput
 
 if TYPE_CHECKING:
     from workshop.simulate.report import Simulation
+
+EXAMPLE = "simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60"
 
 PLACE = ("gpus_per_node", "max_model_len", "gpu_memory_utilization", "network", "dtype")
 ENGINE = ("nodes", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
@@ -158,46 +161,115 @@ def planned(*names: str) -> list[click.Parameter]:
     help="With --local: `vllm bench serve` sends the load and measures.",
 )
 @click.option(
+    "--search",
+    is_flag=True,
+    help="Find the split, replicas and settings that keep --slo on the fewest GPUs.",
+)
+@click.option(
+    "--price",
+    type=float,
+    help="With --search: US dollars an hour for one GPU. Adds the cost of a million tokens.",
+)
+@click.option(
+    "--max-gpus",
+    type=int,
+    default=16,
+    show_default=True,
+    help="With --search: no choice has more, over all replicas (64 at most).",
+)
+@click.option(
+    "--plot",
+    help="With --search: draw the choices into this new file (.svg); - is standard output.",
+)
+@click.option(
     "--steps", help="Write every step to this new file, one JSON line each; - is standard output."
 )
 @force_option()
 @json_option(
-    "{model, gpu, requests, seconds, tokens_per_s, ttft_ms, tpot_ms, itl_ms, e2el_ms, goodput_per_s, …}"
+    "{model, gpu, requests, seconds, tokens_per_s, ttft_ms, tpot_ms, itl_ms, e2el_ms, goodput_per_s, …}; with --search {choices: [{command, gpus, replicas, goodput_per_s, ttft_ms, tpot_ms, usd_per_million_tokens}]}"
 )
-def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, as_json: bool, force: bool,
-            steps: str | None, **options) -> None:  # fmt: skip
+@click.pass_context
+def command(
+    context: click.Context,
+    model: str | None,
+    gpu: str | None,
+    local: bool,
+    vllm_bench: bool,
+    search: bool,
+    as_json: bool,
+    force: bool,
+    **options: Any,
+) -> None:
     """Simulate a load on MODEL: waiting times, tokens/s, KV cache, preemptions. No GPU is needed.
 
     vLLM's own scheduler decides every step, and the plan says how long a step takes.
 
+    --search tries tensor and pipeline parallel sizes, replicas, weights and KV cache in FP8,
+    max_num_batched_tokens and max_num_seqs. It lists the choices that no other beats in GPUs,
+    requests within --slo and latency, the best first. All turns of a session go to one replica,
+    other requests to the least busy one.
+
     \b
       workshop simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60
+      workshop simulate llama-3.1-8b --gpu h100 --rate 20 --seconds 30 --search --slo ttft=500ms,tpot=30ms --price 2.5
       workshop simulate llama-3.1-70b --gpu h100 -tp 4 --burst 256 --prompt 1024 --output 128
       workshop simulate llama-3.1-70b --gpu h200 -tp 2 --replicas 2 --rate 20 --seconds 60 --slo ttft=500ms,tpot=50ms
       workshop simulate llama-3.1-8b --gpu h100 --sessions 90 --turns 6 --think 3 --system 1500 --tool 50:600
       workshop simulate --local
     """
+    if local and search:
+        raise BadInput("--local and --search cannot go together.", "Leave one of them out.")
+    if local:
+        _compare(options["seed"], vllm_bench, as_json)
+        return
+    model = required(model, "MODEL", EXAMPLE)
+    gpu = required(gpu, "--gpu", EXAMPLE)
+    if search:
+        from workshop.simulate.choices import DECIDED
+
+        for name in DECIDED:
+            if not _typed(context, name):
+                del options[name]
+        _search(model, gpu, options, force, as_json)
+        return
+    for name in ("price", "max_gpus", "plot"):
+        if _typed(context, name):
+            raise BadInput(
+                f"--{name.replace('_', '-')} is about a search.",
+                "Add --search --slo ttft=500ms,tpot=50ms.",
+            )
+        del options[name]
+    _simulate(model, gpu, options, force, as_json)
+
+
+def _typed(context: click.Context, name: str) -> bool:
+    """Return True if the user gave this option."""
+    return context.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def _compare(seed: int, vllm_bench: bool, as_json: bool) -> None:
+    """Print the local server's figures beside the simulated ones."""
+    from workshop.simulate import local
+
+    result = local.compare(seed, vllm_bench)
+    if as_json:
+        say_json(result.to_dict())
+    else:
+        say(str(result))
+
+
+def _simulate(model: str, gpu: str, options: dict[str, Any], force: bool, as_json: bool) -> None:
+    """Print one simulation. The exit code is 1 if the servers do not keep up."""
     from workshop.files import check_output, is_stream
 
-    if local:
-        from workshop.simulate import local as here
-
-        result = here.compare(options["seed"], vllm_bench)
-        if as_json:
-            say_json(result.to_dict())
-        else:
-            say(str(result))
-        return
-    example = "simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60"
-    model = required(model, "MODEL", example)
-    gpu = required(gpu, "--gpu", example)
+    steps = options["steps"]
     read = inputs(model, options["trace"])
     if steps:
         check_output(steps, force=force, inputs=read)
     from workshop.simulate.load import simulate
 
     with waiting("vLLM's scheduler decides, step by step …"):
-        result = simulate(model, gpu, steps=steps, force=force, inputs=read, **options)
+        result = simulate(model, gpu, force=force, inputs=read, **options)
     to_stderr = steps is not None and is_stream(steps)  # standard output has the steps
     if as_json:
         say_json(result.to_dict(), err=to_stderr)
@@ -205,6 +277,28 @@ def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, a
         say(as_text(result), err=to_stderr)
     if not result.keeps_up:
         sys.exit(1)
+
+
+def _search(model: str, gpu: str, options: dict[str, Any], force: bool, as_json: bool) -> None:
+    """Print the choices that no other beats for the load."""
+    from workshop.files import check_output, is_stream, output
+
+    plot = options.pop("plot")
+    read = inputs(model, options["trace"])
+    if plot:
+        check_output(plot, force=force, inputs=read)
+    from workshop.cli import choices as shown
+    from workshop.simulate import choices
+
+    best = choices.search(model, gpu, report=lambda text: say(f"· {text}", err=True), **options)
+    if plot:
+        with output(plot, force=force, inputs=read) as file:
+            file.write(shown.drawing(best).encode(errors="backslashreplace"))
+    to_stderr = plot is not None and is_stream(plot)  # standard output has the drawing
+    if as_json:
+        say_json({"choices": [choice.to_dict() for choice in best]}, err=to_stderr)
+    else:
+        say(shown.as_text(best), err=to_stderr)
 
 
 def as_text(s: Simulation) -> str:

@@ -1,6 +1,6 @@
 """Simulate many users: vLLM's own scheduler on the plan's clock.
 
-`simulate` takes a model, a GPU and a load; no GPU is needed.
+`simulate` takes a model, a GPU and a load; `search` finds the GPUs for a load. No GPU is needed.
 
 >>> from workshop.simulate import drawn, simulate
 >>> load = drawn(rate=4, seconds=10, prompt=(64, 512), output=(16, 256), seed=1)
@@ -17,6 +17,6 @@ _HOMES |= {
     "load": f"{__name__}.load",
     "simulate": f"{__name__}.load:simulate",
     "on_plan": f"{__name__}.load:on_plan",
-    "tune": f"{__name__}.tuning:tune",
+    "search": f"{__name__}.choices:search",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -97,14 +97,26 @@ def simulate(model: str, gpu: str, *, slo: str | None = None, **options: Any) ->
     if options.get("trace") is not None:
         options["inputs"] = [*options.get("inputs", ()), options["trace"]]
     arrivals, others = arriving(options)
+    servers, plan_options = server_options(slo, others)
+    return on_plan(plan(model, gpu, **plan_options), arrivals, **servers)
+
+
+def server_options(
+    slo: str | None, options: dict[str, Any]
+) -> tuple[ServerOptions, dict[str, Any]]:
+    """Return the options of `on_plan`, and those of `plan`.
+
+    Raises BadInput: a limit of the SLO is impossible.
+    """
     servers: ServerOptions = {"slo": parse_slo(slo)}
+    plan_options = dict(options)
     for name in SERVERS:
-        if name in others:
-            servers[name] = others.pop(name)
+        if name in plan_options:
+            servers[name] = plan_options.pop(name)
     caching = servers.get("enable_prefix_caching")
     if caching is not None:  # without it a hybrid's requests hold fewer states
-        others["enable_prefix_caching"] = caching
-    return on_plan(plan(model, gpu, **others), arrivals, **servers)
+        plan_options["enable_prefix_caching"] = caching
+    return servers, plan_options
 
 
 def arriving(options: dict[str, Any]) -> tuple[list[Arrival], dict[str, Any]]:

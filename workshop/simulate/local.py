@@ -2,8 +2,7 @@
 
 It measures the server's clock, simulates a load, and sends the same load.
 
-`vllm bench serve` may be the client: it sends the load of a trace, and measures. `on_a_new_server`
-starts a server for it; `workshop tune --verify` uses that for its best choices.
+`vllm bench serve` may be the client: it sends the load of a trace, and measures.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ import httpx
 
 from workshop.engine import metrics
 from workshop.errors import WorkshopError
-from workshop.servers import local, records
-from workshop.servers.local import supervise
+from workshop.servers import records
 from workshop.servers.record_file import ServerRecord
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, drawn
@@ -42,7 +40,6 @@ LEAST_RATE, MOST_RATE = 0.5, 6.0
 VOCABULARY = 4000  # ids below are words of the teaching model
 CPU_SEQS, CPU_BATCHED_TOKENS = 128, 2048  # vllm serve's on a CPU (0.32.0)
 CHUNK_TOKENS = 16  # that one hash of vllm bench's trace stands for
-NAME = "tune-verify"  # of a new server
 
 
 @dataclass(frozen=True)
@@ -260,30 +257,6 @@ class Sender:
             last_s=times[-1],
             output_tokens=arrival.output_tokens,
         )
-
-
-def on_a_new_server(model: str | None, flags: Sequence[str], arrivals: Sequence[Arrival]) -> dict:
-    """Start `vllm serve` on this machine, send the requests, and stop it.
-
-    Return what `bench` returns.
-
-    Args:
-        model: a folder or Hub id, None for the teaching model.
-        flags: of vllm serve.
-    """
-    launch = local.prepare(model, name=NAME, vllm_args=tuple(flags))
-    supervise.start(launch)
-    try:
-        return bench(_record(NAME), launch.served, launch.model, arrivals)
-    finally:
-        supervise.stop(NAME)
-
-
-def _record(name: str) -> ServerRecord:
-    record = records.read(name)
-    if record is None:
-        raise WorkshopError(f"The server {name!r} is gone.", "Run the command again.")
-    return record
 
 
 def trace_of(arrivals: Sequence[Arrival]) -> str:

@@ -1,6 +1,4 @@
-"""Reads what other measurements wrote.
-
-These are result files of `vllm bench serve` (.json) and of GuideLLM (benchmarks.json).
+"""Reads the result files of `vllm bench serve --save-result`.
 
 For each measurement it names the faults that the file shows, and those that it could have and does
 not rule out.
@@ -9,7 +7,6 @@ not rule out.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,38 +18,29 @@ from workshop.files import open_regular
 from workshop.simulate.bench import checks
 from workshop.simulate.bench.checks import Fault
 from workshop.simulate.bench.points import MEASURES, Figures, figures_of
-from workshop.simulate.report import PERCENTILES
 
 MOST_BYTES = 512 << 20
-GUIDELLM_MEASURES = {
-    "ttft": "time_to_first_token_ms",
-    "tpot": "time_per_output_token_ms",
-    "e2el": "request_latency",  # in seconds
-}
-PREFIX_TOKENS = re.compile(
-    r"prefix_tokens\W{1,6}([1-9]\d{0,8})"
-)  # "prefix_tokens": 64 or prefix_tokens=64
-REMEDY = "Give a file of `vllm bench serve --save-result`, or GuideLLM's benchmarks.json."
+REMEDY = "Give a file of `vllm bench serve --save-result`."
 
 
 @dataclass(frozen=True)
 class Measurement:
     """One measurement of a file.
 
-    prompts: what tells its prompts apart, where the file has it. send_times_known: the file has a
-    rate and when each request was sent, so a slow client would show.
+    prompts: what tells its prompts apart.
+    send_times_known: the file has a rate and when each request was sent, so a slow client would
+        show.
     """
 
     source: str
-    tool: str
     name: str
     requests: int
     seconds: float | None
     tokens_per_s: float | None
     figures: Figures
-    seed: int | None = None
-    prompts: str = ""
-    send_times_known: bool = False
+    seed: int | None
+    prompts: str
+    send_times_known: bool
     faults: list[Fault] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,19 +54,16 @@ class Measurement:
 
 
 def read(paths: Sequence[str | Path]) -> list[Measurement]:
-    """Read measurements from files. Raises BadInput: a file is neither tool's."""
+    """Read measurements from files. Raises BadInput: a file is not vLLM's."""
     measurements = []
     for path in paths:
         objects = list(_objects(path))
         if not objects:
             raise BadInput(f"{path} is empty.", REMEDY)
         for data in objects:
-            if "benchmarks" in data:
-                measurements += _guidellm(str(path), data)
-            elif "completed" in data and "duration" in data:
-                measurements.append(_vllm_bench(str(path), data))
-            else:
-                raise BadInput(f"{path} holds no measurement that is known here.", REMEDY)
+            if "completed" not in data or "duration" not in data:
+                raise BadInput(f"{path} is no result of vllm bench serve.", REMEDY)
+            measurements.append(_measurement(str(path), data))
     _note_same_prompts(measurements)
     return measurements
 
@@ -112,7 +97,7 @@ def _number(value: object) -> float | None:
     return float(value)
 
 
-def _vllm_bench(source: str, data: dict[str, Any]) -> Measurement:
+def _measurement(source: str, data: dict[str, Any]) -> Measurement:
     requests = int(_number(data["completed"]) or 0)
     rate = data.get("request_rate")
     at_once = data.get("max_concurrency")
@@ -133,7 +118,6 @@ def _vllm_bench(source: str, data: dict[str, Any]) -> Measurement:
     prompts = _fingerprint(data, seed)
     return Measurement(
         source=source,
-        tool="vllm bench serve",
         name=", ".join(parts) or "all at once",
         requests=requests,
         seconds=seconds,
@@ -181,104 +165,6 @@ def _fingerprint(data: dict[str, Any], seed: int | None) -> str:
     return json.dumps([data.get("num_prompts"), total, lengths, data.get("model_id"), seed])
 
 
-def _guidellm(source: str, data: dict[str, Any]) -> list[Measurement]:
-    seed = _seed(data)
-    benchmarks = data["benchmarks"]
-    if not isinstance(benchmarks, list):
-        raise BadInput(f"{source} holds no list of benchmarks.", REMEDY)
-    prefix = _common_prefix(data)
-    measurements = []
-    for benchmark in benchmarks:
-        numbers = benchmark.get("metrics", {}) if isinstance(benchmark, dict) else {}
-        if not numbers:
-            raise BadInput(f"{source} holds a benchmark without metrics.", REMEDY)
-        figures = {}
-        for measure, name in GUIDELLM_MEASURES.items():
-            in_ms = 1000.0 if measure == "e2el" else 1.0
-            figures[measure] = _guidellm_figures(numbers.get(name), in_ms)
-        requests = int(_number((numbers.get("request_totals") or {}).get("successful")) or 0)
-        strategy = _strategy(benchmark)
-        faults = _short(requests, figures, None, [])
-        totals = numbers.get("request_totals") or {}
-        errored = int(_number(totals.get("errored")) or 0)
-        faults += _unanswered(requests, requests + errored)
-        if prefix:
-            faults.append(prefix)
-        for warning in benchmark.get("warnings") or []:
-            if isinstance(warning, dict) and warning.get("message"):
-                faults.append(Fault("slow client", f"GuideLLM itself warns: {warning['message']}"))
-        tokens = ((numbers.get("output_tokens_per_second") or {}).get("successful")) or {}
-        measurements.append(
-            Measurement(
-                source=source,
-                tool="GuideLLM",
-                name=strategy,
-                requests=requests,
-                seconds=_number(benchmark.get("duration")),
-                tokens_per_s=_number(tokens.get("mean")),
-                figures=figures,
-                seed=seed,
-                prompts=json.dumps(["guidellm", seed]) if seed is not None else "",
-                faults=faults,
-            )
-        )
-    return measurements
-
-
-def _common_prefix(data: dict[str, Any]) -> Fault | None:
-    """Return the fault of synthetic prompts that begin with the same text.
-
-    GuideLLM's data options say whether they do.
-    """
-    options = json.dumps([data.get("config"), data.get("args")])
-    match = PREFIX_TOKENS.search(options)
-    if match is None:
-        return None
-    sentence = (
-        f"The prompts share a prefix of {int(match[1]):,} tokens, which the prefix cache has after the first: the "
-        "figures hold for such prompts alone."
-    )
-    return Fault("prefix cache", sentence)
-
-
-def _seed(data: dict[str, Any]) -> int | None:
-    """Return the seed of a GuideLLM report.
-
-    Since 0.6 it is in an object of its config, before that it was `random_seed` of its args.
-    """
-    config = data.get("config") or data.get("args") or {}
-    seed = config.get("seed", config.get("random_seed"))
-    if isinstance(seed, dict):
-        seed = seed.get("value")
-    return seed if isinstance(seed, int) else None
-
-
-def _strategy(benchmark: dict[str, Any]) -> str:
-    strategy = (benchmark.get("config") or {}).get("strategy") or {}
-    if not isinstance(strategy, dict):
-        return str(strategy)
-    kind = str(strategy.get("type_") or strategy.get("kind") or "load")
-    for name in ("rate", "streams", "max_concurrency"):
-        if _number(strategy.get(name)) is not None:
-            return f"{kind} {strategy[name]:g}"
-    return kind
-
-
-def _guidellm_figures(summary: object, in_ms: float) -> dict[str, float | None]:
-    successful = summary.get("successful") if isinstance(summary, dict) else None
-    if not isinstance(successful, dict):
-        successful = {}
-    percentiles = successful.get("percentiles") or {}
-    values: dict[str, float | None] = {}
-    for percentile in PERCENTILES:
-        name = f"p{percentile}"
-        value = _number(percentiles.get(name))
-        values[name] = None if value is None else value * in_ms
-    mean = _number(successful.get("mean"))
-    values["mean"] = None if mean is None else mean * in_ms
-    return values
-
-
 def _short(
     requests: int, figures: Figures, rate: float | None, starts_s: list[float]
 ) -> list[Fault]:
@@ -295,7 +181,7 @@ def _note_same_prompts(measurements: Sequence[Measurement]) -> None:
 
     The prompts are then read from the prefix cache.
     """
-    counts = Counter(measurement.prompts for measurement in measurements if measurement.prompts)
+    counts = Counter(measurement.prompts for measurement in measurements)
     for measurement in measurements:
         others = counts[measurement.prompts] - 1
         if others > 0:
@@ -305,7 +191,7 @@ def _note_same_prompts(measurements: Sequence[Measurement]) -> None:
                 "cache. Give each a seed of its own."
             )
             measurement.faults.append(Fault("prefix cache", sentence))
-        elif measurement.tool == "vllm bench serve" and measurement.seed is None:
+        elif measurement.seed is None:
             sentence = (
                 "The file does not name its seed, which is 0 unless --seed was given: an earlier run with the same "
                 "seed would have filled the prefix cache. `--metadata seed=N` writes it into the file."

@@ -1,4 +1,4 @@
-"""Finds the GPUs, split and settings that serve a load best.
+"""Searches for the GPUs, split and settings that serve a load best.
 
 It simulates the candidates, and lists those that none beats.
 """
@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
-from inference_planner.answer.command import Unservable, check_starts, flag_words, flags, served
+from inference_planner.answer.command import Unservable, check_starts
 from inference_planner.catalog import load_gpu, load_model
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers import gpus
 from workshop.simulate.arrivals import Arrival
-from workshop.simulate.load import MOST_REPLICAS, BeyondReach, arriving, on_plan
-from workshop.simulate.local import on_a_new_server
-from workshop.simulate.report import Simulation, parse_slo
+from workshop.simulate.load import (
+    MOST_REPLICAS,
+    BeyondReach,
+    ServerOptions,
+    arriving,
+    on_plan,
+    server_options,
+)
+from workshop.simulate.report import Simulation
 
 ENOUGH = 0.95  # share of the requests that must meet the SLO
 # smaller differences in that share are within the simulation's error (docs/simulate.md)
@@ -27,7 +33,7 @@ NOISE = 0.05
 SPLITS = [(tp, pp) for pp in (1, 2, 4) for tp in (1, 2, 4, 8)]  # tensor × pipeline parallel
 # tensor × data parallel, with expert parallel
 EXPERT_SPLITS = [(tp, dp) for dp in (2, 4, 8) for tp in (1, 2, 4)]
-# of one step
+# plan()'s names for the tokens and the requests of one step
 TOKENS = "max_num_batched_tokens"
 SEQS = "max_num_seqs"
 BATCH = [
@@ -42,28 +48,28 @@ BATCH = [
     {SEQS: 256},
 ]
 MOST_TIMES = 2  # as many GPUs as the fewest that are enough
-VERIFIED = 3  # of the best choices
 REFINED = 2  # choices whose batch settings are varied
 MOST_ASKED = max(tp * pp for tp, pp in SPLITS)  # GPUs of a replica
-ROUTER = "least-busy"
-STICKY_ROUTER = "prefix"  # of sessions: each turn goes to the replica that has the one before it
+# The options of `simulate` that the search decides, or that are about a single server.
+DECIDED = (
+    "nodes",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "enable_expert_parallel",
+    "quantization",
+    "kv_cache_dtype",
+    TOKENS,
+    SEQS,
+    "replicas",
+    "prefill_replicas",
+    "router",
+    "steps",
+)
 # How far a refused choice is from a possible one: an impossible split is the farthest, then too
 # little memory; nearer ones are the milliseconds that one request alone takes.
 SPLIT = 1e99
 MEMORY = 1e98
-
-
-@dataclass(frozen=True)
-class Power:
-    """The price of electricity, and how much of it one GPU takes while it serves."""
-
-    usd_per_kwh: float
-    watts_per_gpu: float
-
-    @property
-    def usd_per_gpu_hour(self) -> float:
-        """US dollars for the electricity of one GPU in an hour."""
-        return self.usd_per_kwh * self.watts_per_gpu / 1000
 
 
 @dataclass(frozen=True)
@@ -76,8 +82,6 @@ class Choice:
     arguments: dict
     simulation: Simulation
     usd_per_gpu_hour: float | None
-    power: Power | None = None
-    router: str = ROUTER
 
     @property
     def gpus(self) -> int:
@@ -93,30 +97,14 @@ class Choice:
 
     @property
     def usd_per_million_tokens(self) -> float | None:
-        """The price of a million output tokens at this load.
+        """The hire of the GPUs for a million output tokens at this load.
 
-        At the most that the GPUs could give it would be lower.
-
-        It is the hire of the GPUs and their electricity, as far as prices of them were given.
+        At the most that the GPUs could give it would be lower. None if no price was given.
         """
-        usd_per_gpu_hour = self.usd_per_gpu_hour
-        if self.power is not None:
-            usd_per_gpu_hour = (usd_per_gpu_hour or 0.0) + self.power.usd_per_gpu_hour
-        if usd_per_gpu_hour is None:
+        if self.usd_per_gpu_hour is None:
             return None
-        return self.gpu_hours_per_million_tokens * usd_per_gpu_hour
-
-    @property
-    def kwh_per_million_tokens(self) -> float | None:
-        """The electricity for a million output tokens; None if the power of a GPU was not given."""
-        if self.power is None:
-            return None
-        return self.gpu_hours_per_million_tokens * self.power.watts_per_gpu / 1000
-
-    @property
-    def gpu_hours_per_million_tokens(self) -> float:
-        """Hours that one GPU would need for a million output tokens at this load."""
-        return self.gpus / 3600 / self.simulation.tokens_per_s * 1e6
+        gpu_hours = self.gpus / 3600 / self.simulation.tokens_per_s * 1e6
+        return gpu_hours * self.usd_per_gpu_hour
 
     @property
     def merits(self) -> tuple[float, ...]:
@@ -162,13 +150,12 @@ class Choice:
         return all(merit <= other_merit for merit, other_merit in pairs)
 
     def to_dict(self) -> dict:
-        """Return plain data, as `workshop tune --json` prints it."""
+        """Return plain data, as `workshop simulate --search --json` prints it."""
         tokens = self.simulation.tokens_per_s_interval
         return {
             "command": self.simulation.command,
             "gpus": self.simulation.gpus,
             "replicas": self.simulation.replicas,
-            "router": self.router,
             "goodput_per_s": self.simulation.goodput_per_s,
             "slo_share": self.simulation.slo_share,
             "tokens_per_s": self.simulation.tokens_per_s,
@@ -178,75 +165,34 @@ class Choice:
             **self.simulation.figures("tpot"),
             "basis": self.simulation.basis,
             "usd_per_million_tokens": self.usd_per_million_tokens,
-            "kwh_per_million_tokens": self.kwh_per_million_tokens,
         }
 
 
-def tune(
+def search(
     model: str,
     gpu: str,
     *,
-    slo: str,
+    slo: str | None = None,
     price: float | None = None,
-    kwh_price: float | None = None,
-    watts: float | None = None,
     max_gpus: int = 16,
     report: Callable[[str], None] = lambda text: None,
-    **options: object,
+    **options: Any,
 ) -> list[Choice]:
     """Return the choices that no other beats for a load, the best first.
 
-    Args:
-        slo, price, kwh_price, watts, max_gpus, report: as for `choices_for`.
-        options: those of `simulate`.
-
-    Raises the errors of `choices_for`, and BadInput for an impossible load.
-    """
-    arrivals, planned = arriving(options)
-    return choices_for(
-        model,
-        gpu,
-        arrivals,
-        slo=slo,
-        price=price,
-        kwh_price=kwh_price,
-        watts=watts,
-        max_gpus=max_gpus,
-        report=report,
-        **planned,
-    )
-
-
-def choices_for(
-    model: str,
-    gpu: str,
-    arrivals: Sequence[Arrival],
-    *,
-    slo: str,
-    price: float | None = None,
-    kwh_price: float | None = None,
-    watts: float | None = None,
-    max_gpus: int = 16,
-    report: Callable[[str], None] = lambda text: None,
-    **planned: object,
-) -> list[Choice]:
-    """Return the choices that no other beats for these requests, the best first.
-
-    They are compared in GPUs, requests within the SLO, and latency.
-
-    The best one lets at least ENOUGH of the requests meet the SLO on the fewest GPUs.
+    They are compared in GPUs, requests within the SLO, and latency. The best one lets at least
+    ENOUGH of the requests meet the SLO on the fewest GPUs. All turns of a session go to one
+    replica, other requests to the least busy one.
 
     Args:
         slo: limits such as "ttft=500ms,tpot=50ms".
         price: US dollars an hour for one GPU.
-        kwh_price: US dollars for a kilowatt hour; needs watts.
-        watts: what one GPU takes under this load; needs kwh_price.
         max_gpus: GPUs that a choice may have in all its replicas.
         report: called with a line of text after each attempt.
-        planned: those of `plan` that all candidates share.
+        options: those of `simulate`, without the DECIDED ones. The candidates share them.
 
     Raises:
-        BadInput: a limit is impossible, or nothing fits on max_gpus.
+        BadInput: the load, a limit or an option is impossible, or nothing fits on max_gpus.
         WorkshopError: no number of GPUs up to max_gpus serves the load; the message names the
             nearest choice.
     """
@@ -259,90 +205,25 @@ def choices_for(
             "--max-gpus and --price must be numbers above 0.",
             "Give GPUs, and US dollars an hour for one.",
         )
-    power = power_of(kwh_price, watts)
-    search = _Search(model, gpu, arrivals, parse_slo(slo), price, max_gpus, report, power)
-    plans = list(candidates(model, gpu, planned))
-    for number, plan_options in enumerate(plans, 1):
-        search.place = f"{number} of {len(plans)}"
-        search.fewest_replicas(plan_options)
-    for number, choice in enumerate(search.promising(), 1):
-        search.place = f"batch {number} of {REFINED}"
-        search.refine(choice)
-    return search.best()
-
-
-def power_of(kwh_price: float | None, watts: float | None) -> Power | None:
-    """Return the price and the use of electricity, or None if neither is given.
-
-    Raises BadInput: one of the two is missing, or no number above 0.
-    """
-    if kwh_price is None and watts is None:
-        return None
-    if kwh_price is None or watts is None:
-        raise BadInput(
-            "--kwh-price and --watts need each other.",
-            "Give dollars for a kWh, and the watts of one GPU under load (nvidia-smi shows them).",
-        )
-    if not (0 < kwh_price < math.inf and 0 < watts < math.inf):
-        raise BadInput(
-            "--kwh-price and --watts must be numbers above 0.",
-            "Give dollars for a kWh, and the watts of one GPU.",
-        )
-    return Power(kwh_price, watts)
-
-
-def verify(
-    model: str, gpu: str, choices: Sequence[Choice], arrivals: Sequence[Arrival]
-) -> list[dict]:
-    """Serve the best choices on this machine's GPUs, one after the other, and measure them.
-
-    Each is measured with `vllm bench serve`.
-
-    Of several replicas one is served, with its share of the load. The result has what `bench`
-    returns for each choice.
-
-    Args:
-        arrivals: the requests for which the choices were found.
-
-    Raises:
-        BadInput: the load has sessions, or there are fewer GPUs here than a choice needs; raised
-            before any server starts.
-    """
-    refuse_sessions(arrivals)
-    plans = []
-    needed = 0
-    for choice in choices[:VERIFIED]:
-        p = plan(model, gpu, **choice.arguments)
-        plans.append(p)
-        needed = max(needed, p.gpus)
-    present = len(gpus.visible())
-    if present < needed:
-        problem = (
-            f"--verify serves the best choices here, which takes {needed} GPUs,"
-            f" and this machine has {present}."
-        )
-        raise BadInput(problem, "Leave --verify out, or run it on a node with the GPUs.")
-    results = []
-    for p, choice in zip(plans, choices, strict=False):
-        arguments = flag_words(flags(p))
-        load = arrivals[:: choice.simulation.replicas]
-        results.append(on_a_new_server(served(p), arguments, load))
-    return results
-
-
-def has_sessions(arrivals: Sequence[Arrival]) -> bool:
-    """Return True if a request of the load waits for the answer to another one."""
-    return any(arrival.follows is not None for arrival in arrivals)
-
-
-def refuse_sessions(arrivals: Sequence[Arrival]) -> None:
-    """Raise BadInput if the load has sessions, which `--verify` cannot send."""
-    if has_sessions(arrivals):
-        raise BadInput(
-            "--verify cannot send sessions: vllm bench serve sends each request at a fixed time, "
-            "and a turn has to wait for the answer before it.",
-            "Leave --verify out, serve the choice, and measure it with `workshop bench --sessions`.",
-        )
+    for name in DECIDED:
+        if name in options:
+            raise BadInput(
+                f"--{name.replace('_', '-')} and --search cannot go together.",
+                "Leave it out: the search simulates splits, formats, batch sizes and replicas.",
+            )
+    arrivals, others = arriving(options)
+    servers, plan_options = server_options(slo, others)
+    sessions = any(arrival.follows is not None for arrival in arrivals)
+    servers["router"] = "prefix" if sessions else "least-busy"
+    attempts = _Search(model, gpu, arrivals, servers, price, max_gpus, report)
+    plans = list(candidates(model, gpu, plan_options))
+    for number, candidate in enumerate(plans, 1):
+        attempts.place = f"{number} of {len(plans)}"
+        attempts.fewest_replicas(candidate)
+    for number, choice in enumerate(attempts.promising(), 1):
+        attempts.place = f"batch {number} of {REFINED}"
+        attempts.refine(choice)
+    return attempts.best()
 
 
 def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
@@ -393,33 +274,26 @@ def _splits(has_experts: bool) -> list[dict]:
     return splits
 
 
+@dataclass
 class _Search:
-    """Simulates plans, and records the choices that were tried."""
+    """Simulates plans, and records the choices that were tried.
 
-    def __init__(
-        self,
-        model: str,
-        gpu: str,
-        arrivals: Sequence[Arrival],
-        slo: dict[str, float],
-        price: float | None,
-        max_gpus: int,
-        report: Callable[[str], None],
-        power: Power | None = None,
-    ):
-        self.model = model
-        self.gpu = gpu
-        self.arrivals = arrivals
-        self.router = STICKY_ROUTER if has_sessions(arrivals) else ROUTER
-        self.slo = slo
-        self.price = price
-        self.power = power
-        self.max_gpus = max_gpus
-        self.report = report
-        self.most_gpus = max_gpus  # falls to MOST_TIMES the GPUs of a choice that is enough
-        self.place = ""  # of the candidate that is tried, among all
-        self.tried: list[Choice] = []
-        self.refused = (math.inf, BadInput(""))  # the nearest refused choice: how far, and why
+    `servers` are the options of `on_plan` that all candidates share.
+    """
+
+    model: str
+    gpu: str
+    arrivals: Sequence[Arrival]
+    servers: ServerOptions
+    price: float | None
+    max_gpus: int
+    report: Callable[[str], None]
+    place: str = ""  # of the candidate that is tried, among all
+    tried: list[Choice] = field(default_factory=list)
+    refused: tuple[float, BadInput] = (math.inf, BadInput(""))  # the nearest: how far, and why
+
+    def __post_init__(self):
+        self.most_gpus = self.max_gpus  # falls to MOST_TIMES the GPUs of a choice that is enough
 
     def attempt(self, plan_options: dict, replicas: int) -> Choice | None:
         """Simulate a candidate; return None if it is impossible or of no interest.
@@ -443,15 +317,13 @@ class _Search:
             remedy = "Give more --max-gpus, a larger --gpu or a shorter --max-model-len."
             return self.refuse(MEMORY, BadInput(problem, remedy))
         try:
-            simulation = on_plan(
-                p, self.arrivals, replicas=replicas, router=self.router, slo=self.slo
-            )
+            simulation = on_plan(p, self.arrivals, replicas=replicas, **self.servers)
         except BeyondReach as error:
             remedy = "Give a larger limit, more --max-gpus or a faster --gpu."
             return self.refuse(error.least_ms, BadInput(error.message, remedy))
         except BadInput as error:
             return self.refuse(0, error)
-        choice = Choice(plan_options, simulation, self.price, self.power, self.router)
+        choice = Choice(plan_options, simulation, self.price)
         self.tried.append(choice)
         # more GPUs shorten the latency, which is of interest up to a point
         if choice.share >= ENOUGH:

@@ -1,20 +1,14 @@
-"""What tune makes of what it simulated, by hand: prices, which choice is better, what is tried, what is served."""
+"""What a search makes of what it simulated, by hand: prices, which choice is better, what is tried."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
 
-from workshop.cli import group
-from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.simulate import tuning
-from workshop.simulate.arrivals import drawn
-from workshop.simulate.load import on_plan
-from workshop.simulate.sessions import Sessions, drawn_sessions
-from workshop.simulate.tuning import Choice, candidates
+from workshop.simulate import choices
+from workshop.simulate.choices import DECIDED, Choice, candidates, search
 
 
 def choice(
@@ -38,10 +32,8 @@ def choice(
     return Choice({"quantization": None, "kv_cache_dtype": "auto", **arguments}, simulation, price)
 
 
-def search(max_gpus: int = 16, arrivals=(), slo=None) -> tuning._Search:
-    return tuning._Search(
-        "llama-3.1-8b", "h100", arrivals, slo or {}, None, max_gpus, lambda text: None
-    )
+def attempts(max_gpus: int = 16) -> choices._Search:
+    return choices._Search("llama-3.1-8b", "h100", [], {}, None, max_gpus, lambda text: None)
 
 
 def test_a_million_tokens_cost_what_all_gpus_take_meanwhile():
@@ -71,7 +63,7 @@ def test_which_choice_is_better(better, worse):
 
 def test_listed_is_what_no_other_beats_and_of_equals_what_was_tried_first():
     fast, best, again = choice(2, ttft_ms=50), choice(1, 0.96, 200), choice(1, 0.96, 200)
-    tried = search()
+    tried = attempts()
     tried.tried = [choice(2, 0.96, 250), best, again, fast, choice(1, 0.96, 300)]
     assert [id(candidate) for candidate in tried.best()] == [id(best), id(fast)]
 
@@ -88,8 +80,8 @@ def test_as_many_gpus_as_there_are_and_twice_those_that_are_enough_are_tried(mon
         simulation.command = p.command
         return simulation
 
-    monkeypatch.setattr(tuning, "on_plan", on_plan)
-    few, many = search(4), search()
+    monkeypatch.setattr(choices, "on_plan", on_plan)
+    few, many = attempts(4), attempts()
     few.fewest_replicas({"tensor_parallel_size": 2})
     assert seen == [(2, 1), (2, 2)]
     many.fewest_replicas({"tensor_parallel_size": 2})
@@ -120,55 +112,45 @@ def test_fp8_is_tried_where_the_gpu_has_it_and_the_weights_are_not_quantized():
     assert plain == {(None, "auto")} and cache == {(None, "auto"), (None, "fp8")}
 
 
-def test_verify_serves_the_best_three_with_a_replicas_share_of_the_load(monkeypatch):
-    served = []
-    requests = drawn(burst=6, seed=1)
-    monkeypatch.setattr(tuning.gpus, "visible", lambda: ["h100", "h100"])
-    monkeypatch.setattr(
-        tuning, "on_a_new_server", lambda model, flags, load: served.append(load) or {}
-    )
-    single = {"tensor_parallel_size": 1, "max_model_len": 8192}
-    choices = [choice(3, replicas=3, **single), choice(2, **{**single, "tensor_parallel_size": 2})]
-    choices += [choice(1, **single)] * 2
-    assert len(tuning.verify("llama-3.1-8b", "h100", choices, requests)) == 3
-    assert served == [[requests[0], requests[3]], requests, requests]
-    monkeypatch.setattr(tuning.gpus, "visible", lambda: ["h100"])
-    with pytest.raises(BadInput, match="takes 2 GPUs, and this machine has 1"):
-        tuning.verify("llama-3.1-8b", "h100", choices, requests)
-    assert len(served) == 3, "before any server starts"
+def test_all_turns_of_a_session_go_to_one_replica_and_other_requests_to_the_least_busy(
+    monkeypatch,
+):
+    """A turn on another replica would compute its history again."""
+    routers = []
+
+    def on_plan(p, arrivals, *, replicas, router, slo):
+        routers.append(router)
+        return choice(p.gpus, replicas=replicas).simulation
+
+    monkeypatch.setattr(choices, "on_plan", on_plan)
+    for load, router in (({"sessions": 6}, "prefix"), ({"burst": 4}, "least-busy")):
+        search("llama-3.1-8b", "h100", slo="ttft=1s", max_gpus=1, **load)
+        assert set(routers) == {router}
+        routers.clear()
 
 
-def test_tune_sends_all_turns_of_a_session_to_one_replica():
-    """Six sessions on two replicas: a turn on the other replica would compute its history again."""
-    options = {"tensor_parallel_size": 1, "max_model_len": 16384}
-    load = drawn_sessions(Sessions(sessions=6, turns=(5, 5), think_s=0.5, seed=2))
-    # a limit that every request keeps
-    choice_of_sessions = search(arrivals=load, slo={"ttft": 60_000.0}).attempt(options, 2)
-    assert choice_of_sessions is not None and choice_of_sessions.router == "prefix"
-    p = plan("llama-3.1-8b", "h100", **options)
-    rates = {}
-    for router in ("prefix", "least-busy"):
-        simulation = on_plan(p, load, replicas=2, router=router)
-        rates[router] = simulation.to_dict()["prefix_hit_rate"]
-    tuned = choice_of_sessions.simulation.to_dict()["prefix_hit_rate"]
-    assert tuned == rates["prefix"] > rates["least-busy"] + 0.05
+def test_options_of_the_servers_and_of_the_plan_hold_for_all_candidates(monkeypatch):
+    seen = []
+
+    def on_plan(p, arrivals, *, replicas, router, **servers):
+        seen.append((servers, p.command))
+        return choice(p.gpus, replicas=replicas).simulation
+
+    monkeypatch.setattr(choices, "on_plan", on_plan)
+    options = {"host_factor": 0.7, "enforce_eager": True, "enable_prefix_caching": False}
+    search("llama-3.1-8b", "h100", slo="ttft=1s", max_gpus=2, burst=4, **options)
+    assert len(seen) > 4
+    for servers, command in seen:
+        assert servers == {
+            "slo": {"ttft": 1000},
+            "host_factor": 0.7,
+            "enable_prefix_caching": False,
+        }
+        assert "--enforce-eager" in command and "--no-enable-prefix-caching" in command
 
 
-def test_tune_sends_single_requests_to_the_least_busy_replica():
-    assert search(arrivals=drawn(burst=4)).router == "least-busy"
-
-
-def test_verify_refuses_sessions_before_anything_is_simulated_or_served(monkeypatch):
-    def never(*_, **__):
-        raise AssertionError("a server or a simulation was started")
-
-    monkeypatch.setattr(tuning, "on_a_new_server", never)
-    monkeypatch.setattr(tuning, "on_plan", never)
-    single = choice(1, tensor_parallel_size=1, max_model_len=8192)
-    with pytest.raises(BadInput, match="--verify cannot send sessions"):
-        tuning.verify("llama-3.1-8b", "h100", [single], drawn_sessions(Sessions(sessions=3)))
-    arguments = ["tune", "llama-3.1-8b", "--gpu", "h100", "--sessions", "3", "--slo", "ttft=1s"]
-    result = CliRunner().invoke(group, [*arguments, "--verify"])
-    assert isinstance(result.exception, BadInput)
-    assert "--verify cannot send sessions" in str(result.exception)
-    assert "workshop bench --sessions" in result.exception.remedy
+@pytest.mark.parametrize("name", DECIDED)
+def test_what_the_search_decides_is_refused(name):
+    flag = name.replace("_", "-")
+    with pytest.raises(BadInput, match=f"--{flag} and --search cannot go together"):
+        search("llama-3.1-8b", "h100", slo="ttft=1s", burst=4, **{name: 2})
