@@ -19,7 +19,7 @@ from small_server import launch, record
 from workshop.errors import WorkshopError
 from workshop.servers import machine, processes, records
 from workshop.servers.local import claims, stopping, supervise
-from workshop.servers.lock import Lock
+from workshop.servers.lock import Busy, is_held
 from workshop.servers.records import ServerRecord
 
 # A process that takes the name `a` and then does nothing, until its standard input ends.
@@ -70,7 +70,7 @@ def test_one_of_many_claims_on_a_name_wins(workshop_home, monkeypatch, flock):
         assert records.stored("a") == winners[0].record
         winners[0].forget()
         winners[0].give_back()
-        assert not list((workshop_home / "servers").iterdir())
+        assert [path.name for path in (workshop_home / "servers").iterdir()] == ["a.lock"]
 
 
 def test_two_starts_in_the_background_give_one_server_and_one_sentence(stops):
@@ -107,19 +107,20 @@ def test_a_claim_lasts_as_long_as_its_holder_and_no_longer(workshop_home):
 def test_a_server_keeps_its_name_where_flock_does_nothing(stops, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     server = supervise.start(launch())
-    lock = Lock(records.path_of("a", ".lock"))
+    lock = records.path_of("a", ".lock")
     watcher = int(Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[1])
-    assert lock.is_held() and f"Process {watcher} on" in lock.who(), "the watcher took it over"
+    assert is_held(lock)
+    assert lock.with_name("a.lock.holder").read_text().startswith(f"{watcher}\n")
     with pytest.raises(WorkshopError, match="is ready at"):
         supervise.start(launch())
     stopping.stop("a")
-    assert not lock.is_held() and not list(records.path_of("a").parent.iterdir())
+    assert not is_held(lock) and [path.name for path in lock.parent.iterdir()] == ["a.lock"]
 
 
 def test_a_watcher_that_is_killed_gives_the_name_back(workshop_home):
     server = supervise.start(launch())
     watcher = int(Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[1])
-    assert Lock(records.path_of("a", ".lock")).is_held()
+    assert is_held(records.path_of("a", ".lock"))
     os.kill(watcher, signal.SIGKILL)
     while processes.alive(server.pid, server.process_started):  # the kernel tells the engine
         signal.sigtimedwait([], 0.05)
@@ -134,9 +135,7 @@ def test_a_failed_start_gives_name_and_port_back(workshop_home):
     bad.argv[1] = "/no/such/engine.py"
     with pytest.raises(WorkshopError):
         supervise.start(bad)
-    assert (
-        records.stored("a").state == "failed" and not Lock(records.path_of("a", ".lock")).is_held()
-    )
+    assert records.stored("a").state == "failed" and not is_held(records.path_of("a", ".lock"))
     port_claim = machine.hold_port("127.0.0.1", bad.port)
     assert port_claim
     port_claim.close()
@@ -153,15 +152,15 @@ def test_no_port_is_given_to_two(workshop_home):
     again.close()
 
 
-def test_a_lock_on_a_file_that_was_removed_is_none(tmp_path):
-    path = tmp_path / "lock"
-    first, second = Lock(path), Lock(path)
-    assert first.take() and not second.take(tries=1) and second.is_held()
-    path.unlink()
-    assert second.take(tries=1), "a new file"
-    first.give_back()
+def test_a_claim_can_be_taken_once_it_is_given_back(workshop_home):
+    first, second = claims.claim(record(state="starting")), claims.Claim(record())
+    with pytest.raises(Busy, match="starting or stopping a server called 'a'"):
+        second.take(wait_s=0.0)
     second.give_back()
-    assert not Lock(path).is_held()
+    assert is_held(records.path_of("a", ".lock")), "only its holder gives it back"
+    first.give_back()
+    second.take(wait_s=0.0)
+    second.give_back()
 
 
 def test_where_files_cannot_be_locked_a_server_starts_all_the_same(workshop_home, monkeypatch):
