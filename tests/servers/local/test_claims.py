@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import multiprocessing
 import os
 import re
 import signal
@@ -70,7 +71,7 @@ def test_one_of_many_claims_on_a_name_wins(workshop_home, monkeypatch, flock):
         assert records.stored("a") == winners[0].record
         winners[0].forget()
         winners[0].give_back()
-        assert [path.name for path in (workshop_home / "servers").iterdir()] == ["a.lock"]
+        assert not list((workshop_home / "servers").iterdir())
 
 
 def test_two_starts_in_the_background_give_one_server_and_one_sentence(stops):
@@ -106,15 +107,16 @@ def test_a_claim_lasts_as_long_as_its_holder_and_no_longer(workshop_home):
 
 def test_a_server_keeps_its_name_where_flock_does_nothing(stops, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
-    server = supervise.start(launch())
-    lock = records.path_of("a", ".lock")
-    watcher = int(Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[1])
-    assert is_held(lock)
-    assert lock.with_name("a.lock.holder").read_text().startswith(f"{watcher}\n")
+    watcher = multiprocessing.get_context("fork").Process(target=supervise.run, args=(launch(),))
+    watcher.start()
+    assert processes.until(lambda: [server.name for server in records.ready()] == ["a"], 60.0)
+    holder = records.path_of("a", ".lock.holder")
+    assert holder.read_text().startswith(f"{watcher.pid}\n")
     with pytest.raises(WorkshopError, match="is ready at"):
         supervise.start(launch())
     stopping.stop("a")
-    assert not is_held(lock) and [path.name for path in lock.parent.iterdir()] == ["a.lock"]
+    watcher.join(10)
+    assert watcher.exitcode == 0 and not list(holder.parent.iterdir())
 
 
 def test_a_watcher_that_is_killed_gives_the_name_back(workshop_home):

@@ -6,6 +6,7 @@ an engine under the name and writes its record.
 
 import contextlib
 from dataclasses import replace
+from pathlib import Path
 
 from workshop.errors import WorkshopError
 from workshop.servers import records
@@ -32,6 +33,13 @@ class Claim:
         """
         path = records.path_of(self.record.name, ".lock")
         self._lock.enter_context(held(path, busy(self.record.name), wait_s))
+        self._lock.callback(self._remove_unused, path)
+
+    def _remove_unused(self, lock: Path) -> None:
+        """Remove the file of the lock, which is still held, if no record is beside it."""
+        if not records.path_of(self.record.name).exists():
+            with contextlib.suppress(OSError):
+                lock.unlink()  # whoever opened it already sees that it has no name, and tries again
 
     def give_back(self) -> None:
         """Let another process take the name; nothing happens if this one does not hold it."""
