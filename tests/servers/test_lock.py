@@ -156,6 +156,16 @@ def test_a_holder_on_another_machine_keeps_its_lock_and_is_named(monkeypatch, tm
     assert holder.read_text() == marker(2**22 + 1, "node-7")
 
 
+def test_a_file_of_a_lock_without_a_holder_is_kept_and_named(monkeypatch, tmp_path):
+    """One is left where a process dies between the making of the file and its first line."""
+    monkeypatch.setattr(fcntl, "flock", let_everybody_in)
+    (tmp_path / "lock.holder").touch()
+    with pytest.raises(Busy) as refused, held(tmp_path / "lock", BUSY, wait_s=0.1):
+        pass
+    assert refused.value.remedy.endswith("If its process has ended, remove the file.")
+    assert (tmp_path / "lock.holder").exists()
+
+
 def test_a_number_that_was_given_to_another_process_is_not_the_holder(monkeypatch, tmp_path):
     monkeypatch.setattr(fcntl, "flock", let_everybody_in)
     with held(tmp_path / "lock"):

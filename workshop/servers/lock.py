@@ -78,6 +78,9 @@ def _take(path: Path, busy: Busy, wait_s: float) -> "BaseFileLock":
         try:
             soft_lock.acquire(wait_s)
         except Timeout as error:
-            remedy = f"{busy.remedy} {error} If process {soft_lock.pid} has ended, remove the file."
+            process = "its process"
+            if soft_lock.pid:
+                process = f"process {soft_lock.pid}"
+            remedy = f"{busy.remedy} {error} If {process} has ended, remove the file."
             raise Busy(busy.message, remedy) from None
     return soft_lock
