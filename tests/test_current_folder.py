@@ -22,7 +22,7 @@ from workshop.engine import exact
 from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
 from workshop.servers import local, vm
-from workshop.servers.local import claims, jupyter, supervise
+from workshop.servers.local import jupyter, supervise
 from workshop.servers.slurm import fabric
 from workshop.simulate import local as simulate_local
 from workshop.simulate import process as simulate_process
@@ -133,7 +133,7 @@ def of_the_watcher(monkeypatch) -> None:
     monkeypatch.setattr(supervise.processes.subprocess, "Popen", Start)
     planned = launch()
     try:
-        supervise._watcher(planned, claims.claim(supervise.new_record(planned)), with_parent=False)
+        supervise._watcher(planned, supervise.new_record(planned), with_parent=False)
     finally:
         planned.let_go()
 

@@ -181,7 +181,7 @@ def test_whatever_the_versions_of_an_input_each_prompt_has_its_answer(versions, 
     where = paths.Paths(folder / "out.jsonl")
     for rows in versions:
         write(folder / "in.jsonl", rows)
-        lock, work = store.Lock(where), Work(Source(folder / "in.jsonl"), Builder())
+        lock, work = store.Output(where), Work(Source(folder / "in.jsonl"), Builder())
         work.check()
         work.resume(where.journal)
         provenance.begin(where, work.source, work, {"model": "m"}, {})

@@ -15,7 +15,7 @@ from workshop import batch
 from workshop.batch import paths as paths_module
 from workshop.batch import store
 from workshop.batch.paths import Paths
-from workshop.batch.store import Journal, Lock
+from workshop.batch.store import Journal, Output
 from workshop.errors import BadInput, WorkshopError
 
 BESIDE = (".errors.jsonl", ".meta.json", ".jsonl")
@@ -146,12 +146,12 @@ def test_a_second_run_is_refused_by_whatever_name_the_output_is_called(
 
 
 def test_a_hard_link_with_a_copy_of_the_record_is_the_same_output(tmp_path):
-    first = Lock(Paths(tmp_path / "out.jsonl"))
+    first = Output(Paths(tmp_path / "out.jsonl"))
     os.link(tmp_path / "out.jsonl", tmp_path / "hard.jsonl")
     with pytest.raises(
         WorkshopError, match=f"Another run writes.*(process {os.getpid()} on|another process)"
     ):
-        Lock(Paths(tmp_path / "hard.jsonl"))
+        Output(Paths(tmp_path / "hard.jsonl"))
     first.close()
 
 
@@ -220,29 +220,29 @@ def test_a_journal_that_another_touches_ends_the_run_at_the_next_commit(what, tm
 
 def test_a_lock_goes_over_to_the_file_that_takes_the_journals_place(tmp_path):
     paths = Paths(tmp_path / "out.jsonl")
-    lock = Lock(paths)
+    lock = Output(paths)
     lock.replace([b"{}\n"])
     paths_module.write_meta(paths, {"input": {}, "sampling_parameters": {}, "runs": []})
     with pytest.raises(WorkshopError, match="Another run"):
-        Lock(paths)
+        Output(paths)
     lock.close()
-    Lock(paths).close()
+    Output(paths).close()
     assert paths.journal.read_bytes() == b"{}\n" and len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_journal_that_was_replaced_while_its_lock_was_taken_is_opened_anew(tmp_path, monkeypatch):
-    paths, real, others = Paths(tmp_path / "out.jsonl"), store.flock, [tmp_path / "other"]
+    paths, real, others = Paths(tmp_path / "out.jsonl"), store.lock, [tmp_path / "other"]
 
-    def flock(file):
+    def lock_late(file):
         if others:  # between opening and locking another run's file takes its place
             others[0].touch()
             others.pop().replace(paths.journal)
         return real(file)
 
-    monkeypatch.setattr(store, "flock", flock)
-    lock = Lock(paths)
+    monkeypatch.setattr(store, "lock", lock_late)
+    lock = Output(paths)
     with pytest.raises(WorkshopError, match="Another run"):
-        Lock(paths)
+        Output(paths)
     lock.close()
 
 
@@ -251,7 +251,7 @@ def test_on_a_file_system_without_locks_a_run_is_possible(tmp_path, monkeypatch)
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr("fcntl.flock", none)
-    Lock(Paths(tmp_path / "out.jsonl")).close()
+    Output(Paths(tmp_path / "out.jsonl")).close()
 
 
 def test_a_folder_that_one_may_not_look_into_is_one_sentence(prompts, tmp_path, monkeypatch):

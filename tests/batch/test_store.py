@@ -89,11 +89,11 @@ def test_a_full_disk_leaves_what_was_committed(tmp_path, monkeypatch):
 
 
 def test_the_second_run_on_one_output_is_refused_and_the_next_after_it_is_not(tmp_path):
-    lock = store.Lock(paths.Paths(tmp_path / "out.jsonl"))
+    lock = store.Output(paths.Paths(tmp_path / "out.jsonl"))
     with pytest.raises(WorkshopError, match="Another run writes"):
-        store.Lock(paths.Paths(tmp_path / "out.jsonl"))
+        store.Output(paths.Paths(tmp_path / "out.jsonl"))
     lock.close()
-    store.Lock(paths.Paths(tmp_path / "out.jsonl")).close()
+    store.Output(paths.Paths(tmp_path / "out.jsonl")).close()
     assert not (tmp_path / "out.jsonl").exists()  # nothing was put into it
 
 
@@ -119,15 +119,15 @@ def test_an_answer_counts_once_it_is_on_disk(tmp_path, monkeypatch):
 def test_the_end_of_a_run_takes_away_only_an_empty_file_that_it_made(tmp_path):
     where = paths.Paths(tmp_path / "out.jsonl")
     where.journal.touch()
-    store.Lock(where).close()
+    store.Output(where).close()
     assert where.journal.exists()  # it was there before
     where.journal.unlink()
-    lock = store.Lock(where)
+    lock = store.Output(where)
     where.journal.write_bytes(line(1) + b"\n")
     lock.close()
     assert where.journal.read_bytes() == line(1) + b"\n"
     where.journal.unlink()
-    lock = store.Lock(where)
+    lock = store.Output(where)
     paths.write_meta(where, {"input": {}, "sampling_parameters": {}, "runs": []})
     lock.close()
     assert where.journal.exists()  # an output without an answer
@@ -139,7 +139,7 @@ def test_a_run_that_is_refused_lets_the_next_one_in(tmp_path):
     where.journal.write_bytes(b"of mine\0\n")
     for _ in range(2):
         with pytest.raises(BadInput, match="no answer of a batch"):
-            store.Lock(where)
+            store.Output(where)
     assert where.journal.read_bytes() == b"of mine\0\n"
 
 
@@ -157,7 +157,7 @@ def begun(tmp_path, monkeypatch):
 
 def go_on(where: paths.Paths) -> list[int]:
     """Run again as a batch does, and answer what is left; return which rows that was."""
-    lock = store.Lock(where)
+    lock = store.Output(where)
     work = Work(Source(where.output.with_name("in.txt")), Builder())
     work.check()
     work.resume(where.journal)

@@ -4,53 +4,51 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from workshop.servers import lock, marker
+from workshop.errors import WorkshopError
 from workshop.servers.guard import keys
-from workshop.servers.lock import Lock
-from workshop.servers.marker import Holder, Marker
+from workshop.servers.lock import Busy, held, is_held
 
 FORK = multiprocessing.get_context("fork")
+BUSY = Busy("It is busy.", "Wait.")
+WAIT_S = 60.0
+
+
+def let_everybody_in(*_):
+    return None
 
 
 def no_lock_at_all(*_):
     raise OSError(errno.ENOLCK, "No locks available")
 
 
-@pytest.fixture(params=["works", "does nothing", "is refused"])
+def not_implemented(*_):
+    raise OSError(errno.ENOSYS, "Function not implemented")
+
+
+FLOCK = {
+    "works": fcntl.flock,
+    "does nothing": let_everybody_in,
+    "is refused": no_lock_at_all,
+    "is not implemented": not_implemented,
+}
+
+
+@pytest.fixture(params=FLOCK)
 def flock(request, monkeypatch) -> str:
     """What flock(2) does in this test and in the processes that it forks."""
-    if request.param == "does nothing":
-        monkeypatch.setattr(fcntl, "flock", lambda *_: None)
-    if request.param == "is refused":
-        monkeypatch.setattr(fcntl, "flock", no_lock_at_all)
+    monkeypatch.setattr(fcntl, "flock", FLOCK[request.param])
     return request.param
-
-
-@pytest.fixture
-def no_flock(monkeypatch):
-    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
-
-
-@pytest.fixture
-def no_links(monkeypatch):
-    """A file system that has no symbolic links either."""
-
-    def refuse(*_, **__):
-        raise OSError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "symlink", refuse)
 
 
 def in_processes(function, count: int, *arguments) -> None:
@@ -64,24 +62,16 @@ def in_processes(function, count: int, *arguments) -> None:
 
 def add_to_a_number(_, lock: Path, number: Path, times: int) -> None:
     for _ in range(times):
-        with Lock(lock).taken(tries=10_000) as free:
-            assert free
+        with held(lock, wait_s=WAIT_S):
             number.write_text(str(int(number.read_text()) + 1))
 
 
-def test_nothing_that_is_read_and_written_back_is_lost(flock, tmp_path):
+def test_nothing_that_is_read_and_written_back_is_lost(flock, tmp_path, recwarn):
     (tmp_path / "number").write_text("0")
     in_processes(add_to_a_number, 5, tmp_path / "lock", tmp_path / "number", 20)
     assert (tmp_path / "number").read_text() == "100"
-    assert [path.name for path in tmp_path.iterdir()] == ["number"], (
-        "the locks leave nothing behind"
-    )
-
-
-def test_nothing_is_lost_where_the_marker_is_a_file(no_flock, no_links, tmp_path):
-    (tmp_path / "number").write_text("0")
-    in_processes(add_to_a_number, 4, tmp_path / "lock", tmp_path / "number", 10)
-    assert (tmp_path / "number").read_text() == "40"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "number"]
+    assert not recwarn.list and not (tmp_path / "lock").stat().st_size
 
 
 def add_and_revoke(number: int, turns: int) -> None:
@@ -102,8 +92,7 @@ def test_threads_of_one_process_exclude_each_other(flock, tmp_path):
 
     def work():
         for _ in range(10):
-            with Lock(tmp_path / "lock").taken(tries=10_000) as free:
-                assert free
+            with held(tmp_path / "lock", wait_s=WAIT_S):
                 inside.append(1)
                 assert len(inside) == 1
                 inside.pop()
@@ -113,7 +102,7 @@ def test_threads_of_one_process_exclude_each_other(flock, tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert not Lock(tmp_path / "lock").is_held()
+    assert not inside and not is_held(tmp_path / "lock")
 
 
 HOLD = """
@@ -121,12 +110,13 @@ import fcntl, sys
 from pathlib import Path
 if sys.argv[2] != "works":
     fcntl.flock = lambda *_: None
-from workshop.servers.lock import Lock
-assert Lock(Path(sys.argv[1])).take()
-print("mine", flush=True)
-sys.stdin.read()"""
+from workshop.servers.lock import held
+with held(Path(sys.argv[1])):
+    print("mine", flush=True)
+    sys.stdin.read()"""
 
 
+@pytest.mark.parametrize("flock", ["works", "does nothing"], indirect=True)
 def test_a_lock_is_kept_by_a_living_holder_and_freed_by_kill_9(flock, tmp_path):
     path = tmp_path / "lock"
     holder = subprocess.Popen(
@@ -137,125 +127,78 @@ def test_a_lock_is_kept_by_a_living_holder_and_freed_by_kill_9(flock, tmp_path):
     )
     assert holder.stdout.readline() == "mine\n"
     holder.send_signal(signal.SIGSTOP)
-    assert not Lock(path).take(tries=2) and Lock(path).is_held(), "a process that is stopped lives"
+    assert is_held(path), "a process that is stopped lives"
+    with pytest.raises(Busy, match=r"It is busy\.") as refused, held(path, BUSY, wait_s=0.0):
+        pass
     if flock != "works":
-        assert f"Process {holder.pid} on" in Lock(path).who()
+        assert f"lock.holder' could not be acquired. If process {holder.pid} has ended, remove" in (
+            refused.value.remedy
+        )
     holder.kill()
     holder.communicate()
-    assert not Lock(path).is_held()
-    lock = Lock(path)
-    assert lock.take(tries=2)
-    lock.give_back()
-    assert not list(tmp_path.iterdir())
+    assert not is_held(path)
+    with held(path, wait_s=0.0):
+        assert is_held(path)
 
 
-def left_over(path: Path, **changes) -> Holder:
-    """Make the marker of a process of this machine that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    ended = replace(
-        Holder.this_process(),
-        pid=process.pid,
-        start=marker.processes.started(process.pid),
-        **changes,
-    )
-    process.communicate()
-    assert Marker(path)._make(ended)
-    return ended
+def marker(pid: int, host: str) -> str:
+    """Return what filelock's SoftFileLock writes: process and machine, each on a line."""
+    return f"{pid}\n{host}\n"
 
 
-def take_once(_, path: Path, go, taken) -> None:
-    go.wait()
-    if Marker(path).take():
-        taken.put(os.getpid())
-    go.wait()  # a holder that ends gives up its marker
+def test_a_holder_on_another_machine_keeps_its_lock_and_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(fcntl, "flock", let_everybody_in)
+    holder = tmp_path / "lock.holder"
+    holder.write_text(marker(2**22 + 1, "node-7"))
+    with pytest.raises(Busy) as refused, held(tmp_path / "lock", BUSY, wait_s=0.1):
+        pass
+    assert "pid 4194305 on node-7" in refused.value.remedy and str(holder) in refused.value.remedy
+    assert holder.read_text() == marker(2**22 + 1, "node-7")
 
 
-def test_of_many_who_see_a_left_over_marker_one_takes_it(tmp_path):
-    for turn in range(5):
-        path = tmp_path / str(turn)
-        left_over(path)
-        taken = FORK.Queue()
-        in_processes(take_once, 6, path, FORK.Barrier(6), taken)
-        taken.get(timeout=10)
-        assert taken.empty()
+def test_a_file_of_a_lock_without_a_holder_is_kept_and_named(monkeypatch, tmp_path):
+    """One is left where a process dies between the making of the file and its first line."""
+    monkeypatch.setattr(fcntl, "flock", let_everybody_in)
+    (tmp_path / "lock.holder").touch()
+    with pytest.raises(Busy) as refused, held(tmp_path / "lock", BUSY, wait_s=0.1):
+        pass
+    assert refused.value.remedy.endswith("If its process has ended, remove the file.")
+    assert (tmp_path / "lock.holder").exists()
 
 
-def test_one_who_died_while_removing_a_marker_is_removed_as_well(tmp_path):
-    path = tmp_path / "lock.holder"
-    ended = left_over(path)
-    again = left_over(tmp_path / f"lock.holder.{ended.token}")
-    left_over(tmp_path / f"lock.holder.{ended.token}.{again.token}")
-    assert Marker(path).take()
-    assert [file.name for file in tmp_path.iterdir()] == ["lock.holder"]
+def test_a_number_that_was_given_to_another_process_is_not_the_holder(monkeypatch, tmp_path):
+    monkeypatch.setattr(fcntl, "flock", let_everybody_in)
+    with held(tmp_path / "lock"):
+        text = (tmp_path / "lock.holder").read_text()
+    assert text.startswith(marker(os.getpid(), socket.gethostname()).strip())
+    *same, start = text.splitlines()
+    (tmp_path / "lock.holder").write_text("\n".join([*same, str(int(start) - 1), ""]))
+    assert not is_held(tmp_path / "lock")
 
 
-@pytest.mark.parametrize(
-    ("changes", "ended"),
-    [
-        ({}, True),
-        ({"host": "node-7", "boot": "another"}, False),
-        ({"boot": "another"}, True),  # this machine was restarted
-        ({"boot": "another", "machine": "another"}, False),  # two machines of one name
-        ({"boot": "another", "machine": ""}, False),
-        ({"processes": "pid:[1]"}, False),  # a container on this machine
-    ],
-)
-def test_only_a_holder_that_has_certainly_ended_loses_its_lock(
-    no_flock, tmp_path, monkeypatch, changes, ended
-):
-    own = Holder.this_process()
-    monkeypatch.setattr(
-        Holder,
-        "this_process",
-        lambda: replace(own, machine="m1", pid=os.getpid(), token=os.urandom(4).hex()),
-    )
-    left_over(tmp_path / "lock.holder", **changes)
-    lock = Lock(tmp_path / "lock")
-    assert lock.is_held() is not ended
-    assert lock.take(tries=2) is ended
-    if not ended:
-        assert "remove" in lock.who() and "lock.holder" in lock.who()
+def test_a_fork_has_no_lock_of_its_parent(flock, tmp_path):
+    with held(tmp_path / "lock"):
+        in_processes(lambda _: is_held(tmp_path / "lock") or os._exit(1), 1)
+        assert is_held(tmp_path / "lock")
+    assert not is_held(tmp_path / "lock")
 
 
-def test_a_number_that_was_given_to_another_process_is_not_the_holder(no_flock, tmp_path):
-    own = Holder.this_process()
-    Marker(tmp_path / "lock.holder")._make(replace(own, start=own.start - 1))
-    assert Lock(tmp_path / "lock").take(tries=1)
+@pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC, errno.EACCES])
+def test_a_disk_that_cannot_be_written_is_one_sentence(monkeypatch, tmp_path, code):
+    def refuse(path, *_):
+        raise OSError(code, os.strerror(code), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        assert not is_held(tmp_path / "lock")
+        with pytest.raises(WorkshopError, match=os.strerror(code)) as refused, held(tmp_path / "x"):
+            pass
+    assert not isinstance(refused.value, Busy) and "WORKSHOP_HOME" in refused.value.remedy
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"pid": 1}', "x" * 200])
-def test_a_marker_that_nobody_understands_is_kept_and_named(tmp_path, text):
-    (tmp_path / "lock.holder").write_text(text)
-    lock = Lock(tmp_path / "lock")
-    assert not lock.take(tries=2) and "lock.holder" in lock.who()
-    assert (tmp_path / "lock.holder").read_text() == text
-
-
-def test_a_child_takes_the_lock_over(no_flock, tmp_path):
-    path = tmp_path / "lock"
-    lock = Lock(path)
-    assert lock.take()
-
-    def child(_):
-        inherited = Lock(path, os.dup(lock.descriptor))
-        assert Marker(tmp_path / "lock.holder").holder().pid == os.getpid()
-        inherited.give_back()
-
-    in_processes(child, 1)
-    lock.hand_over()
-    assert not Lock(path).is_held() and not list(tmp_path.iterdir())
-
-
-def test_a_marker_says_who_holds_it(no_flock, tmp_path):
-    with Lock(tmp_path / "lock").taken() as free:
-        assert free
-        holder = json.loads(os.readlink(tmp_path / "lock.holder"))
-        assert holder["pid"] == os.getpid() and holder["start"]
-        assert Lock(tmp_path / "lock").is_held()
-
-
-def test_an_fcntl_without_flock_is_a_system_without_locks(monkeypatch, tmp_path):
-    """Pyodide's fcntl has none."""
-    monkeypatch.delattr(fcntl, "flock")
-    with (tmp_path / "file").open("w") as file:
-        assert lock.flock(file.fileno())
+def test_in_a_page_which_is_one_process_there_is_no_filelock(monkeypatch, tmp_path):
+    """Pyodide's fcntl has no flock, and its packages no filelock."""
+    monkeypatch.setattr(sys, "platform", "emscripten")
+    monkeypatch.setitem(sys.modules, "filelock", None)
+    with held(tmp_path / "lock"):
+        assert not list(tmp_path.iterdir())

@@ -19,7 +19,7 @@ from workshop.batch.paths import Paths, cannot_write, read_meta
 from workshop.batch.prepare import Work, shard_of
 from workshop.batch.progress import COMPLETE, FAILED, INTERRUPTED, Progress, Rate, Summary
 from workshop.batch.rows import Builder, Row, check_sampling
-from workshop.batch.store import Journal, Lock, newest
+from workshop.batch.store import Journal, Output, newest
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import energy
 
@@ -255,7 +255,7 @@ class Session:
             WorkshopError: it cannot go on; what came is kept, and running it again goes on.
         """
         began = time.monotonic()
-        with contextlib.closing(Lock(self.paths)) as self._lock:
+        with contextlib.closing(Output(self.paths)) as self._output:
             try:
                 return self._run()
             except StillReading:
@@ -324,7 +324,7 @@ class Session:
 
         All of them are removed at once, or none.
         """
-        self._lock.replace(answer.raw for answer in newest(self.paths.journal))
+        self._output.replace(answer.raw for answer in newest(self.paths.journal))
 
     def _tell_of_retry(self, work: Work) -> None:
         """Print on stderr how many rows are asked again."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from workshop.batch.answers import current, write_parquet
 from workshop.batch.paths import Paths, read_meta, write_meta
 from workshop.batch.progress import COMPLETE
-from workshop.batch.store import Journal, Lock
+from workshop.batch.store import Journal, Output
 from workshop.errors import BadInput
 
 Part = tuple[Paths, dict]
@@ -38,7 +38,7 @@ def merge(folder: str | Path, output: str | Path) -> int:
     for part, _ in parts:
         files_of_parts += [part.output, part.journal, part.errors, part.meta]
     paths = Paths(output, *files_of_parts)
-    with contextlib.closing(Lock(paths)) as lock:
+    with contextlib.closing(Output(paths)) as locked_output:
         if (read_meta(paths) or {"merged_from": []}).get("merged_from") is None:
             raise BadInput(
                 f"{paths.output} is the output of a batch, not of a merge.", "Give another output."
@@ -60,7 +60,7 @@ def merge(folder: str | Path, output: str | Path) -> int:
                 raise BadInput(problem, "Run them again: rows without an answer are asked anew.")
             write_meta(paths, _merged(paths, parts))  # before the answers take their place
 
-        lock.replace(lines())
+        locked_output.replace(lines())
         _copy_errors(paths, parts)
         if paths.parquet:
             write_parquet(paths)

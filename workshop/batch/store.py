@@ -9,6 +9,7 @@ answer becomes another row's: each line has the key of its request.
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,24 +18,21 @@ from workshop.batch.lines import Answer, is_torn, is_zeroed, read_answer
 from workshop.batch.paths import Paths, cannot_read, cannot_write, replacement
 from workshop.errors import BadInput, WorkshopError
 from workshop.files import sync_folder
-from workshop.servers.lock import flock, is_at
 
 COMMIT_S = 0.5  # every answer is on disk this long after it came, and fsync's own time
 _HOLDER = "user.workshop.run"  # an attribute of the journal that names the process that holds it
 _SCAN_BYTES = 1 << 20
 
 
-class Lock:
-    """The lock on an output, so that only this run writes to it.
+class Output:
+    """An output that only this run writes to: its journal is locked, however the run ends.
 
-    The system frees it however the process ends.
+    The lock is on the journal itself, so all names of that file, also links, share it; a lock that
+    filelock takes by name would not. On a file system without locks nobody can hold one; there the
+    journal notices the lines of another run (see `Journal`).
 
-    The lock is on the journal itself, so all names of that file, also links, share it. On a file
-    system without locks nobody can hold one; there the journal notices the lines of another run
-    (see `Journal`).
-
-    Raises BadInput: something lies there that no batch wrote; WorkshopError: another run holds it,
-    or writing fails.
+    Raises BadInput: something lies there that no batch wrote; WorkshopError: another run has locked
+    it, or writing fails.
     """
 
     def __init__(self, paths: Paths):
@@ -61,7 +59,7 @@ class Lock:
         The lock passes to the new file.
         """
         with replacement(self.paths.journal) as file:
-            flock(file.fileno())
+            lock(file.fileno())
             file.writelines(lines)
             new = os.dup(file.fileno())  # it shares the lock
         os.dup2(new, self._file)
@@ -83,7 +81,7 @@ def _open_locked(path: Path) -> int:
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            if not flock(file):
+            if not lock(file):
                 problem = f"Another run writes to {path} already ({_holder(file)})."
                 raise WorkshopError(
                     problem, "Wait for it, stop it, or give this run another output."
@@ -94,6 +92,25 @@ def _open_locked(path: Path) -> int:
             os.close(file)
             raise
         os.close(file)  # another run put a new file in its place just now
+
+
+def lock(descriptor: int) -> bool:
+    """Lock an open file until it is closed; return False if another process has locked it."""
+    if sys.platform == "emscripten":  # a page is one process
+        return True
+    from filelock import lock_descriptor
+
+    try:
+        return lock_descriptor(descriptor, blocking=False)
+    except OSError:  # a file system without locks
+        return True
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Return whether an open file is still the one of that name."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    return False
 
 
 def _holder(file: int) -> str:

@@ -12,13 +12,13 @@ import secrets
 from pathlib import Path
 
 from workshop import files
-from workshop.errors import BadInput, WorkshopError
+from workshop.errors import BadInput
 from workshop.servers.home import home, private_folder, write_private, writing
-from workshop.servers.lock import Lock
+from workshop.servers.lock import Busy, held
 
 FILE = "progress.json"
 MAX_BYTES = 16 * 2**20
-WAIT_TRIES = 100  # for another notebook: five seconds
+WAIT_S = 5.0  # for another notebook
 MOVE_AWAY = "Move that file away to begin anew."
 
 
@@ -37,9 +37,8 @@ def add(key: str, entry: dict) -> dict[str, dict]:
     """
     folder = private_folder()
     path = folder / FILE
-    with Lock(folder / "progress.lock").taken(tries=WAIT_TRIES) as free:
-        if not free:
-            raise WorkshopError("Another notebook writes your progress.", "Run this cell again.")
+    busy = Busy("Another notebook writes your progress.", "Run this cell again.")
+    with held(folder / "progress.lock", busy, WAIT_S):
         entries, is_whole = _parsed(_text(path))
         if not is_whole:
             with writing(path):

@@ -1,152 +1,86 @@
-"""A lock on a file of its own, which ends however its holder ends."""
+"""A lock that one process at a time holds, by filelock. What the workshop relies on (4.2):
+
+`FileLock` is flock(2): the system frees it however its holder ends, and over NFS it holds between
+machines. Its empty file stays. `SoftFileLock` is for file systems that refuse flock, or let
+everybody in: a file that one process alone can create. It names its holder's process, start,
+machine and container; whoever wants it on the same machine replaces that of a holder that has
+ended, where the file system can exchange two files. Any other is left to a person, who is told.
+Both exclude the threads of one process from each other, and a fork inherits neither.
+"""
 
 import contextlib
-import os
-import time
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from workshop.errors import WorkshopError
 from workshop.servers.home import writing
-from workshop.servers.marker import Marker
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
-# a reader's look at the lock, or the end of its last holder, passes in this time
-TRIES, PAUSE_S = 20, 0.05
+WAIT_S = 1.0  # a reader's look at the lock, or the end of its last holder, passes in this time
 
 
-class Lock:
-    """An exclusive lock by flock(2): on a shared home folder it holds across machines.
+class Busy(WorkshopError):
+    """Another process holds the lock."""
 
-    Some file systems have no such locks, or say that they have and let everybody in. There a marker
-    is the lock (see marker.py). descriptor: the open file, while it is held; a child that inherits
-    it holds the lock as well.
+
+@contextlib.contextmanager
+def held(path: Path, busy: Busy | None = None, wait_s: float = WAIT_S) -> Iterator[None]:
+    """Hold the lock `path` during the block.
+
+    Args:
+        busy: what to raise if another process holds it for `wait_s` seconds.
+
+    Raises:
+        Busy: it does. Where the lock is a file, the remedy names it and its holder.
+        CannotWrite: the lock's file cannot be made.
     """
-
-    def __init__(self, path: Path, descriptor: int | None = None):
-        self.path = path
-        self.descriptor = descriptor
-        self._marker = Marker(path.with_name(f"{path.name}.holder"))
-        if descriptor is not None:
-            self._marker.adopt()
-
-    def take(self, tries: int = TRIES) -> bool:
-        """Return whether the lock could be taken.
-
-        Raises:
-            WorkshopError: the file of the lock cannot be made.
-        """
-        for attempt in range(tries):
-            if attempt:
-                import random
-
-                # else two that wait could meet each time
-                time.sleep(PAUSE_S * random.uniform(0.5, 1.5))
-            with writing(self.path):
-                descriptor = os.open(
-                    self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600
-                )
-                try:
-                    if self._alone(descriptor):
-                        self.descriptor = descriptor
-                        return True
-                finally:
-                    if self.descriptor is None:
-                        os.close(descriptor)
-        return False
-
-    def is_held(self) -> bool:
-        """Return whether somebody holds the lock."""
-        try:
-            descriptor = os.open(self.path, os.O_RDWR)
-        except OSError:
-            return self._marker.is_held()
-        try:
-            return not flock(descriptor) or self._marker.is_held()
-        finally:
-            os.close(descriptor)
-
-    def who(self) -> str:
-        """Return a sentence about who holds the lock; "" where nobody does.
-
-        Also "" where flock is used, which does not tell who holds a lock.
-        """
-        if not self._marker.is_held():
-            return ""
-        whose = "A process has it"
-        holder = self._marker.holder()
-        if holder:
-            whose = f"Process {holder.pid} on {holder.host} has it since {holder.since}"
-        return f"{whose}; if that process has ended, remove {self._marker.path}."
-
-    def give_back(self) -> None:
-        """Remove the file and let go."""
-        if self.descriptor is not None:
-            with contextlib.suppress(OSError):
-                self.path.unlink()
-            with contextlib.suppress(OSError):
-                self._marker.give_back()
-            os.close(self.descriptor)
-            self.descriptor = None
-
-    def hand_over(self) -> None:
-        """Let go of the descriptor alone: a child that inherited it holds the lock from now on."""
-        if self.descriptor is not None:
-            os.close(self.descriptor)
-        self.descriptor = None
-
-    @contextlib.contextmanager
-    def taken(self, tries: int = TRIES) -> Iterator[bool]:
-        """Hold the lock for a moment if it is free; yields whether it is."""
-        free = self.take(tries)
-        try:
-            yield free
-        finally:
-            self.give_back()
-
-    def _alone(self, descriptor: int) -> bool:
-        """Return whether this process now holds the lock of the open file."""
-        # Its last holder may have removed the file between the two steps: then it is a lock on
-        # nothing.
-        if not flock(descriptor) or not is_at(descriptor, self.path):
-            return False
-        if excludes(self.path):
-            # by a machine that has mounted this folder without locks
-            return not self._marker.is_held()
-        return self._marker.take()
-
-
-def excludes(path: Path) -> bool:
-    """Return whether flock works here: this process cannot lock its locked file once more."""
+    if sys.platform == "emscripten":  # a page is one process
+        yield
+        return
+    lock = _take(path, busy or Busy(f"Another process holds {path}.", "Try again."), wait_s)
     try:
-        descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
-    except OSError:
-        return False
-    try:
-        return not flock(descriptor)
+        yield
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
-def is_at(descriptor: int, path: Path) -> bool:
-    """Return whether an open file is still the one of that name."""
-    with contextlib.suppress(OSError):
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    return False
-
-
-def flock(descriptor: int) -> bool:
-    """Take the lock of an open file; return False if somebody else has it."""
-    # Windows has no fcntl, and the fcntl of a browser's Python has no flock.
-    if fcntl is None or not hasattr(fcntl, "flock"):
-        return True
+def is_held(path: Path) -> bool:
+    """Return whether somebody holds the lock `path`; False where its file cannot be made."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    except OSError:  # a file system without locks
+        with held(path, wait_s=0.0):
+            return False
+    except WorkshopError as error:
+        return isinstance(error, Busy)
+
+
+def _take(path: Path, busy: Busy, wait_s: float) -> "BaseFileLock":
+    from filelock import FileLock, SoftFileLock, Timeout
+
+    lock = FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False)
+    try:
+        lock.acquire(wait_s)
+        try:  # where flock works, its holder cannot lock the file once more
+            FileLock(path, fallback_to_soft=False).acquire(blocking=False).lock.release()
+        except Timeout:
+            return lock
+        lock.release()
+    except Timeout:
+        raise busy from None
+    except OSError:  # without flock; or the file cannot be made, and neither can the next one
         pass
-    return True
+    holder = path.with_name(f"{path.name}.holder")
+    soft_lock = SoftFileLock(holder, mode=0o600, thread_local=False)
+    with writing(holder):
+        try:
+            soft_lock.acquire(wait_s)
+        except Timeout as error:
+            process = "its process"
+            if soft_lock.pid:
+                process = f"process {soft_lock.pid}"
+            remedy = f"{busy.remedy} {error} If {process} has ended, remove the file."
+            raise Busy(busy.message, remedy) from None
+    return soft_lock

@@ -20,8 +20,7 @@ from workshop import timestamps
 from workshop.errors import BadInput, WorkshopError, plain
 from workshop.servers import processes, record_file
 from workshop.servers.home import home, private_folder, write_private, writing
-from workshop.servers.lock import Lock
-from workshop.servers.marker import BOOT_ID, first_line
+from workshop.servers.lock import held, is_held
 from workshop.servers.record_file import ServerRecord
 
 MAX_REASON_CHARS = 2000
@@ -62,7 +61,9 @@ def boot_id() -> str:
 
     '' where the system has no such thing.
     """
-    return first_line(BOOT_ID)
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
 
 
 def is_local(record: ServerRecord) -> bool:
@@ -186,18 +187,17 @@ def read(name: str, claimed: bool | None = None) -> ServerRecord | None:
     if record is None:
         return None
     now = checked(record)
-    lock = Lock(path_of(name, ".lock"))
+    lock = path_of(name, ".lock")
     if now.state == "starting" and now.pid is None and is_here(now):
         if claimed is None:
-            claimed = lock.is_held()
+            claimed = is_held(lock)
         if not claimed:
             now = replace(now, state="failed", reason="it was ended before its engine was started")
     # a doubt alone, or what only the queue knows, is told and not written down
     if now.state != record.state and now.state in record_file.STATES:
-        with contextlib.suppress(WorkshopError), lock.taken(tries=1) as free:
-            # Whoever holds the lock writes for itself; and a server that was stopped meanwhile gets
-            # no record back.
-            if free and stored(name) == record:
+        # Whoever holds the lock writes for itself.
+        with contextlib.suppress(WorkshopError), held(lock, wait_s=0.0):
+            if stored(name) == record:  # a server that was stopped meanwhile gets no record back
                 write(now)
     return now
 

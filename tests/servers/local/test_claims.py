@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import multiprocessing
 import os
 import re
 import signal
@@ -19,7 +20,7 @@ from small_server import launch, record
 from workshop.errors import WorkshopError
 from workshop.servers import machine, processes, records
 from workshop.servers.local import claims, stopping, supervise
-from workshop.servers.lock import Lock
+from workshop.servers.lock import Busy, is_held
 from workshop.servers.records import ServerRecord
 
 # A process that takes the name `a` and then does nothing, until its standard input ends.
@@ -106,20 +107,22 @@ def test_a_claim_lasts_as_long_as_its_holder_and_no_longer(workshop_home):
 
 def test_a_server_keeps_its_name_where_flock_does_nothing(stops, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
-    server = supervise.start(launch())
-    lock = Lock(records.path_of("a", ".lock"))
-    watcher = int(Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[1])
-    assert lock.is_held() and f"Process {watcher} on" in lock.who(), "the watcher took it over"
+    watcher = multiprocessing.get_context("fork").Process(target=supervise.run, args=(launch(),))
+    watcher.start()
+    assert processes.until(lambda: [server.name for server in records.ready()] == ["a"], 60.0)
+    holder = records.path_of("a", ".lock.holder")
+    assert holder.read_text().startswith(f"{watcher.pid}\n")
     with pytest.raises(WorkshopError, match="is ready at"):
         supervise.start(launch())
     stopping.stop("a")
-    assert not lock.is_held() and not list(records.path_of("a").parent.iterdir())
+    watcher.join(10)
+    assert watcher.exitcode == 0 and not list(holder.parent.iterdir())
 
 
 def test_a_watcher_that_is_killed_gives_the_name_back(workshop_home):
     server = supervise.start(launch())
     watcher = int(Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[1])
-    assert Lock(records.path_of("a", ".lock")).is_held()
+    assert is_held(records.path_of("a", ".lock"))
     os.kill(watcher, signal.SIGKILL)
     while processes.alive(server.pid, server.process_started):  # the kernel tells the engine
         signal.sigtimedwait([], 0.05)
@@ -134,9 +137,7 @@ def test_a_failed_start_gives_name_and_port_back(workshop_home):
     bad.argv[1] = "/no/such/engine.py"
     with pytest.raises(WorkshopError):
         supervise.start(bad)
-    assert (
-        records.stored("a").state == "failed" and not Lock(records.path_of("a", ".lock")).is_held()
-    )
+    assert records.stored("a").state == "failed" and not is_held(records.path_of("a", ".lock"))
     port_claim = machine.hold_port("127.0.0.1", bad.port)
     assert port_claim
     port_claim.close()
@@ -153,15 +154,15 @@ def test_no_port_is_given_to_two(workshop_home):
     again.close()
 
 
-def test_a_lock_on_a_file_that_was_removed_is_none(tmp_path):
-    path = tmp_path / "lock"
-    first, second = Lock(path), Lock(path)
-    assert first.take() and not second.take(tries=1) and second.is_held()
-    path.unlink()
-    assert second.take(tries=1), "a new file"
-    first.give_back()
+def test_a_claim_can_be_taken_once_it_is_given_back(workshop_home):
+    first, second = claims.claim(record(state="starting")), claims.Claim(record())
+    with pytest.raises(Busy, match="starting or stopping a server called 'a'"):
+        second.take(wait_s=0.0)
     second.give_back()
-    assert not Lock(path).is_held()
+    assert is_held(records.path_of("a", ".lock")), "only its holder gives it back"
+    first.give_back()
+    second.take(wait_s=0.0)
+    second.give_back()
 
 
 def test_where_files_cannot_be_locked_a_server_starts_all_the_same(workshop_home, monkeypatch):

@@ -31,13 +31,13 @@ from workshop.servers.guard.asgi import path_of
 from workshop.servers.guard.fairshare import LEARNER, FairShare
 from workshop.servers.guard.revocable import Request
 from workshop.servers.home import home, private_folder, write_private
-from workshop.servers.lock import Lock
+from workshop.servers.lock import Busy, held
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 FILE, LAST_GOOD = "keys.json", "keys.json.bak"
 MAX_BYTES = 16 * 2**20
-WAIT_TRIES = 600  # for other commands that change the keys: half a minute
+WAIT_S = 30.0  # for other commands that change the keys
 REREAD_S = 0.5  # how old what a server knows of the keys may be
 INVOCATIONS, CHAT = "/invocations", "/v1/chat/completions"
 Table = dict[str, dict[str, Any]]
@@ -119,11 +119,8 @@ def _not_whole(path: Path, message: str) -> WorkshopError:
 def _changing() -> Iterator[Table]:
     """Give the table to change; afterwards it is on disk, and so is a copy of it."""
     folder = private_folder()
-    lock = Lock(folder / "keys.lock")
-    with lock.taken(tries=WAIT_TRIES) as free:
-        if not free:
-            remedy = f"Try again in a moment. {lock.who()}".strip()
-            raise WorkshopError("Another command is changing the keys.", remedy)
+    busy = Busy("Another command is changing the keys.", "Try again in a moment.")
+    with held(folder / "keys.lock", busy, WAIT_S):
         entries = read_table(folder / FILE)
         _keep_orphan(folder)
         yield entries

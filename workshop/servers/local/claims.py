@@ -1,28 +1,49 @@
 """The right to a server's name: one process has it, from before the start until after the end.
 
 It is a lock beside the record, so it ends with its holder, by kill -9 too. Only the holder starts
-an engine under the name and writes its record; a watcher in the background inherits the lock of the
-command that started it.
+an engine under the name and writes its record.
 """
 
+import contextlib
 from dataclasses import replace
+from pathlib import Path
 
 from workshop.errors import WorkshopError
 from workshop.servers import records
 from workshop.servers.home import private_folder
-from workshop.servers.lock import Lock
+from workshop.servers.lock import WAIT_S, Busy, held
 from workshop.servers.records import ServerRecord
 
 
-class Claim(Lock):
+class Claim:
     """The lock of a server's name, and the record under it.
 
     When the lock is given back, the record stays as it is.
     """
 
-    def __init__(self, record: ServerRecord, descriptor: int | None = None):
-        super().__init__(records.path_of(record.name, ".lock"), descriptor)
+    def __init__(self, record: ServerRecord):
         self.record = record
+        self._lock = contextlib.ExitStack()
+
+    def take(self, wait_s: float = WAIT_S) -> None:
+        """Take the name.
+
+        Raises:
+            Busy: another process holds it for so long.
+        """
+        path = records.path_of(self.record.name, ".lock")
+        self._lock.enter_context(held(path, busy(self.record.name), wait_s))
+        self._lock.callback(self._remove_unused, path)
+
+    def _remove_unused(self, lock: Path) -> None:
+        """Remove the file of the lock, which is still held, if no record is beside it."""
+        if not records.path_of(self.record.name).exists():
+            with contextlib.suppress(OSError):
+                lock.unlink()  # whoever opened it already sees that it has no name, and tries again
+
+    def give_back(self) -> None:
+        """Let another process take the name; nothing happens if this one does not hold it."""
+        self._lock.close()
 
     def write(self, **changes) -> ServerRecord:
         """Change fields of the record on disk; return it."""
@@ -44,9 +65,11 @@ def claim(record: ServerRecord) -> Claim:
     """
     private_folder("servers")
     name_claim = Claim(record)
-    if not name_claim.take():
+    try:
+        name_claim.take()
+    except Busy:
         refuse_taken(record.name)
-        raise busy(record.name, name_claim.who())
+        raise
     try:
         refuse_taken(record.name, ours=True)
         records.path_of(record.name, ".stop").unlink(missing_ok=True)
@@ -73,15 +96,9 @@ def refuse_taken(name: str, ours: bool = False) -> None:
         raise WorkshopError(f"A server called {name!r} is {record.state} at {record.url}.", remedy)
 
 
-def busy(name: str, who: str = "") -> WorkshopError:
-    """Return the error for a name that another process holds.
-
-    who: a sentence about that process, or ''.
-    """
-    remedy = (
-        "Wait until `workshop servers` shows what came of it, or give the new one another --name."
-    )
-    return WorkshopError(
+def busy(name: str) -> Busy:
+    """Return the error for a name that another process holds."""
+    return Busy(
         f"Another process is starting or stopping a server called {name!r}.",
-        f"{remedy} {who}".strip(),
+        "Wait until `workshop servers` shows what came of it, or give the new one another --name.",
     )

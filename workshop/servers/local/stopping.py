@@ -10,6 +10,7 @@ import subprocess
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import processes, records
 from workshop.servers.local import claims, scratch
+from workshop.servers.lock import Busy
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import queue as slurm_queue
 
@@ -90,8 +91,14 @@ def _clear(record: ServerRecord) -> None:
         now = records.stored(record.name)
         return now is not None and (now.api_key, now.started) != (record.api_key, record.started)
 
+    def free() -> bool:
+        with contextlib.suppress(Busy):
+            claim.take(wait_s=0.0)
+            return True
+        return False
+
     # The watcher may be stopped (Ctrl-Z): then it keeps the name, and no other server can be meant.
-    processes.until(lambda: claim.take(tries=1) or passed_on(), WATCHER_TAKES_S)
+    processes.until(lambda: free() or passed_on(), WATCHER_TAKES_S)
     try:
         if passed_on() or records.stored(record.name) is None:
             return

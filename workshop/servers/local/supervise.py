@@ -23,10 +23,9 @@ from workshop.engine.log import Reader
 from workshop.errors import WorkshopError
 from workshop.servers import energy, processes, records
 from workshop.servers.energy import Energy
-from workshop.servers.home import new_log
+from workshop.servers.home import new_log, private_folder
 from workshop.servers.local import Launch, claims, scratch
 from workshop.servers.local.answering import answers
-from workshop.servers.local.claims import Claim
 from workshop.servers.local.stopping import STOP_GRACE_S, end
 from workshop.servers.local.stopping import stop as stop
 from workshop.servers.progress import Progress
@@ -48,19 +47,19 @@ def run(
     launch: Launch,
     report: Report = lambda progress: None,
     on_ready: Callable[[ServerRecord], None] = lambda record: None,
-    claim: Claim | None = None,
+    record: ServerRecord | None = None,
 ) -> Energy | None:
     """Start the engine, report its progress, call `on_ready` when it answers, wait for its end.
 
     Args:
-        claim: of the server's name, if it is taken already.
+        record: the record to write, with the server's key; None makes a new one.
 
     Returns: the energy that the GPUs took for the answers; None where they have no counter.
 
     Raises:
         WorkshopError: it did not start, or ended by itself: the record keeps the reason.
     """
-    claim = claim or claims.claim(new_record(launch))
+    claim = claims.claim(record or new_record(launch))
     process = None
     is_intended = False
     with stop_signals():
@@ -258,16 +257,12 @@ def begin(launch: Launch, *, with_parent: bool = False) -> Start:
     It outlives this process, or, with_parent, ends with it however it ends (call it from the main
     thread then: for Linux the thread that starts a process is its parent).
     """
-    claim = claims.claim(new_record(launch))
-    try:
-        watcher = _watcher(launch, claim, with_parent)
-    except BaseException:
-        claim.forget()
-        claim.give_back()
-        raise
-    claim.hand_over()
+    private_folder("servers")
+    claims.refuse_taken(launch.name)
+    record = new_record(launch)
+    watcher = _watcher(launch, record, with_parent)
     launch.let_go()
-    return Start(launch, claim.record, watcher)
+    return Start(launch, record, watcher)
 
 
 def follow(
@@ -309,9 +304,9 @@ def follow(
             time.sleep(POLL_S)
 
 
-def _watcher(launch: Launch, claim: Claim, with_parent: bool) -> subprocess.Popen:
-    """Start the watcher, which inherits the name and the port."""
-    descriptors = [claim.descriptor]
+def _watcher(launch: Launch, record: ServerRecord, with_parent: bool) -> subprocess.Popen:
+    """Start the watcher, which takes the name and inherits the port."""
+    descriptors: list[int] = []
     if launch.port_claim:
         descriptors.append(launch.port_claim.fileno())
     watcher = processes.spawn(
@@ -325,7 +320,7 @@ def _watcher(launch: Launch, claim: Claim, with_parent: bool) -> subprocess.Pope
     )
     assert watcher.stdin is not None  # a pipe, as asked for
     with contextlib.suppress(BrokenPipeError), watcher.stdin:  # it ended already: its words say why
-        task = (replace(launch, port_claim=None), claim.record, *descriptors)
+        task = (replace(launch, port_claim=None), record, *descriptors)
         watcher.stdin.write(pickle.dumps(task))
     return watcher
 
@@ -371,13 +366,13 @@ def _last_words(
 def _main() -> int:
     """Be the watcher of a server in the background.
 
-    Standard input has a launch, a record, and the descriptors of the lock and, if any, the port.
+    Standard input has a launch, a record, and the descriptor of the port, if any.
     """
-    launch, record, lock, *port = pickle.load(sys.stdin.buffer)
+    launch, record, *port = pickle.load(sys.stdin.buffer)
     if port:
         launch = replace(launch, port_claim=socket.socket(fileno=port[0]))
     try:
-        run(launch, claim=Claim(record, lock))
+        run(launch, record=record)
     except WorkshopError as error:
         print(f"{error.message}\t{error.remedy}", file=sys.stderr)
         return 1
