@@ -7,6 +7,7 @@ import json
 import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from urllib.parse import unquote
 
 COMMIT = "c" * 40
@@ -44,25 +45,34 @@ def model() -> dict[str, bytes]:
 def serve(monkeypatch, tmp_path, files: dict[str, bytes]):
     """Yield a Hub with these files, which prefetch asks from then on, without a token and without asking for spare room."""
     fake = FakeHub(HUB_ID, files)
-    monkeypatch.setenv("HF_ENDPOINT", fake.url)
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    point_to(fake, monkeypatch, tmp_path)
     monkeypatch.setattr("workshop.servers.weights.prefetch.SPARE_BYTES", 0)
     yield fake
     fake.close()
 
 
+def point_to(fake: FakeHub, monkeypatch, tmp_path) -> None:
+    """Let huggingface_hub ask this Hub, without a token, in small pieces and without waiting to retry."""
+    monkeypatch.setenv("HF_ENDPOINT", fake.url)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    for name, value in (
+        ("constants.HF_TOKEN_PATH", str(tmp_path / "hf" / "token")),
+        ("constants.DOWNLOAD_CHUNK_SIZE", 10_000),
+        ("file_download.time", SimpleNamespace(sleep=lambda seconds: None)),
+    ):
+        monkeypatch.setattr(f"huggingface_hub.{name}", value)
+
+
 class FakeHub:
     """Serves {name: bytes} as one model; `gated` wants a token, `cut` breaks them off at that byte.
 
-    It can also lie: `lies` replaces fields of the answer about the model, `page` answers everything with a web page,
-    `elsewhere` sends whoever asks for a file to another server. `tokens`: what Authorization said, each time.
+    `extra_name` is listed as a file as well, `page` answers everything with a web page, `elsewhere` sends whoever asks for a file to another server. `tokens`: what Authorization said, each time.
     """
 
     def __init__(self, hub_id: str, files: dict[str, bytes]):
         self.hub_id, self.files = hub_id, files
         self.gated, self.cut, self.ranges, self.tokens = "", 0, [], []
-        self.lies, self.page, self.elsewhere = {}, "", ""
+        self.extra_name, self.page, self.elsewhere = "", "", ""
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -140,13 +150,14 @@ class FakeHub:
             }
             for name, data in self.files.items()
         ]
+        if self.extra_name:
+            siblings.append({"rfilename": self.extra_name, "size": 2})
         return {
             "id": self.hub_id,
             "modelId": self.hub_id,
             "sha": COMMIT,
             "private": False,
             "siblings": siblings,
-            **self.lies,
         }
 
     def _file(self, request: BaseHTTPRequestHandler, name: str, body: bool) -> None:

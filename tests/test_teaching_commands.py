@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from click.testing import CliRunner
-from hub_server import FakeHub, model
+from hub_server import FakeHub, model, point_to
 from stand_ins import LLAMA_70B, downloaded
 from test_teaching import GUIDE, ROOT
 
@@ -273,8 +273,7 @@ def test_weeks_before_on_a_login_node_with_the_base_set(cluster, monkeypatch, wo
     monkeypatch.setattr(doctor, "installed", lambda: ("", ""))  # LOCAL=no: no vLLM here
     files = model() | {"config.json": json.dumps(LLAMA_70B).encode()}
     hub = FakeHub("meta-llama/Llama-3.1-70B-Instruct", files)
-    monkeypatch.setenv("HF_ENDPOINT", hub.url)
-    monkeypatch.setenv("HF_HOME", str(cluster.folder / "hf"))
+    point_to(hub, monkeypatch, cluster.folder)
     monkeypatch.setattr(prefetch, "SPARE_BYTES", 0)
     first, second, third = (cluster.run(line) for line in WEEKS_BEFORE)
     hub.close()

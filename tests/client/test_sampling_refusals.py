@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workshop.client.received import logprobs_limit, remedy
+from workshop.client.refusals import logprobs_limit, remedy
 
 
 @pytest.mark.parametrize(

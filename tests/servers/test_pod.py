@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import inference_planner
 import pytest
-from hub_server import HUB_ID, FakeHub, model
+from hub_server import HUB_ID, FakeHub, model, point_to
 
 from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
@@ -30,9 +30,7 @@ from workshop.servers.weights import hub as prefetch_hub
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
     served = FakeHub(HUB_ID, model())
-    monkeypatch.setenv("HF_ENDPOINT", served.url)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.delenv("HF_TOKEN", raising=False)
+    point_to(served, monkeypatch, tmp_path)
     yield served
     served.close()
 
@@ -46,7 +44,6 @@ def test_a_download_leaves_the_mark_only_when_all_is_whole(hub, tmp_path):
 
 
 def test_a_break_leaves_no_mark_and_the_next_try_goes_on(hub, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("workshop.servers.weights.hub.TRIES", 1)
     folder = tmp_path / "Tiny-Llama"
     hub.cut = 100_000
     assert pod.main(["download", HUB_ID, str(folder)]) == 1
@@ -141,7 +138,6 @@ def test_a_server_that_may_not_read_the_volume_says_so(open_path, capsys):
 
 
 def unreachable(hub, monkeypatch):
-    monkeypatch.setattr("workshop.servers.weights.hub.TRIES", 1)
     hub.cut = 100_000
 
 

@@ -44,6 +44,8 @@ def command(
     need their licence accepted on the model's page, and a token of that account: HF_TOKEN, or you
     are asked.
     """
+    from huggingface_hub import get_token
+
     from workshop.servers.disk import refuse_closed
     from workshop.servers.slurm import site
     from workshop.servers.slurm.recipes import model_of
@@ -56,7 +58,7 @@ def command(
     folder, remote = prefetch.target_folder(hub, to), None
     if not verify_only:
         refuse_closed(folder, prefetch_hub.ROOM)
-        remote, token = _look_up(hub, prefetch_hub.saved_token(), trust_remote_code)
+        remote, token = _look_up(hub, get_token(), trust_remote_code)
         prefetch.refuse_small_disk(remote, folder)
         say(f"{hub}: {remote.bytes / 1e9:.1f} GB in {len(remote.files)} files → {folder}", err=True)
         with Bar(hub.split("/")[-1]) as bar:

@@ -22,8 +22,10 @@ from urllib.parse import quote
 
 import httpx
 import openai
+from openai.types import Completion
+from openai.types.chat import ChatCompletion
 
-from workshop.client import answer_ids, lost, reach, received, waiting
+from workshop.client import answer_ids, lost, reach, received, refusals, waiting
 from workshop.client.reach import START, find
 from workshop.client.strict_json import Malformed
 from workshop.engine import http
@@ -101,9 +103,8 @@ class Client:
             WorkshopError: the server does not answer.
         """
         create = self._create_completion
-        schema = "CompletionRequest"
         try:
-            return self._request(create, schema, sampling, prompt=prompt)
+            return self._request(create, Completion, sampling, prompt=prompt)
         except BadInput as error:
             refuses_minus_one = "`logprobs` must be a positive value" in error.message
             if sampling.get("logprobs") != -1 or not refuses_minus_one:
@@ -111,7 +112,7 @@ class Client:
         # vLLM 0.25 knows -1 only as the server's flag, and dies when asked for more than the
         # vocabulary has.
         whole_vocabulary = {**sampling, "logprobs": self._vocabulary()}
-        return self._request(create, schema, whole_vocabulary, prompt=prompt)
+        return self._request(create, Completion, whole_vocabulary, prompt=prompt)
 
     def _vocabulary(self) -> int:
         """Return the size of the model's vocabulary from its config.json, if it can be read here.
@@ -140,9 +141,7 @@ class Client:
         """
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        return self._request(
-            self._create_chat, "ChatCompletionRequest", sampling, messages=messages
-        )
+        return self._request(self._create_chat, ChatCompletion, sampling, messages=messages)
 
     def _create_completion(self) -> Callable:
         return self.openai.completions.with_raw_response.create
@@ -150,7 +149,13 @@ class Client:
     def _create_chat(self) -> Callable:
         return self.openai.chat.completions.with_raw_response.create
 
-    def _request(self, create: Callable[[], Callable], schema: str, sampling: dict, **content):
+    def _request(
+        self,
+        create: Callable[[], Callable],
+        kind: type[Completion] | type[ChatCompletion],
+        sampling: dict,
+        **content,
+    ):
         openai_names = _parameters(create())
         direct = {}  # what `openai` takes by name
         extra = {}  # what only vLLM takes
@@ -159,7 +164,7 @@ class Client:
                 direct[name] = value
             else:
                 extra[name] = value
-        self._refuse_unknown(extra, openai_names, schema)
+        self._refuse_unknown(extra, openai_names, f"{kind.__name__}Request")
         body = {**extra, **dict(direct.pop("extra_body", None) or {})}
         options = {"model": self.model, **content, **direct, "extra_body": body or None}
         parameters = {**direct, **body}
@@ -176,7 +181,7 @@ class Client:
                 answer = received.answer(response.content, sequences)
                 if self.ids.allow(answer.id, request_id):
                     lost.forget()
-                    return response.parse()
+                    return kind.construct(**answer.body)
                 self._use_each_connection_once()
         except openai.OpenAIError as error:
             raise self.explain(error) from None
@@ -296,11 +301,11 @@ class Client:
             message = error.message
             if isinstance(error.body, dict):
                 message = error.body.get("message") or error.message
-            refusal = received.sentence(str(message))
+            refusal = refusals.sentence(str(message))
             if error.status_code < 500:
                 return BadInput(
                     f"The server refused the request ({error.status_code}): {refusal}.",
-                    received.remedy(refusal),
+                    refusals.remedy(refusal),
                 )
             return self._gone(refusal)
         return WorkshopError(str(error))

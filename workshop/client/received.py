@@ -3,32 +3,85 @@
 If one is not valid, the error completes "… answers with …".
 
 A login page, a proxy's error and a broken server sometimes answer with status 200; `openai` and
-`json` accept much of that. `remedy` says what to do about a refusal, as refusals.toml has it. Pure.
+`json` accept much of that. Here pydantic parses an answer, once, and compares it with the fields
+that are used. Pure.
 """
 
 import codecs
-import re
-import tomllib
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TypeVar
 
-from workshop.client.strict_json import Malformed, decode, kind_of
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+from pydantic_core import from_json
 
-_REFUSALS_FILE = files("workshop.client") / "refusals.toml"
-_KNOWN = tomllib.loads(_REFUSALS_FILE.read_text(encoding="utf-8"))["refusal"]
-COUNTS = ("prompt_tokens", "completion_tokens")
-Kind = TypeVar("Kind")
+from workshop.client.strict_json import Malformed, kind_of
+
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"\xef\xbb\xbf")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True)  # "3" is no number, and True none either
+
+
+class _Usage(_Part):
+    prompt_tokens: NonNegativeInt | None = None
+    completion_tokens: NonNegativeInt | None = None
+
+
+class _Message(_Part):
+    content: str | list | None = None  # a list of parts, each with a type
+
+
+class _Delta(_Part):
+    content: str | None = None  # in a stream
+
+
+class _Choice(_Part):
+    index: int = 0
+    text: str | None = None
+    message: _Message | None = None
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+    logprobs: dict | None = None
+
+
+class _Reply(_Part):
+    model: str | None = None
+    usage: _Usage | None = None
+    choices: list[_Choice] | None = None
+
+
+class _Vector(_Part):
+    index: int
+    embedding: list | str  # numbers, or base64
+
+
+class _Embeddings(_Reply):
+    data: list[_Vector]
+
+
+class _Model(_Part):
+    id: str
+    max_model_len: int | None = None
+    root: str | None = None
+
+
+class _Models(_Part):
+    data: list[_Model]
+
+
+Kind = TypeVar("Kind", bound=_Part)
 
 
 @dataclass(frozen=True)
 class Answer:
     """A whole answer, with as many choices as were requested.
 
+    body: all of it; the choices, or embeddings, are objects in it.
     Tokens are 0 if the server does not count them.
     """
 
+    body: dict
     choices: list[dict]
     model: str | None
     prompt_tokens: int
@@ -42,15 +95,26 @@ def body(raw: bytes) -> dict:
     Raises Malformed: it is something else; the text completes "… answers with".
     """
     try:
-        data = decode(raw.decode(), answer=True)
-    except UnicodeDecodeError:
-        raise Malformed(shown(raw)) from None
-    except Malformed as bad:
+        data = from_json(raw, allow_inf_nan=False)
+    except ValueError as error:
         description = shown(raw)
         if raw.lstrip()[:1] in (b"{", b"["):
-            description = f"{description}: {bad}"
+            description = f"{description}: {error}"
         raise Malformed(description) from None
-    return _typed(data, dict, "JSON that is")
+    if not isinstance(data, dict):
+        raise Malformed(f"JSON that is {kind_of(data)}")
+    return data
+
+
+def _checked(kind: type[Kind], data: dict) -> Kind:
+    """Return the fields of an answer that are used. Raises Malformed: one is of another type."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, problem["loc"]))
+        reason = problem["msg"].split(" or instance of")[0]
+        raise Malformed(f"{place} that cannot be used ({reason})") from None
 
 
 def shown(raw: bytes) -> str:
@@ -80,21 +144,18 @@ def answer(raw: bytes, sequences: int | None = 1) -> Answer:
     Raises Malformed: it is no answer, or has fewer or more choices.
     """
     data = body(raw)
-    choices = [_choice(value) for value in _typed(data.get("choices"), list, "choices that are")]
+    reply = _checked(_Reply, data)
+    choices = reply.choices or []
     if not choices or (sequences is not None and len(choices) != sequences):
         raise Malformed(f"{len(choices)} choices, and {sequences or 'at least 1'} should be there")
-    numbers = [choice.get("index", 0) for choice in choices]
-    all_whole = all(type(number) is int for number in numbers)
-    if not all_whole or sorted(numbers) != list(range(len(choices))):
+    if any(choice.text is None and choice.message is None for choice in choices):
+        raise Malformed("a choice without text or message")
+    numbers = sorted(choice.index for choice in choices)
+    if numbers != list(range(len(choices))):
         raise Malformed(
             f"choices numbered {str(numbers[:8])[:60]}, not from 0 to {len(choices) - 1}"
         )
-    model = _optional(data.get("model"), str, "a model that is")
-    answer_id = data.get("id")
-    if not isinstance(answer_id, str):
-        answer_id = None
-    prompt_tokens, completion_tokens = usage(data)
-    return Answer(choices, model, prompt_tokens, completion_tokens, answer_id)
+    return _whole(reply, data, data["choices"])
 
 
 def embeddings(raw: bytes, inputs: int) -> Answer:
@@ -103,21 +164,25 @@ def embeddings(raw: bytes, inputs: int) -> Answer:
     Raises Malformed: it is no answer, or has fewer or more embeddings than `inputs`.
     """
     data = body(raw)
-    vectors = []
-    for value in _typed(data.get("data"), list, "data that are"):
-        vector = _typed(value, dict, "an embedding that is")
-        if not isinstance(vector.get("embedding"), list | str):  # numbers, or base64
-            raise Malformed(f"an embedding that is {kind_of(vector.get('embedding'))}")
-        vectors.append(vector)
-    numbers = [vector.get("index") for vector in vectors]
+    reply = _checked(_Embeddings, data)
+    numbers = [vector.index for vector in reply.data]
     if numbers != list(range(inputs)):
         raise Malformed(f"embeddings numbered {str(numbers[:8])[:60]}, not from 0 to {inputs - 1}")
-    model = _optional(data.get("model"), str, "a model that is")
+    return _whole(reply, data, data["data"])
+
+
+def _whole(reply: _Reply, data: dict, choices: list[dict]) -> Answer:
     answer_id = data.get("id")
     if not isinstance(answer_id, str):
         answer_id = None
-    prompt_tokens, completion_tokens = usage(data)
-    return Answer(vectors, model, prompt_tokens, completion_tokens, answer_id)
+    return Answer(data, choices, reply.model, *_tokens(reply.usage), answer_id)
+
+
+def _tokens(usage: _Usage | None) -> tuple[int, int]:
+    """Return (prompt tokens, generated tokens); 0 if the server does not count them."""
+    if usage is None:
+        return 0, 0
+    return usage.prompt_tokens or 0, usage.completion_tokens or 0
 
 
 def refusal_message(raw: bytes) -> str:
@@ -135,25 +200,17 @@ def refusal_message(raw: bytes) -> str:
 def pieces(data: dict) -> list[tuple[int, str]]:
     """Return (index of the sequence, text) of each choice of a piece of a stream."""
     indexed_texts = []
-    for choice in _optional(data.get("choices"), list, "choices that are") or []:
-        choice = _typed(choice, dict, "a choice that is")
-        delta = _optional(choice.get("delta"), dict, "a delta that is") or {}
-        text = _optional(choice.get("text", delta.get("content")), str, "a text that is")
-        index = _typed(choice.get("index"), int, "an index that is")
-        indexed_texts.append((index, text or ""))
+    for choice in _checked(_Reply, data).choices or []:
+        text = choice.text
+        if text is None and choice.delta is not None:
+            text = choice.delta.content
+        indexed_texts.append((choice.index, text or ""))
     return indexed_texts
 
 
 def usage(data: dict) -> tuple[int, int]:
     """Return (prompt tokens, generated tokens) of an answer or of the last piece of a stream."""
-    fields = _optional(data.get("usage"), dict, "a usage that is") or {}
-    counts = {}
-    for name in COUNTS:
-        counts[name] = _optional(fields.get(name), int, f"{name} that are") or 0
-    for name, count in counts.items():
-        if count < 0:
-            raise Malformed(f"{name} of {count}")
-    return counts["prompt_tokens"], counts["completion_tokens"]
+    return _tokens(_checked(_Reply, data).usage)
 
 
 def sequences(prompt: object, n: object) -> int | None:
@@ -171,82 +228,6 @@ def models(raw: bytes) -> list[dict]:
 
     Each has an id; max_model_len and root are None if the server omits them.
     """
-    entries = []
-    for entry in _typed(body(raw).get("data"), list, "data that is"):
-        entry = _typed(entry, dict, "a model that is")
-        name = _typed(entry.get("id"), str, "a model whose id is")
-        length = _optional(entry.get("max_model_len"), int, "a max_model_len that is")
-        root = _optional(entry.get("root"), str, "a root that is")
-        entries.append({**entry, "id": name, "max_model_len": length, "root": root})
-    return entries
-
-
-def _choice(value: object) -> dict:
-    """Return a choice of an answer.
-
-    Raises Malformed: it has neither a text nor a message, or one of an odd type.
-    """
-    choice = _typed(value, dict, "a choice that is")
-    _optional(choice.get("finish_reason"), str, "a finish_reason that is")
-    _optional(choice.get("logprobs"), dict, "logprobs that are")
-    if "text" in choice:
-        _typed(choice["text"], str, "a text that is")
-    else:
-        message = _typed(choice.get("message"), dict, "a choice without text, its message")
-        content = message.get("content")
-        if not isinstance(content, list):  # of parts, each with a type
-            _optional(content, str, "a content that is")
-    return choice
-
-
-def _typed(value: object, kind: type[Kind], subject: str) -> Kind:
-    """Return a value that is of a kind.
-
-    Raises Malformed: it is of another; `subject` begins the sentence.
-    """
-    if isinstance(value, kind) and not isinstance(value, bool):
-        return value
-    name = "null" if value is None else kind_of(value)
-    raise Malformed(f"{subject} {name}")
-
-
-def _optional(value: object, kind: type[Kind], subject: str) -> Kind | None:
-    """Return a value that is null or of a kind, as `_typed` does."""
-    if value is None:
-        return None
-    return _typed(value, kind, subject)
-
-
-def remedy(message: str) -> str:
-    """Return what to do about a refusal; '' if vLLM's own sentence is all there is."""
-    for row in _KNOWN:
-        match = re.search(row["says"], message)
-        if match:
-            return row["remedy"].format(*match.groups())
-    return ""
-
-
-def sentence(message: str) -> str:
-    """Return the first line of a refusal without its full stop.
-
-    Of a list of validation errors, the first error.
-    """
-    first = (message.strip().splitlines() or ["no word"])[0].rstrip(".")
-    if not first.endswith(":"):
-        return first
-    text = re.search(r"'msg': (['\"])(?:Value error, )?(.+?)\1, 'input'", message)
-    if not text:
-        return first
-    problem = text[2].rstrip(".")
-    place = re.search(r"'loc': \('body', .*?'?(\w+)'?\)", message)
-    if not place:
-        return problem
-    return f"{place[1]}: {problem}"
-
-
-def logprobs_limit(message: str) -> int | None:
-    """Return the server's --max-logprobs if that is what the request exceeded, else None."""
-    match = re.search(r"greater than max allowed: (\d+)", message)
-    if not match:
-        return None
-    return int(match[1])
+    data = body(raw)
+    checked = _checked(_Models, data).data
+    return [entry | model.model_dump() for entry, model in zip(data["data"], checked, strict=True)]

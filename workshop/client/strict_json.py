@@ -1,4 +1,4 @@
-"""Reads JSON strictly: accepts only what every other program reads in the same way.
+"""Reads the JSON of input files strictly: only what every other program reads in the same way.
 
 It says why it refuses the rest.
 
@@ -63,32 +63,30 @@ def _refuse_constant(name: str):
 _ROWS = json.JSONDecoder(
     object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse_constant
 )
-# logprobs by the million: no function for each number
-_ANSWERS = json.JSONDecoder(parse_constant=_refuse_constant)
 DECODER_OF_ITEMS = json.JSONDecoder(parse_int=str)  # finds where an item ends; any number of digits
 
 
-def decode(text: str, *, answer: bool = False) -> object:
-    """Decode a JSON text; a server's `answer` may repeat a key.
+def decode(text: str) -> object:
+    """Decode the JSON text of a row.
 
     Raises Malformed: it is no JSON, or would not mean the same to every reader.
     """
     try:
-        value = (_ANSWERS if answer else _ROWS).decode(text)
+        value = _ROWS.decode(text)
+        if text.count("[") + text.count("{") > DEEPEST and _depth(value) > DEEPEST:
+            raise RecursionError
     except json.JSONDecodeError as error:
         raise Malformed(
             f"it is not JSON ({error.msg} at column {error.colno}): {text[:60]!r}"
         ) from None
     except RecursionError:
-        raise Malformed("it is nested too deeply") from None
+        raise Malformed(
+            f"it is nested too deeply: more than {DEEPEST} lists and objects in each other"
+        ) from None
     except ValueError:
         raise Malformed(
             f"it has a number of more than {sys.get_int_max_str_digits():,} digits"
         ) from None
-    if text.count("[") + text.count("{") > DEEPEST and _depth(value) > DEEPEST:
-        raise Malformed(
-            f"it is nested too deeply: more than {DEEPEST} lists and objects in each other"
-        )
     if "\\ud" in text or "\\uD" in text:
         try:
             json.dumps(value, ensure_ascii=False).encode()
@@ -128,22 +126,11 @@ def members(text: str) -> dict[str, tuple[int, int]]:
 
 def _depth(value: object) -> int:
     """Return how many lists and objects are nested in each other at most."""
-    depth = 0
-    level = [value]
-    while True:
-        next_level = []
-        has_containers = False
-        for item in level:
-            if isinstance(item, dict):
-                has_containers = True
-                next_level.extend(item.values())
-            elif isinstance(item, list):
-                has_containers = True
-                next_level.extend(item)
-        if not has_containers:
-            return depth
-        depth += 1
-        level = next_level
+    if isinstance(value, dict):
+        return 1 + max(map(_depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(_depth, value), default=0)
+    return 0
 
 
 def array_items(file: IO[bytes], path: Path) -> Iterator[str]:

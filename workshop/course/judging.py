@@ -1,4 +1,4 @@
-"""Decides whether an answer is right: any type of number, whole or rounded.
+"""Decides whether an answer is right, and says in a sentence what is off.
 
 A typical wrong answer gets a sentence of its own.
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
 from inspect import signature
 from numbers import Real
 from string import ascii_lowercase
@@ -130,7 +129,7 @@ class Exercise:
 def plain(answer: object) -> object:
     """Return an answer in Python's own types.
 
-    Values of NumPy, pandas, PyTorch, Decimal, Fraction and openai are converted.
+    Arrays of NumPy, tables of pandas and an answer as openai gives it become lists and dicts.
     """
     dump = getattr(answer, "model_dump", None)
     if dump is not None:  # a server's answer, as openai gives it
@@ -147,11 +146,8 @@ def plain(answer: object) -> object:
         if not isinstance(answer, tuple):
             kind = type(answer)
         return kind(map(plain, answer))
-    if isinstance(answer, Real | Decimal) and not isinstance(answer, int):
-        number = float(answer)
-        if number.is_integer():
-            return int(number)
-        return number
+    if isinstance(answer, float) and answer.is_integer():
+        return int(answer)
     if isinstance(answer, str):
         return answer.strip()
     return answer
@@ -175,16 +171,6 @@ def shown(answer: object) -> str:
     if len(text) <= MOST_SHOWN:
         return text
     return f"{text[: MOST_SHOWN - 1]}…"
-
-
-def single(answer: object) -> object:
-    """Return what is in a collection of one; anything else as it is."""
-    inner = answer
-    if isinstance(answer, dict):
-        inner = list(answer.values())
-    if isinstance(inner, list | tuple) and len(inner) == 1:
-        return single(inner[0])
-    return answer
 
 
 def called(answer: object, names: Iterable[str]) -> object:
@@ -217,13 +203,12 @@ def misread(answer: object, wrong: Mapping[object, str]) -> str | None:
 
     Numbers are equal within half a percent.
     """
-    number = single(answer)
     if isinstance(answer, list):
         answer = tuple(answer)
     answer = called(answer, _texts(wrong))
     for typical, why in wrong.items():
         if isinstance(typical, Real):
-            if is_number(number) and math.isclose(number, typical, rel_tol=0.005):
+            if is_number(answer) and math.isclose(answer, typical, rel_tol=0.005):
                 return why
         elif answer == typical:
             return why
@@ -245,7 +230,7 @@ def not_a_number(answer: object, unit: str = "") -> str | None:
         of_unit = ""
         if unit:
             of_unit = f" of {unit}"
-        return f"{shown(answer)} is not a number{of_unit}"
+        return f"{shown(answer)} is not a number{of_unit}: give a number, such as 12 or 0.5"
     return None
 
 
@@ -300,7 +285,6 @@ def close_to(expected: float, unit: str = "", *, rel: float = 0.001, digits: int
     rounded = [float(f"{expected:.{more}e}") for more in range(digits - 1, 15)]
 
     def judge(answer: object) -> str | None:
-        answer = single(answer)
         if not is_number(answer):
             return factors_of(answer, expected, unit) or not_a_number(answer, unit)
         if math.isclose(answer, expected, rel_tol=rel) or answer in rounded:
@@ -319,7 +303,7 @@ def factors_of(answer: object, expected: float, unit: str) -> str | None:
 
     Their product is the answer, or is it in another unit.
     """
-    if not isinstance(answer, tuple | list) or not all(map(is_number, answer)):
+    if not isinstance(answer, tuple | list) or len(answer) < 2 or not all(map(is_number, answer)):
         return None
     product = math.prod(answer)
     if math.isclose(product, expected, rel_tol=0.001):

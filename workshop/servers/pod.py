@@ -57,18 +57,19 @@ WORKER_TITLE = "VLLM::Worker_"
 def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
     """Download what is missing, check every file, and leave the mark that `wait` waits for.
 
-    After a break, the next run resumes at the byte where this one stopped. A whole model is only
+    After a break, the next run resumes where this one stopped. A whole model is only
     checked.
 
     hub: the model's Hub id.
     every_s: seconds between two lines about the progress.
     """
-    # Imported here: they load httpx, and the probe runs every few seconds without it.
-    from workshop.servers.weights import hub as prefetch_hub
+    # Imported here: they load an HTTP client, and the probe runs every few seconds without it.
+    from huggingface_hub import get_token
+
     from workshop.servers.weights import prefetch
 
     refuse_closed_volume(folder)
-    token = prefetch_hub.saved_token()
+    token = get_token()
     remote = prefetch.look_up(hub, token)
     if (folder / WHOLE).is_file() and prefetch.verify(folder, remote).ok:
         say(f"{hub} is whole in {folder} already")

@@ -136,7 +136,6 @@ ROWS = {
         [
             (COMPARED, "overhead per GPU"),
             (COMPARED, " Overhead per gpu"),
-            (COMPARED, ["overhead per GPU"]),
         ],
         [
             ((COMPARED, "weights per GPU"), "0.03 %, and another one by more"),

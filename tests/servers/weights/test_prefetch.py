@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
-from hub_server import HUB_ID, model, safetensors, serve
+from click.testing import CliRunner
+from hub_server import HUB_ID, FakeHub, model, safetensors, serve
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from workshop.errors import WorkshopError
+from workshop.cli.prefetch import command
+from workshop.errors import BadInput, WorkshopError
 from workshop.servers.disk import Quota
 from workshop.servers.slurm.recipes import model_of
 from workshop.servers.weights import check as slurm_weights
 from workshop.servers.weights import prefetch
 from workshop.servers.weights.model_id import hub_id
+
+SHARD = "model-00001-of-00002.safetensors"
+CODE = {"modeling_tiny.py": b"import os\n", "lib/helper.py": b"y = 2\n"}
 
 
 @pytest.fixture
@@ -80,20 +88,67 @@ def test_flipped_byte_is_found_by_checksum(hub, tmp_path):
     assert not prefetch.verify(folder, prefetch.look_up(HUB_ID), checksums=True).ok
 
 
-def test_file_that_comes_damaged_is_not_kept(hub, tmp_path):
-    remote = prefetch.look_up(HUB_ID)
-    name = "model-00001-of-00002.safetensors"
+@pytest.mark.parametrize("name", ["config.json", SHARD])
+def test_file_that_comes_damaged_is_not_kept(hub, tmp_path, name):
+    folder, remote = tmp_path / "Tiny-Llama", prefetch.look_up(HUB_ID)
     hub.files[name] = hub.files[name][:-1] + b"?"
+    with pytest.raises(WorkshopError, match=f"{name} came damaged"):
+        prefetch.download(remote, folder)
+    assert not (folder / name).exists() and not list(folder.glob(f"{name}.*.part"))
+
+
+def part_of(name: str) -> str:
+    """The name of the partial file, of the digest that the Hub tells."""
+    file = next(file for file in prefetch.look_up(HUB_ID).files if file.name == name)
+    return f"{name}.{(file.sha256 or file.blob)[:12]}.part"
+
+
+def test_beginning_of_another_file_does_not_become_this_one(hub, tmp_path):
+    """As a login page leaves it, of which the second run asks for the rest."""
+    folder = tmp_path / "Tiny-Llama"
+    folder.mkdir()
+    (folder / part_of("config.json")).write_bytes(b"<html>")
     with pytest.raises(WorkshopError, match="came damaged"):
-        prefetch.download(remote, tmp_path / "Tiny-Llama")
-    assert not (tmp_path / "Tiny-Llama" / name).exists()
+        fetch(folder)
+    assert fetch(folder).ok
+
+
+def test_what_an_earlier_run_left_is_not_asked_for_again(hub, tmp_path):
+    folder = tmp_path / "Tiny-Llama"
+    folder.mkdir()
+    (folder / part_of(SHARD)).write_bytes(hub.files[SHARD][:1000])
+    assert fetch(folder).ok and hub.ranges == [(SHARD, 1000)]
+
+
+@pytest.mark.parametrize("place", ["part", "target"])
+def test_a_link_under_a_name_of_ours_is_not_written_through(hub, tmp_path, place):
+    folder, diary = tmp_path / "Tiny-Llama", tmp_path / "diary"
+    folder.mkdir()
+    diary.write_text("mine")
+    name = part_of("config.json") if place == "part" else "config.json"
+    (folder / name).symlink_to(diary)
+    if place == "part":
+        with pytest.raises(WorkshopError, match=f"Cannot write .*{name}"):
+            fetch(folder)
+    else:
+        assert fetch(folder).ok and not (folder / name).is_symlink()
+    assert diary.read_text() == "mine"
+
+
+def test_who_may_read_the_folder_may_read_its_files(hub, tmp_path):
+    hub.files["sub/tokenizer.json"] = b"{}"
+    folder = tmp_path / "Tiny-Llama"
+    folder.mkdir(mode=0o755)
+    own_umask = os.umask(0o077)
+    try:
+        fetch(folder)
+    finally:
+        assert os.umask(own_umask) == 0o077
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.rglob("*")}
+    assert (modes["sub"], modes[SHARD], modes["tokenizer.json"]) == (0o755, 0o644, 0o644)
 
 
 def test_command_says_what_is_there_and_who_sees_it(hub, tmp_path):
-    from click.testing import CliRunner
-
-    from workshop.cli.prefetch import command
-
     done = CliRunner().invoke(command, [HUB_ID, "--to", str(tmp_path), "--json"])
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
@@ -114,26 +169,21 @@ def test_gate_is_explained_and_opens_with_a_token(hub, tmp_path):
     assert fetch(tmp_path / "Tiny-Llama", "hf_secret").ok
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "file"),
-    [
-        ("HF_TOKEN_PATH", "$BASE/mine", "mine"),
-        ("HF_HOME", "$BASE/hf", "hf/token"),
-        ("XDG_CACHE_HOME", "$BASE/cache", "cache/huggingface/token"),
-        ("HOME", "$BASE", ".cache/huggingface/token"),
-    ],
-)
-def test_saved_token_is_found_where_huggingface_hub_puts_it(
-    tmp_path, monkeypatch, variable, value, file
-):
-    """huggingface_hub 2.4, constants.py: HF_HOME, HF_TOKEN_PATH."""
-    for name in ("HF_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("BASE", str(tmp_path))
-    monkeypatch.setenv(variable, value if variable != "HOME" else str(tmp_path))
-    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / file).write_text("hf_mine\n")
-    assert prefetch.prefetch_hub.saved_token() == "hf_mine"
+@pytest.mark.parametrize("token", ["hf_ secret", "hf_secret\nX-Other: y", "hf_secré"])
+def test_token_that_is_none_is_refused_and_not_shown(hub, token):
+    with pytest.raises(BadInput, match="no token has") as caught:
+        prefetch.look_up(HUB_ID, token)
+    assert "hf_" not in str(caught.value).replace("HF_TOKEN", "") and not hub.tokens
+
+
+def test_token_does_not_follow_to_another_server(hub, tmp_path):
+    other = FakeHub(HUB_ID, model())
+    try:
+        hub.elsewhere = other.url.replace("127.0.0.1", "localhost")
+        fetch(tmp_path / "Tiny-Llama", "hf_secret")
+    finally:
+        other.close()
+    assert set(hub.tokens) == {"Bearer hf_secret"} and set(other.tokens) == {None}
 
 
 def test_small_disk_is_refused_with_both_figures_before_the_first_byte(hub, tmp_path, monkeypatch):
@@ -151,10 +201,6 @@ def test_small_disk_is_refused_with_both_figures_before_the_first_byte(hub, tmp_
 def test_a_folder_that_may_not_be_written_is_refused_before_anybody_is_asked(
     hub, tmp_path, monkeypatch
 ):
-    from click.testing import CliRunner
-
-    from workshop.cli.prefetch import command
-
     (tmp_path / "file").write_text("no folder")  # which root may not write into, either
     monkeypatch.setattr(prefetch, "look_up", lambda *arguments: pytest.fail("the Hub was asked"))
     done = CliRunner().invoke(command, [HUB_ID, "--to", str(tmp_path / "file/models")])
@@ -186,11 +232,96 @@ def test_a_quota_is_named_beside_what_it_leaves(hub, tmp_path, monkeypatch):
         )
 
 
-def test_no_network_says_where_to_run_it(hub):
+@pytest.mark.parametrize("endpoint", ["", "not an address", "ftp://x", "http://127.0.0.1:1"])
+def test_no_network_says_where_to_run_it(hub, monkeypatch, endpoint):
+    monkeypatch.setenv("HF_ENDPOINT", endpoint or hub.url)
     hub.close()
     with pytest.raises(WorkshopError, match="not reached, or broke off") as error:
         prefetch.look_up(HUB_ID)
     assert "login" in error.value.remedy
+
+
+def test_offline_is_told_by_the_variable_that_says_so(hub, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(WorkshopError, match="HF_HUB_OFFLINE"):
+        prefetch.look_up(HUB_ID)
+
+
+@pytest.mark.parametrize(
+    ("page", "message"), [("all", "does not answer with a list"), ("files", "came damaged")]
+)
+def test_login_page_is_told_from_a_model(hub, tmp_path, page, message):
+    hub.page = page
+    with pytest.raises(WorkshopError, match=message) as caught:
+        fetch(tmp_path / "Tiny-Llama")
+    assert "login page" in caught.value.remedy
+
+
+def test_signature_in_an_address_is_not_shown():
+    shown = prefetch.prefetch_hub.explain(
+        HUB_ID, RuntimeError("Client error '410' for url 'http://cdn/x?Signature=abc'")
+    )
+    assert "cdn" in shown.message and "abc" not in shown.message
+
+
+@pytest.mark.parametrize("name", ["../x.json", "/tmp/x.json", "a/../../x.json", "a\n.json", 5])
+def test_name_outside_the_folder_is_refused_before_the_first_byte(hub, tmp_path, name):
+    hub.extra_name = name
+    with pytest.raises(WorkshopError, match="no name inside a folder") as caught:
+        fetch(tmp_path / "models" / "Tiny-Llama")
+    assert caught.value.message.isprintable() and not list(tmp_path.iterdir())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.sampled_from("ab./\\:\0~ é"), max_size=12))
+@example("a/..")
+@example(" ")
+def test_name_that_is_taken_stays_inside(name):
+    if slurm_weights.stays_inside(name):
+        inside = Path("/models/m")
+        path = (inside / name).resolve()
+        assert path.is_relative_to(inside) and path != inside
+
+
+@pytest.mark.parametrize(
+    "weight_map", [{"a": "../../x.safetensors"}, {"a": 5}, {"a": ["x"]}, [], None, "x"]
+)
+def test_index_that_names_files_elsewhere_is_refused(tmp_path, weight_map):
+    (tmp_path / slurm_weights.INDEX).write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(WorkshopError, match="cannot be read"):
+        prefetch.verify(tmp_path)
+
+
+def run(tmp_path: Path, *options: str):
+    """Run `workshop prefetch`; return what click kept of it."""
+    done = CliRunner().invoke(command, [HUB_ID, "--to", str(tmp_path), *options])
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def test_python_files_are_left_out_and_named(hub, tmp_path):
+    hub.files |= CODE
+    done = run(tmp_path)
+    assert not list(tmp_path.rglob("*.py"))
+    assert all(
+        part in done.output
+        for part in ("2 Python files", "--trust-remote-code", "modeling_tiny.py")
+    )
+
+
+def test_python_files_come_where_they_are_asked_for(hub, tmp_path):
+    hub.files |= CODE
+    assert len(json.loads(run(tmp_path, "--trust-remote-code", "--json").stdout)["notes"]) == 1
+    for name, text in CODE.items():
+        assert (tmp_path / "Tiny-Llama" / name).read_bytes() == text
+
+
+@pytest.mark.parametrize(
+    "name", ["lab/..", "../lab", "lab/.hidden", "./lab", "lab/x/..", "\ud800/x", "x" * 5000]
+)
+def test_model_whose_name_is_no_folder_is_refused(name):
+    with pytest.raises(BadInput):
+        hub_id(name)
 
 
 def test_names_of_scripts_and_of_the_catalog_have_hub_ids():

@@ -10,7 +10,7 @@ import aiohttp
 
 from workshop.batch import servers
 from workshop.batch.rows import CHAT, COMPLETIONS
-from workshop.client import reach, received
+from workshop.client import reach, received, refusals
 from workshop.client.strict_json import Malformed
 from workshop.course.classroom.plan import (
     ALL_LOGPROBS,
@@ -78,7 +78,7 @@ async def find_limits(
             talks = talks or request.path == CHAT
     body = {"model": model, "prompt": CITIES[0], "max_tokens": 1, "logprobs": ALL_LOGPROBS}
     _, raw, _ = await _post(server, COMPLETIONS, body)
-    most = received.logprobs_limit(raw.decode(errors="replace"))
+    most = refusals.logprobs_limit(raw.decode(errors="replace"))
     return Allowed(max_model_len, most, talks, counted, **_class_limits(header))
 
 
@@ -181,4 +181,4 @@ def _count(tokens: tuple[int, int], request: Request) -> None:
 
 def first_line(raw: bytes) -> str:
     """Return the first line of a refusal."""
-    return received.sentence(received.refusal_message(raw))[:160]
+    return refusals.sentence(received.refusal_message(raw))[:160]

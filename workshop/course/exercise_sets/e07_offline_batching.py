@@ -3,7 +3,7 @@ from collections import Counter
 from pathlib import Path
 
 from workshop.course.exercise_sets import texts
-from workshop.course.judging import SHAPELESS, is_number, not_a_number, single
+from workshop.course.judging import SHAPELESS, is_number, not_a_number
 
 COUNTED = texts("e07_offline_batching")["offline.once"]["counted"]
 
@@ -30,7 +30,6 @@ def once(path: str | Path, told: dict) -> str | None:
 
 
 def left(rows: object, lines: object, told: object) -> str | None:
-    rows, lines, told = single(rows), single(lines), single(told)
     problem = not_a_number(told, "rows")
     if problem:
         return problem

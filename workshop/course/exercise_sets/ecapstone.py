@@ -12,7 +12,7 @@ from inference_planner.catalog.config import ModelConfig
 from inference_planner.memory.fit import weight_bytes
 
 from workshop.batch.progress import Summary
-from workshop.course.judging import Exercise, called, close_to, is_number, not_a_number, single
+from workshop.course.judging import Exercise, called, close_to, is_number, not_a_number
 from workshop.engine.reconcile import Reconciliation
 from workshop.errors import WorkshopError
 
@@ -150,7 +150,7 @@ def gap(compared: Reconciliation, told: object) -> str | None:
             errors[row.quantity] = abs(row.error_percent)
     if not errors:
         return "this log has nothing to compare: did the start fail? Its reason is compared.failure"
-    told = called(single(told), errors)
+    told = called(told, errors)
     if not isinstance(told, str) or told not in errors:
         return f"{told!r} is no quantity with an error here; there are: {', '.join(errors)}"
     if errors[told] == max(errors.values()):

@@ -1,44 +1,43 @@
-"""A client of the Hugging Face Hub: list a model's files, and download them.
+"""Lists a model's files on the Hugging Face Hub, and downloads them, with huggingface_hub.
 
-A later run resumes a download that broke off.
-
-Why not huggingface_hub: its downloads resume within one call only. Since its pull request 4228
-every call writes to a file with a random name and removes it when the call fails (2.4.0,
-file_download.py: _download_to_tmp_and_move), so a 5 GB shard starts again from its first byte after
-each break. Here a partial file stays beside the target as `NAME.DIGEST.part`, and the next run
-requests the rest. tests/servers/weights holds the other reasons: a file that is longer than
-promised is cut off, a list that never ends is given up, and a link or pipe under a name of ours is
-not written to.
+What is ours is the partial file. hf_hub_download writes each time to a file with a random name and
+removes it when the call fails (2.4.0, file_download.py: _download_to_tmp_and_move), so a 5 GB shard
+starts again from its first byte after each break. Here a partial file stays beside the target as
+`NAME.DIGEST.part`, and the next run requests the rest: http_get writes in pieces of 10 MB, and a
+break loses one. A file gets its name once its digest is right.
 """
 
-import contextlib
 import hashlib
-import json
 import os
 import re
-import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
-from urllib.parse import quote
+from typing import Any
 
-import httpx
+from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+from huggingface_hub.file_download import http_get
+from huggingface_hub.utils import build_hf_headers, disable_progress_bars
+from huggingface_hub.utils import logging as hub_logging
 
-from workshop.engine import http
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.home import cannot_write
 from workshop.servers.weights import check
 
 HUB = "https://huggingface.co"
 WORKERS = 4
-TRIES = 5  # requests in a row for one file that bring no new bytes
-# Digests and commits become parts of file names, so nothing else is allowed in them.
-DIGEST = re.compile("[0-9a-f]{0,128}")
-TIMEOUT = httpx.Timeout(60.0, connect=15.0)
+LIST_S = 60.0  # for each request about the files
 ROOM = "Give a folder with room that you may write: --to, or WORKSHOP_MODELS in slurm/site.sh."
 BETWEEN = "A login page or a proxy may stand in between: open that address in a browser here"
-LIST_S = 60.0  # for the whole list of a model's files
+# HTTPError of httpx2, or of httpx in huggingface_hub 1: also where no server answers
+HTTP_ERROR: type[Exception] = HfHubHTTPError.__mro__[1]
 
 
 class Gated(WorkshopError):
@@ -112,7 +111,7 @@ class Remote:
 
     def address(self, name: str) -> str:
         """Return the URL of one file."""
-        return f"{endpoint()}/{self.hub_id}/resolve/{self.revision}/{quote(name)}"
+        return hf_hub_url(self.hub_id, name, revision=self.revision, endpoint=endpoint())
 
 
 def endpoint() -> str:
@@ -120,76 +119,33 @@ def endpoint() -> str:
     return (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
 
 
-def saved_token() -> str | None:
-    """Return the token of HF_TOKEN, or the one that `hf auth login` saved; None without either.
-
-    The file's place is the one of huggingface_hub: HF_TOKEN_PATH, HF_HOME/token, or below
-    XDG_CACHE_HOME.
-    """
-    token = os.environ.get("HF_TOKEN", "").strip()
-    if token:
-        return token
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    home = os.environ.get("HF_HOME") or f"{cache}/huggingface"
-    path = os.environ.get("HF_TOKEN_PATH") or f"{home}/token"
-    try:
-        text = Path(os.path.expandvars(path)).expanduser().read_text()
-    except (OSError, ValueError, RuntimeError):
-        return None
-    return text.strip() or None
-
-
-def _authorization(token: str | None) -> dict[str, str]:
-    """Return the header that carries the token.
-
-    Raises BadInput: it cannot be one, and httpx would print it.
-    """
-    if not token:
-        return {}
-    if not re.fullmatch("[!-~]+", token):
-        raise BadInput(
-            "The token holds a space, or a letter that no token has.",
-            "Set HF_TOKEN to the token alone.",
-        )
-    return {"Authorization": f"Bearer {token}"}
-
-
-def _client(token: str | None) -> httpx.Client:
-    """Return an HTTP client that sends the token.
-
-    httpx drops it where a redirect leads to another host.
-    """
-    # A proxy for plain HTTP could read the token. Proxies for HTTPS, of the environment, see
-    # addresses only.
-    direct = httpx.HTTPTransport(proxy=http.trusted_proxy())
-    return httpx.Client(
-        headers=_authorization(token),
-        timeout=TIMEOUT,
-        follow_redirects=True,
-        mounts={"http://": direct},
-    )
-
-
 def list_files(hub_id: str, token: str | None = None) -> Remote:
     """Return a model with all its files.
+
+    token: without one, the token that is saved here counts.
 
     Raises:
         NotReached: the Hub does not answer, or answers with something else.
         UnknownModel, Gated: the model does not exist, or this token may not see it.
         BadInput: the token cannot be one.
     """
-    headers = _authorization(token)
+    if token and not re.fullmatch("[!-~]+", token):
+        raise BadInput(
+            "The token holds a space, or a letter that no token has.",
+            "Set HF_TOKEN to the token alone.",
+        )
     try:
-        commit, files = _read_list(_model_info(hub_id, headers))
-        remote = Remote(hub_id, commit, files)
+        info = HfApi(endpoint(), token=token).model_info(
+            hub_id, files_metadata=True, timeout=LIST_S
+        )
+        remote = Remote(hub_id, str(info.sha), tuple(map(_file, info.siblings or ())))
         # The list of a gated model is public, its files are not: ask for the one that every model
         # has.
-        if any(file.name == "config.json" for file in files):
-            with _client(token) as client:
-                client.head(remote.address("config.json")).raise_for_status()
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        if any(file.name == "config.json" for file in remote.files):
+            get_hf_file_metadata(remote.address("config.json"), token=token, timeout=LIST_S)
+    except (HTTP_ERROR, OSError, HFValidationError) as error:
         raise explain(hub_id, error) from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise NotReached(
             f"{endpoint()} does not answer with a list of files, as the Hub does.",
             f"{BETWEEN}; HF_ENDPOINT names a mirror.",
@@ -197,50 +153,21 @@ def list_files(hub_id: str, token: str | None = None) -> Remote:
     return remote
 
 
-def _model_info(hub_id: str, headers: dict[str, str]) -> Any:
-    """Return the Hub's JSON about a model.
+def _file(sibling: Any) -> File:
+    """Return a file as the Hub describes it.
 
-    An answer without an end is given up after LIST_S seconds.
+    Raises WorkshopError: its name leads out of the model's folder.
     """
-    address = f"{endpoint()}/api/models/{hub_id}?blobs=true"
-    direct = httpx.AsyncHTTPTransport(proxy=http.trusted_proxy())
-    response, body = http.get(
-        address,
-        LIST_S,
-        headers=headers,
-        follow_redirects=True,
-        trust_env=True,
-        mounts={"http://": direct},
-    )
-    response.raise_for_status()
-    return json.loads(body)
-
-
-def _read_list(info: Any) -> tuple[str, tuple[File, ...]]:
-    """Return (commit, files) of the Hub's answer.
-
-    Nothing in it is trusted: it may come from a mirror.
-    """
-    files = tuple(_read_file(entry) for entry in info["siblings"])
-    commit = info["sha"]
-    if not commit or not DIGEST.fullmatch(commit):
-        raise ValueError(commit)
-    return commit, files
-
-
-def _read_file(entry: Any) -> File:
-    name = entry["rfilename"]
+    name = sibling.rfilename
     if not check.stays_inside(name):
         raise WorkshopError(
             f"{endpoint()} lists a file {str(name)[:80]!r}, which is no name inside a folder.",
             "Nothing was downloaded. Take the Hub itself, or another mirror (HF_ENDPOINT).",
         )
-    size = entry.get("size") or 0
-    sha256 = (entry.get("lfs") or {}).get("sha256") or ""
-    blob = entry.get("blobId") or ""
-    if type(size) is not int or size < 0 or not DIGEST.fullmatch(sha256 + blob):
-        raise ValueError(entry)
-    return File(name, size, sha256, blob)
+    sha256 = ""
+    if sibling.lfs:
+        sha256 = sibling.lfs.sha256
+    return File(name, sibling.size or 0, sha256, sibling.blob_id or "")
 
 
 def fetch(remote: Remote, folder: Path, token: str | None = None) -> None:
@@ -248,139 +175,42 @@ def fetch(remote: Remote, folder: Path, token: str | None = None) -> None:
 
     What arrived before an error is kept.
     """
-    with _client(token) as client, ThreadPoolExecutor(WORKERS) as pool:
-        downloads = [
-            pool.submit(_fetch_file, client, remote, file, folder) for file in remote.files
-        ]
+    disable_progress_bars("huggingface_hub.http_get")  # the caller has a bar of its own
+    hub_logging.set_verbosity_error()  # it says each time that it resumes
+    with ThreadPoolExecutor(WORKERS) as pool:
+        downloads = [pool.submit(_fetch_file, remote, file, folder, token) for file in remote.files]
         try:
             for download in downloads:
                 download.result()
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
-            if isinstance(error, httpx.HTTPError | httpx.InvalidURL | OSError):
+            if isinstance(error, (HTTP_ERROR, OSError)):
                 raise explain(remote.hub_id, error) from None
             raise
 
 
-def _fetch_file(client: httpx.Client, remote: Remote, file: File, folder: Path) -> None:
-    target = folder / file.name
-    if not target.parent.resolve().is_relative_to(folder.resolve()):
-        raise WorkshopError(
-            f"{target.parent} is a link that leads out of {folder}.", "Remove that link."
-        )
+def _fetch_file(remote: Remote, file: File, folder: Path, token: str | None) -> None:
+    """Download what is missing of a file, and give it its name if it is what the Hub promised."""
     if file.is_present(folder):
         return
     part = folder / file.part_name(remote.revision)
     part.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with _open_part(part) as stream:
-            _fetch_rest(client, remote.address(file.name), stream, file)
-    except BaseException:
-        _remove_if_empty(part)
-        raise
-    _finish(part, target, file)
-
-
-def _remove_if_empty(part: Path) -> None:
-    with contextlib.suppress(OSError):
-        status = part.lstat()
-        if _is_ours_alone(status) and not status.st_size:
-            part.unlink()
-
-
-def _open_part(part: Path) -> BinaryIO:
-    """Open the partial file of an earlier run, or a new one, to append to it.
-
-    Other users may be allowed to write into the folder. So no link is followed. A hard link (a file
-    with a second name) or anything but a regular file is removed under this name, because its
-    content may belong to somebody else.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        status = part.lstat()
-        if stat.S_ISLNK(status.st_mode):
-            raise WorkshopError(
-                f"{part} is a link, and is not written through.", "Remove that link."
-            )
-        if not _is_ours_alone(status):
-            part.unlink()
-    # O_NONBLOCK: a pipe that is put there meanwhile would wait for a reader.
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-    descriptor = os.open(part, flags, 0o666)
-    if not _is_ours_alone(os.fstat(descriptor)):
-        os.close(descriptor)
-        raise WorkshopError(
-            f"Somebody else changes {part}.", "Give a folder that nobody else may write to: --to"
-        )
-    return os.fdopen(descriptor, "ab")
-
-
-def _is_ours_alone(status: os.stat_result) -> bool:
-    """Return True for a regular file with one name."""
-    return stat.S_ISREG(status.st_mode) and status.st_nlink <= 1
-
-
-def _fetch_rest(client: httpx.Client, address: str, part: BinaryIO, file: File) -> None:
-    """Request the missing bytes, again after each break, until the part has the promised size."""
-    tries_left = TRIES
-    size = _size(part)
-    while size < file.size:
-        failure: httpx.TransportError | None = None
-        try:
-            _append(client, address, part, size, file.size)
-        except httpx.HTTPStatusError as error:
-            if error.response.status_code < 500:
-                raise
-        except httpx.TransportError as error:
-            failure = error
-        if _size(part) > size:
-            tries_left = TRIES
-        else:
-            tries_left -= 1
-        if tries_left == 0:
-            raise failure or httpx.ReadError(f"{file.name} stops at {size} of {file.size} bytes")
-        size = _size(part)
-
-
-def _size(part: BinaryIO) -> int:
-    part.flush()
-    return os.fstat(part.fileno()).st_size
-
-
-def _append(client: httpx.Client, address: str, part: BinaryIO, start: int, size: int) -> None:
-    """Request the file from byte `start`, and append what arrives.
-
-    A server may send more than the `size` that it promised, without end. One byte more is kept, so
-    that the check of the size fails.
-    """
-    headers = {"Accept-Encoding": "identity"}
-    if start:
-        headers["Range"] = f"bytes={start}-"
-    with client.stream("GET", address, headers=headers) as response:
-        response.raise_for_status()
-        if response.headers.get("Content-Type", "").startswith("text/html"):
-            page = address.split("?")[0]
-            raise NotReached(f"{page} answers with a web page instead of the file.", f"{BETWEEN}.")
-        if response.status_code != 206:  # the server ignores ranges, and sends all of the file
-            part.truncate(0)
-            start = 0
-        bytes_left = size + 1 - start
-        for chunk in response.iter_bytes():  # as they arrive: a break loses none of them
-            part.write(chunk[:bytes_left])
-            bytes_left -= len(chunk)
-            if bytes_left <= 0:
-                return
-
-
-def _finish(part: Path, target: Path, file: File) -> None:
-    """Give a whole part the file's name; remove one that is not what the Hub promised."""
+    # Others may be allowed to write into the folder: no link of theirs is written through.
+    descriptor = os.open(part, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    with os.fdopen(descriptor, "ab") as stream:
+        size = stream.tell()
+        if size < file.size:
+            headers = build_hf_headers(token=token) | {"Accept-Encoding": "identity"}
+            http_get(remote.address(file.name), stream, resume_size=size, headers=headers)
     if not file.is_whole(part):
         size = part.stat().st_size
         part.unlink()
-        remedy = "Run the same command again: it is downloaded anew."
-        raise WorkshopError(
-            f"{file.name} came damaged ({size} of {file.size} bytes, or another checksum).", remedy
+        raise NotReached(
+            f"{file.name} came damaged ({size} of {file.size} bytes, or another checksum).",
+            f"Run the same command again: it is downloaded anew. {BETWEEN}, if it repeats: "
+            f"{remote.address(file.name)}",
         )
-    os.replace(part, target)
+    os.replace(part, folder / file.name)
 
 
 def digest(path: Path, kind: str = "sha256", before: bytes = b"") -> str:
@@ -399,21 +229,23 @@ def digest(path: Path, kind: str = "sha256", before: bytes = b"") -> str:
 def explain(hub_id: str, error: Exception) -> WorkshopError:
     """Turn an error of the network, the Hub or the disk into one sentence and a remedy."""
     status = 0
-    code = ""
-    if isinstance(error, httpx.HTTPStatusError):
+    if isinstance(error, HfHubHTTPError):
         status = error.response.status_code
-        code = error.response.headers.get("X-Error-Code", "")
-    if code == "GatedRepo" or status == 403:
+    if isinstance(error, GatedRepoError) or status == 403:
         remedy = (
             f"Accept it at {HUB}/{hub_id} (it may take a while), then give a token of that "
             "account: set HF_TOKEN, or answer the question of `workshop prefetch`. "
             "Without: an open model, or a copy that your site keeps already."
         )
         return Gated(f"{hub_id} is gated: its owner lets in who has accepted the licence.", remedy)
-    if status in (401, 404):
+    if isinstance(error, RepositoryNotFoundError | HFValidationError) or status in (401, 404):
         remedy = "Compare the spelling with its page; for a private or gated one set HF_TOKEN."
         return UnknownModel(
             f"The Hub knows no model {hub_id}, or hides it from this token.", remedy
+        )
+    if isinstance(error, OfflineModeIsEnabled):
+        return NotReached(
+            "HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) forbids to ask the Hub.", "Unset it here."
         )
     if isinstance(error, OSError) and error.errno:
         return cannot_write(Path(error.filename or "the folder"), error, ROOM)

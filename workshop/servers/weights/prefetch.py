@@ -7,9 +7,8 @@ result. The download itself is in hub.py.
 
 import contextlib
 import os
-import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -128,18 +127,20 @@ def download(
 ) -> None:
     """Download what is missing.
 
-    After a break, the next call resumes at the byte where this one stopped.
+    After a break, the next call resumes where this one stopped.
     """
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(remote, folder, report, done), daemon=True)
     with writing(folder, prefetch_hub.ROOM):
         folder.mkdir(parents=True, exist_ok=True)
     watcher.start()
+    # who may read the folder may read its files
+    own_umask = os.umask(0o022 | ~folder.stat().st_mode & 0o777)
     try:
         prefetch_hub.fetch(remote, folder, token)
     finally:
+        os.umask(own_umask)
         done.set()
-    _let_everybody_read(folder, remote.files)
 
 
 def _watch(
@@ -162,41 +163,6 @@ def _present_bytes(remote: Remote, folder: Path) -> int:
         with contextlib.suppress(OSError):
             total += path.stat().st_size
     return total
-
-
-def _let_everybody_read(folder: Path, files: Iterable[File]) -> None:
-    """Give the group and others the rights on files that they have on the folder.
-
-    Downloaded shards are often readable by their owner only.
-    """
-    bits = folder.stat().st_mode & 0o055
-    paths: set[Path] = set()
-    for file in files:
-        path = folder / file.name
-        paths.add(path)
-        for parent in path.parents:
-            if folder in parent.parents:
-                paths.add(parent)
-    for path in paths:
-        with contextlib.suppress(OSError):
-            _open_to_others(path, bits)
-
-
-def _open_to_others(path: Path, bits: int) -> None:
-    """Add these bits to the mode of a folder, or of a file that has no other name.
-
-    What a link leads to, or what has a second name (a hard link), may be somebody's private file.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        status = os.fstat(descriptor)
-        mode = stat.S_IMODE(status.st_mode)
-        if stat.S_ISDIR(status.st_mode):
-            os.fchmod(descriptor, mode | bits)
-        elif stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
-            os.fchmod(descriptor, mode | bits & 0o044)
-    finally:
-        os.close(descriptor)
 
 
 def verify(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import httpx
 
-from workshop.client import logprobs, received
+from workshop.client import logprobs, refusals
 from workshop.client.sampling import Token
 from workshop.client.sampling_settings import Settings
 from workshop.course import recorded_data
@@ -181,7 +181,7 @@ class ServerSource:
 
     def _adapt(self, error: WorkshopError) -> bool:
         """Ask for what this server can do; False if there is nothing left to give up."""
-        limit = received.logprobs_limit(error.message)
+        limit = refusals.logprobs_limit(error.message)
         status = getattr(error.__context__, "status_code", None)
         # A server without the model says that it does not exist, which is another fault.
         has_no_completions = status in (404, 405, 501) and "does not exist" not in error.message
