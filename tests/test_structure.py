@@ -27,7 +27,7 @@ LAYERS = (
     ("engine",),
     ("servers", "simulate"),
     ("client",),
-    ("batch",),
+    ("measure", "batch"),
     ("course", "cli"),
 )
 PURE = (

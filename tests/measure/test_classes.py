@@ -1,37 +1,168 @@
-"""A simulated class against real vLLM, and against servers that are not there or do not let it in."""
+"""A class against real vLLM, and against servers that are slow, refuse a part, or are not there."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
+import random
 import subprocess
 import sys
-import threading
-import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+import small_server
 
-from workshop.course.classroom import run as classroom
-from workshop.course.classroom.run import Classroom
-from workshop.errors import BadInput
+from workshop.course import class_steps
+from workshop.errors import BadInput, WorkshopError
+from workshop.measure import classes
+from workshop.measure.classes import Step
+from workshop.servers.records import ServerRecord
+from workshop.simulate.report import Outcome
+
+ONE_TOKEN = {"prompt": "x", "max_tokens": 1}
 
 
-@pytest.mark.parametrize("learners", [0, -1, 10_000])
-def test_a_class_of_nobody_or_of_a_town_is_refused(learners):
-    with pytest.raises(BadInput, match="Give 1 to 500"):
-        Classroom(learners)
+def course(dice: random.Random) -> list[Step]:
+    return [
+        Step("plain", [ONE_TOKEN] * 2),
+        Step("explorer", [{**ONE_TOKEN, "logprobs": 8192}]),
+        Step("chat", [{"messages": [], "max_tokens": 1}]),
+    ]
 
 
-@pytest.mark.parametrize("seconds", [0, 9.9, 1e6, float("nan")])
-def test_a_time_that_makes_no_class_is_refused(seconds):
-    with pytest.raises(BadInput, match="cannot be simulated"):
-        Classroom(3, seconds)
+def measure(
+    monkeypatch, reply: Callable[[dict], tuple[int, dict] | None], learners: int = 3, **options
+) -> classes.ClassPoint:
+    """Measure a quick class at a server that answers with `reply` (None: it breaks off)."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.answer(404, b"")
+
+        def do_POST(self):
+            result = reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            if result is None:
+                return
+            status, data = result
+            raw = json.dumps(data).encode()
+            self.answer(status, raw if status != 200 else b"data: " + raw + b"\n\ndata: [DONE]\n\n")
+
+        def answer(self, status: int, raw: bytes):
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def log_message(self, *_):
+            pass
+
+    monkeypatch.setattr(classes, "EVERY_S", 0.3)
+    monkeypatch.setattr(classes, "THINK_S", 0.01)
+    with small_server.serving(Handler) as url:
+        record = ServerRecord(name="a", url=f"{url}/v1", model="m", api_key="", state="ready")
+        return classes.measure(record, "m", learners, course, **options)
+
+
+def token(body: dict) -> tuple[int, dict]:
+    text = {"delta": {"content": "a"}} if "messages" in body else {"text": "a"}
+    usage = {"prompt_tokens": 3, "completion_tokens": 1}
+    return 200, {"choices": [{"index": 0, **text}], "usage": usage}
+
+
+def refusal(message: str, status: int = 400) -> tuple[int, dict]:
+    return status, {"error": {"message": message}}
+
+
+def test_a_quick_server_holds_and_each_step_has_its_waits(monkeypatch):
+    point = measure(monkeypatch, token)
+    assert point.holds and point.errors == {} and point.left_out == []
+    assert [(step.name, step.requests) for step in point.steps] == [
+        ("plain", 6),
+        ("explorer", 3),
+        ("chat", 3),
+    ]
+    assert 0 < point.figures["ttft"]["p50"] <= point.figures["e2el"]["p95"]
+    assert [fault.kind for fault in point.faults] == ["no metrics"]
+    assert point.to_dict()["holds"] and point.to_dict()["load"]["requests"] == 12
+
+
+def test_a_limit_that_nobody_meets_is_named(monkeypatch):
+    point = measure(monkeypatch, token, slo="ttft=0.001ms")
+    assert not point.holds and set(point.too_slow) == {"ttft"} and point.goodput_per_s == 0
+
+
+def test_log_probabilities_are_cut_to_what_the_server_gives(monkeypatch):
+    sent = []
+
+    def reply(body):
+        if body.get("logprobs", 0) > 20:
+            return refusal(
+                "Requested sample logprobs of 8192, which is greater than max allowed: 20"
+            )
+        sent.append(body.get("logprobs"))
+        return token(body)
+
+    assert measure(monkeypatch, reply).holds
+    assert sent.count(20) == 1 + 3, "of the learner who goes first, and of the class"
+
+
+@pytest.mark.parametrize("status", [400, 500, None])
+def test_a_model_without_chat_costs_the_chat_alone(monkeypatch, status):
+    """vLLM 0.25 answers a chat without a template, resets the connection, and may crash (500)."""
+
+    def reply(body):
+        if "messages" not in body:
+            return token(body)
+        return refusal("no chat template", status) if status else None
+
+    point = measure(monkeypatch, reply)
+    assert point.holds and point.left_out == ["chat"] and len(point.steps) == 2
+
+
+def test_a_server_that_takes_no_completion_is_refused_before_the_class(monkeypatch):
+    with pytest.raises(WorkshopError, match="its longest prompt has 2 tokens"):
+        measure(monkeypatch, lambda body: refusal("its longest prompt has 2 tokens"))
+
+
+def test_requests_without_an_answer_are_counted_by_their_reason(monkeypatch):
+    answers = []
+
+    def reply(body):
+        answers.append(body)
+        return token(body) if len(answers) <= 6 else refusal("four at a time", 429)
+
+    point = measure(monkeypatch, reply)
+    assert not point.holds and sum(point.errors.values()) == 12 - (6 - 4)
+    (fault,) = [fault for fault in point.faults if fault.kind == "unanswered"]
+    assert fault.sentence.startswith("10 of 12 requests have no answer: 10 × ")
+    assert "429" in fault.sentence and "four at a time" in fault.sentence
+    assert sum(step.errors for step in point.steps) == 10
+
+
+def test_a_learner_who_is_far_too_late_leaves_steps_out(monkeypatch):
+    monkeypatch.setattr(classes, "OVERTIME", 0.4)
+    point = measure(monkeypatch, token)
+    assert not point.holds and point.errors == {classes.TOO_LATE: 3}, "the third step begins late"
+
+
+def test_the_simulated_class_stands_beside_the_measured_one(monkeypatch):
+    def simulate(arrivals):
+        return [Outcome(a.arrival_s, a.prompt_tokens, a.arrival_s + 1, a.arrival_s + 2, 2) for a in arrivals]  # fmt: skip
+
+    point = measure(monkeypatch, token, simulate=simulate)
+    assert point.predicted is not None and point.predicted["ttft_ms"]["p50"] == pytest.approx(1e3)
+
+
+@pytest.mark.parametrize("options", [{"learners": 0}, {"learners": 501}, {"seconds": 9.9}, {"seconds": float("nan")}])  # fmt: skip
+def test_a_number_that_makes_no_class_is_refused(options, monkeypatch):
+    with pytest.raises(BadInput, match=r"A class of .* cannot be\."):
+        measure(monkeypatch, token, **options)
 
 
 def command(*arguments, home, **more) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "workshop", "classroom", *arguments],
+        [sys.executable, "-m", "workshop", "bench", *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, "WORKSHOP_HOME": str(home), **more},
@@ -40,178 +171,56 @@ def command(*arguments, home, **more) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "sentence"),
     [
-        (["--learners", "0"], 2, "Give 1 to 500"),
-        (["--learners", "10000"], 2, "10,000 learners"),
-        (["--learners", "2"], 1, "No server is known here"),
-        ([], 2, "--learners"),
-        (
-            ["--learners", "2", "--url", "http://127.0.0.1:9/v1"],
-            1,
-            "No server answers at http://127.0.0.1:9/v1",
-        ),
-        (["--learners", "2", "--url", "nowhere"], 2, "no address"),
-        (["--learners", "2", "--minutes", "1", "--seconds", "60"], 2, "both given"),
-        (["--learners", "2", "--max-ttft", "0"], 2, "cannot be met"),
+        (["--class", "2"], 1, "No server is known here"),
+        ([], 2, "--class 30"),
+        (["--class", "2", "--rates", "1"], 2, "not clear how requests are sent"),
+        (["--seconds", "20", "--rates", "1"], 2, "--seconds is about a class"),
+        (["--class", "2", "--turns", "3"], 2, "--turns is about sessions"),
+        (["--class", "2", "--url", "http://127.0.0.1:9/v1"], 1, "http://127.0.0.1:9/v1 does not"),
+        (["--class", "2", "--url", "nowhere"], 2, "no address"),
+        (["--class", "2", "one", "--name", "two"], 2, "both given"),
+        (["--class", "2", "one", "--url", "http://127.0.0.1:9/v1"], 2, "both given"),
+        (["--class", "2", "--slo", "ttft=0s"], 2, "not a limit"),
     ],
 )
-def test_wrong_use_is_one_sentence(arguments, code, says, tmp_path):
+def test_wrong_use_is_one_sentence(arguments, code, sentence, tmp_path):
     done = command(*arguments, home=tmp_path)
-    assert done.returncode == code and says in done.stderr
+    assert done.returncode == code and sentence in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.live
 def test_a_small_class_holds_on_the_live_server(server, live_home, tmp_path):
-    # Criteria that a slow machine meets, too: what is tested is the simulation, not this machine.
-    done = command(
-        "--learners",
-        "3",
-        "--url",
-        server.url,
-        "--seconds",
-        "30",
-        "--max-ttft",
-        "300",
-        "--max-e2el",
-        "300",
-        "--json",
-        home=tmp_path,
-        WORKSHOP_API_KEY=server.api_key,
-    )
-    report = json.loads(done.stdout)
-    assert done.returncode == (not report["holds"]) and (
-        report["holds"] or report["not_reached"]
-    ), done.stderr
-    assert report["errors"] == {} and report["left_out"] == []
-    # 3 learners × (1 + 4 + 1 + 1 + 9 + 3 + 12 + 1) requests: every cell once
-    assert report["completed"] == 3 * 32 or (
-        report["not_reached"] and 32 < report["completed"] < 3 * 32
-    )
-    assert 0 < report["p50_ttft_ms"] <= report["p95_ttft_ms"] <= report["p95_e2el_ms"]
-    assert 0 < report["most_kv_cache_usage"] <= 1 and report["most_running"] >= 1
-    cells = {cell["cell"]: cell for cell in report["cells"]}
-    explorer = cells["04 explorer"]
-    assert explorer["p95_ttft_s"] <= explorer["p95_e2el_s"] < explorer["p95_ttft_s"] + 1, (
-        "one token: the first is the last"
-    )
-    # The server's own count of one cell: twelve answers of fixed lengths for each learner.
-    assert report["not_reached"] or report["total_output_tokens"] > 3 * 550
-    assert "classroom" not in str(os.listdir(tmp_path))
+    # Limits that a slow machine meets, too: what is tested is the measurement, not this machine.
+    options = ["--class", "3", "--url", server.url, "--slo", "ttft=300s,e2el=300s", "--no-predict"]
+    done = command(*options, "--json", home=tmp_path, WORKSHOP_API_KEY=server.api_key)
+    assert done.returncode == 0, done.stderr
+    (point,) = json.loads(done.stdout)["points"]
+    assert point["holds"] and point["errors"] == {} and point["left_out"] == []
+    assert point["faults"] == []  # so the server counted the same requests, 20 samples as 20
+    # 3 learners × (1 + 4 + 1 + 1 + 9 + 3 + 12 + 1) requests: every step once
+    assert point["load"]["requests"] == 3 * 32 == sum(step["requests"] for step in point["steps"])
+    assert [step["name"] for step in point["steps"]] == [
+        step.name for step in class_steps.of_learner(random.Random(0))
+    ]
+    assert 0 < point["ttft_ms"]["p50"] <= point["ttft_ms"]["p95"] <= point["e2el_ms"]["p95"]
+    # the timeline's twelve answers of fixed lengths for each learner
+    assert point["tokens_per_s"] * point["seconds"] > 3 * 550
 
 
 @pytest.mark.live
 def test_a_wrong_key_is_one_sentence(server, tmp_path):
-    done = command("--learners", "2", "--url", server.url, home=tmp_path, WORKSHOP_API_KEY="wrong")
-    assert (
-        done.returncode == 1
-        and "refuses the key" in done.stderr
-        and "WORKSHOP_API_KEY" in done.stderr
-    )
+    done = command("--class", "2", "--url", server.url, home=tmp_path, WORKSHOP_API_KEY="wrong")
+    assert done.returncode == 1
+    assert "does not accept this key" in done.stderr and "WORKSHOP_API_KEY" in done.stderr
 
 
 @pytest.mark.live
-def test_criteria_that_nobody_meets_fail_with_advice(server, monkeypatch):
-    monkeypatch.setenv("WORKSHOP_API_KEY", server.api_key)
-    report = classroom.run(2, 10, url=server.url, criteria=classroom.Criteria(p95_ttft_s=1e-6))
-    assert not report.holds and "p95 ttft" in str(report) and report.advice()
-
-
-@pytest.mark.live
-def test_control_c_prints_what_was_measured(server, tmp_path):
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "workshop",
-            "classroom",
-            "--learners",
-            "2",
-            "--url",
-            server.url,
-            "--minutes",
-            "5",
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "WORKSHOP_HOME": str(tmp_path), "WORKSHOP_API_KEY": server.api_key},
-    )
-    timer = threading.Timer(15, lambda: process.send_signal(signal.SIGINT))
-    timer.start()
-    began = time.monotonic()
-    out, err = process.communicate(timeout=120)
-    assert (
-        process.returncode == 1
-        and "No verdict: it was interrupted" in out
-        and "Traceback" not in err
-    )
-    assert "00 first request" in out and "ttft" in out
-    assert time.monotonic() - began < 60
-
-
-@pytest.mark.live
-def test_limits_of_a_server_are_found_and_kept(server, monkeypatch):
-    """The live server takes 8192 logprobs and chat; a smaller window is held by every request that is planned."""
-    import asyncio
-    import random
-
-    from workshop.batch.servers import Server
-    from workshop.course.classroom import http as classroom_http
-    from workshop.course.classroom import plan as classroom_plan
-
-    async def look():
-        classroom_server = Server(server.url, server.api_key)
-        classroom_server.connect(60)
-        try:
-            entry = await classroom_http.meet(classroom_server)
-            cells = classroom_plan.course(random.Random(0))
-            return await classroom_http.find_limits(
-                classroom_server, entry["id"], entry["max_model_len"], cells
-            ), entry
-        finally:
-            await classroom_server.session.close()
-
-    allowed, entry = asyncio.run(look())
-    assert (
-        allowed.chat
-        and allowed.max_logprobs is None
-        and allowed.max_model_len == entry["max_model_len"]
-    )
-    assert allowed.prompt_tokens["San Francisco is a"] == 5, "four words and <|begin_of_text|>"
-
-
-def test_a_server_that_dies_ends_the_class_early(tmp_path, monkeypatch):
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-    class Dying(BaseHTTPRequestHandler):
-        request_count = 0
-
-        def do_GET(self):
-            self._answer({"data": [{"id": "m", "max_model_len": 4096}]})
-
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
-            type(self).request_count += 1
-            if type(self).request_count > 40:
-                self.connection.close()
-                return
-            self._answer({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 1}})
-
-        def _answer(self, data):
-            payload = json.dumps(data).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(payload)))
-            self.end_headers()
-            self.wfile.write(payload)
-
-        def log_message(self, *args): ...
-
-    stub = ThreadingHTTPServer(("127.0.0.1", 0), Dying)
-    threading.Thread(target=stub.serve_forever, args=(0.02,), daemon=True).start()
-    report = classroom.run(5, 10, url=f"http://127.0.0.1:{stub.server_port}/v1")
-    stub.shutdown()
-    assert "does not answer any more" in str(report) and not report.holds
-    assert any("connection" in error for error in report.errors)
-    assert any("broke connections" in text for text in report.advice())
+def test_a_class_that_does_not_hold_ends_with_what_to_do(server, tmp_path):
+    options = ["--class", "2", "--seconds", "10", "--url", server.url, "--slo", "ttft=0.001ms"]
+    done = command(*options, "--no-predict", home=tmp_path, WORKSHOP_API_KEY=server.api_key)
+    assert done.returncode == 1, done.stderr
+    assert "✗ It will not hold 2 learners: 0 errors, p95 ttft" in done.stdout
+    assert "→ The slowest cell is" in done.stdout

@@ -62,7 +62,6 @@ GROUPS = {
     "Teach": {
         "share": "Let a class use your server.",
         "keys": "Give each learner a key, and see what each has used.",
-        "classroom": "Simulate a class against a server: will it hold?",
         "progress": "Show your exercises; with --shared, the progress of a class.",
         "test": "Answer ten questions before the course, and the same after it.",
     },

@@ -180,7 +180,7 @@ def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, a
     from workshop.files import check_output, is_stream
 
     if local:
-        from workshop.simulate import local as here
+        from workshop.measure import comparison as here
 
         result = here.compare(options["seed"], vllm_bench)
         if as_json:

@@ -1,8 +1,8 @@
-"""Measurements of a server that check themselves.
+"""Timed requests to a server, and what could spoil their figures.
 
-`vllm bench serve` sends the load, and what could spoil a figure is checked.
-
-`points.measure` runs one point for each rate or concurrency; `checks` names the faults of a point;
-`prediction` has the simulated figures beside the measured ones; `results` reads the files of other
+`timed` is the one sender. `points` measures loads of random prompts (`vllm bench serve` sends
+those), `conversations` the turns of agents, `classes` a class of learners, `server_clock` how long
+a step of a server on this machine takes. `checks` names the faults of a measurement, `prediction`
+has the simulated figures beside the measured ones, and `results` reads the files of other
 measurements.
 """

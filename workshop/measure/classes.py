@@ -1,236 +1,337 @@
-"""A simulated class: what a room of learners sends to one server, and how it bears it.
+"""Measures a class: many learners run the same cell of a notebook within a few seconds.
 
-    from workshop.course.classroom import run as classroom
-    print(classroom.run(learners=30))
-
-Everybody runs the same cell within a few seconds, as in a class; who has not got all answers yet
-goes on later.
+What a learner runs is a list of `Step`; `workshop.course.class_steps` has that of the course.
 """
+
+from __future__ import annotations
 
 import asyncio
 import random
-import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-import aiohttp
-
-from workshop.batch import online, servers
-from workshop.course.classroom import http as classroom_http
-from workshop.course.classroom import plan as classroom_plan
-from workshop.course.classroom.plan import EVERY_S, Ask, Cell
-from workshop.course.classroom.report import PEAKS, Criteria, Report, Request
-from workshop.engine.metrics import Metrics
+from workshop.client import received
+from workshop.client.client import Client
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers.progress import Progress
+from workshop.measure import checks, timed
+from workshop.measure.checks import Fault
+from workshop.measure.points import MEASURES, Figures, Point, Watch
+from workshop.measure.prediction import Simulate, figures_of, goodput, times_ms
+from workshop.measure.timed import Timed
+from workshop.servers.record_file import ServerRecord
+from workshop.simulate.arrivals import Arrival
+from workshop.simulate.report import Outcome, parse_slo, percentiles
 
 MOST_LEARNERS = 500
 LEAST_S, MOST_S = 10.0, 3600.0
-PATIENCE_S = 120.0  # then a learner gives up on an answer
-OVERTIME = 2.0  # so many times the seconds may pass before a learner leaves out a cell
-TICK_S = 0.5  # between two looks at /metrics
-THINK_S = (0.5, 2.0)  # after a cell that took too long, before the next
+EVERY_S = 10.0  # between two steps, where the time is not given
+BUNCH_S = 8.0  # everybody begins a step within so many seconds, half of them within a sixth of it
+THINK_S = 1.0  # before the next step, after one that took too long
+OVERTIME = 2.0  # so many times the seconds may pass before a learner leaves out a step
+ANSWER_WITHIN_S = 120.0  # then a learner gives up
+SLO = "ttft=5s,e2el=30s"  # what a class accepts, for 95 of 100 requests
+CHARACTERS_A_TOKEN = 4  # of English text, with the vocabularies of today's models
+TOO_LATE = f"left out, as the step before was not done within {OVERTIME:g} times the class's time"
 
 
-class Classroom:
-    """One class against one server.
+@dataclass(frozen=True)
+class Step:
+    """One cell as a learner runs it: its requests, at most `at_once` of them at a time."""
+
+    name: str
+    requests: Sequence[Mapping[str, Any]]
+    at_once: int = 1
+
+
+Course = Callable[[random.Random], list[Step]]  # what a learner runs, in order
+
+
+@dataclass(frozen=True)
+class ClassLoad:
+    """A class as one load. `requests`: all that the learners have to send in these seconds."""
+
+    learners: int
+    seconds: float
+    requests: int
+
+    @property
+    def name(self) -> str:
+        """Return how a table calls it: "30 learners"."""
+        return f"{self.learners} learners"
+
+    @property
+    def amount(self) -> float:
+        """Return what a picture has on its axis."""
+        return float(self.learners)
+
+    @property
+    def counts(self) -> str:
+        """Return what `amount` counts."""
+        return "learners"
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How long learners waited in one step; figures in ms, of the requests with an answer."""
+
+    name: str
+    requests: int
+    errors: int
+    ttft_ms: dict[str, float | None]
+    e2el_ms: dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class ClassPoint(Point):
+    """A measured class.
+
+    `steps` has the waits of each step, `errors` how often each reason was given, `left_out` the
+    steps that the server does not take, and `limits` the longest times in ms by their names.
+    """
+
+    steps: list[Waits] = field(default_factory=list)
+    errors: dict[str, int] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    limits: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def too_slow(self) -> dict[str, float]:
+        """Return the p95 in ms of each measure that is above its limit."""
+        slow = {}
+        for measure, limit in self.limits.items():
+            p95 = self.figures[measure]["p95"]
+            if p95 is not None and p95 > limit:
+                slow[measure] = p95
+        return slow
+
+    @property
+    def holds(self) -> bool:
+        """Return True if the server holds the class: every request in time, without an error."""
+        return not self.errors and not self.too_slow
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as `--json` prints it."""
+        return {**super().to_dict(), "holds": self.holds}
+
+
+def measure(
+    server: ServerRecord,
+    model: str,
+    learners: int,
+    course: Course,
+    *,
+    seconds: float | None = None,
+    slo: str | None = None,
+    seed: int = 0,
+    simulate: Simulate | None = None,
+) -> ClassPoint:
+    """Let a class run a course against a server, and see how long each learner waits.
 
     Args:
+        server: where it is, and its key.
+        model: the name that requests give.
         learners: 1 to 500.
-        seconds: how long; by default one pass through the cells, one every 10 s. Less makes them
-            follow faster. Who is late runs the rest of the first pass in up to OVERTIME times as
-            long.
-        url: ends in /v1; by default the server that `connect()` finds. Key: WORKSHOP_API_KEY.
-        name: of a server record.
-        report: called twice a second with a Progress, whose fraction is that of the time.
+        course: what one learner runs.
+        seconds: how long, 10 to 3600; by default a step every 10 s. In less time the steps follow
+            faster, in more they begin again.
+        slo: the longest times for 95 of 100 requests, by default `SLO`.
+        seed: of who runs what when.
+        simulate: predicts the same requests.
 
-    Raises BadInput: a number that makes no class.
+    Raises:
+        BadInput: a number that makes no class.
+        WorkshopError: the server does not answer the first learner.
     """
+    limits = parse_slo(slo or SLO)
+    client = Client(server, model)
+    steps, left_out = timed.run(_taken(client, course(random.Random(seed))))
+    plan = Plan(learners, course, {step.name: step for step in steps}, seconds, seed)
+    with Watch(server) as watch:
+        sent = timed.run(_send(client, plan))
+    answered = [(request, answer) for _, request, answer in sent if not answer.error]
+    outcomes = [answer.outcome(request.get("n", 1)) for request, answer in answered]
+    sequences = sum(request.get("n", 1) for request, _ in answered)
+    errors = Counter(answer.error.message for *_, answer in sent if answer.error)
+    faults = watch.faults(sequences)
+    if errors:  # what became of them, the server may have counted or not
+        faults = [fault for fault in faults if fault.kind not in ("other requests", "restarted")]
+        faults.append(_unanswered(errors, len(sent)))
+    slow_client = checks.slow_client(watch.cpu_share, None, [])
+    if slow_client:
+        faults.append(slow_client)
+    output_tokens = sum(answer.output_tokens for _, answer in answered)
+    return ClassPoint(
+        load=ClassLoad(learners, plan.seconds, len(sent)),
+        seed=seed,
+        seconds=watch.seconds,
+        tokens_per_s=output_tokens / watch.seconds,
+        requests_per_s=len(answered) / watch.seconds,
+        goodput_per_s=goodput(outcomes, limits, watch.seconds),
+        figures=_figures(outcomes),
+        prefix_hit_share=None,  # learners send the same prompts: hits are no fault
+        client_cpu_share=watch.cpu_share,
+        energy=watch.energy(output_tokens),
+        faults=faults,
+        predicted=figures_of(simulate(plan.arrivals()), limits) if simulate else None,
+        steps=_waits(sent),
+        errors=dict(errors.most_common()),
+        left_out=left_out,
+        limits=limits,
+    )
+
+
+class Plan:
+    """Says when each learner begins which step."""
 
     def __init__(
         self,
         learners: int,
-        seconds: float | None = None,
-        *,
-        url: str | None = None,
-        name: str | None = None,
-        seed: int = 0,
-        criteria: Criteria | None = None,
-        report: Callable[[Progress], None] = lambda progress: None,
+        course: Course,
+        taken: Mapping[str, Step],
+        seconds: float | None,
+        seed: int,
     ):
         if not 1 <= learners <= MOST_LEARNERS:
             raise BadInput(
-                f"A class of {learners:,} learners cannot be simulated.",
-                f"Give 1 to {MOST_LEARNERS}.",
+                f"A class of {learners:,} learners cannot be.", f"Give 1 to {MOST_LEARNERS}."
             )
         if seconds is not None and not LEAST_S <= seconds <= MOST_S:
-            allowed = f"Give {LEAST_S:g} s to {MOST_S / 60:g} min."
-            raise BadInput(f"A class of {seconds:g} s cannot be simulated.", allowed)
-        self.learners = learners
-        self.seconds = seconds or 0.0  # 0: computed from the number of cells when the class begins
-        self.seed = seed
-        self.report = report
-        self.criteria = criteria or Criteria()
-        self._url = url
-        self._name = name
-        self._stopped = ""
-        self._in_flight = 0
-        self._broken = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Future[list[None]] | None = None
-
-    def run(self) -> Report:
-        """Play the class to its end and return what was measured.
-
-        Raises WorkshopError: there is no server, it does not answer, or it refuses the key.
-        """
-        servers.allow_connections(4 * self.learners)
-        with online.runner() as runner:
-            self._loop = runner.get_loop()
-            return runner.run(self._play())
-
-    def stop(self, why: str = "it was interrupted") -> None:
-        """End the simulation now, from a signal handler or another thread.
-
-        `run` then returns what was measured so far.
-        """
-        self._stopped = self._stopped or why
-        if self._loop and self._task:
-            self._loop.call_soon_threadsafe(self._task.cancel)
-
-    async def _play(self) -> Report:
-        urls: tuple[str, ...] = ()
-        if self._url:
-            urls = (self._url,)
-        (server,) = servers.find(urls, name=self._name)
-        self._server = server
-        server.connect(PATIENCE_S)
-        try:
-            entry = await classroom_http.meet(server)
-            self._model, cells = entry["id"], classroom_plan.course(random.Random(self.seed))
-            longest = entry.get("max_model_len")
-            self._allowed = await classroom_http.find_limits(server, self._model, longest, cells)
-            played = classroom_plan.cut(cells, self._allowed)
-            if not played:
-                problem = f"{server.url} takes none of the course's requests."
-                cause = "Its --max-model-len is too small: the course needs about 100 tokens."
-                raise WorkshopError(problem, cause)
-            self.seconds = self.seconds or EVERY_S * len(played)
-            self.result = Report(
-                self.learners, 0.0, self._model, server.url, criteria=self.criteria
+            raise BadInput(
+                f"A class of {seconds:g} s cannot be.", f"Give {LEAST_S:g} to {MOST_S:g} --seconds."
             )
-            self.result.every_s = min(EVERY_S, self.seconds / len(played))
-            self.result.left_out = sorted(_names(cells) - _names(played))
-            await self._class()
-            tried = {request.cell for request in self.result.requests}
-            self.result.untried = [cell.title for cell in played if cell.title not in tried]
-        finally:
-            await server.close()
-        self.result.stopped = self._stopped
-        return self.result
+        self.learners = learners
+        self.seconds = seconds or EVERY_S * len(taken)
+        self._course = course
+        self._taken = taken
+        self._seed = seed
 
-    async def _class(self) -> None:
-        self._began = time.monotonic()
-        learners = asyncio.ensure_future(asyncio.gather(*map(self._learner, range(self.learners))))
-        self._task = learners
-        watching = asyncio.create_task(self._watch())
-        if self._stopped:
-            learners.cancel()
-        try:
-            await learners
-        except asyncio.CancelledError:
-            if not self._stopped:
-                raise
-        finally:
-            self.result.seconds = self._now()
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+    def of_learner(self, number: int) -> list[tuple[float, Step]]:
+        """Return (when it begins, in seconds; the step) of everything that one learner runs."""
+        dice = random.Random(f"{self._seed} {number}")
+        steps = []
+        for step in self._course(dice):
+            if step.name in self._taken:
+                steps.append(_within(step, self._taken[step.name]))
+        every_s = min(EVERY_S, self.seconds / len(steps))
+        bunch_s = min(BUNCH_S, 0.8 * every_s)
+        turns = []
+        for turn in range(max(1, round(self.seconds / every_s))):
+            begin_s = turn * every_s + bunch_s * dice.betavariate(1, 4)
+            turns.append((begin_s, steps[turn % len(steps)]))
+        return turns
 
-    def _now(self) -> float:
-        return time.monotonic() - self._began
+    def arrivals(self) -> list[Arrival]:
+        """Return the requests for the simulation, one learner after the other.
 
-    async def _learner(self, number: int) -> None:
-        dice = random.Random(f"{self.seed} {number}")
-        cells = classroom_plan.cut(classroom_plan.course(dice), self._allowed)
-        turns = max(1, round(self.seconds / self.result.every_s))
-        for turn, at in enumerate(classroom_plan.starts(turns, self.result.every_s, dice)):
-            wait = at - self._now()
-            if wait < 0 and turn:
-                self.result.late += 1
-                wait = dice.uniform(*THINK_S)
-            await asyncio.sleep(max(0.0, wait))
-            # Whoever is late still runs each cell once: otherwise the last cells get no verdict.
-            allowed_s = self.seconds
-            if turn < len(cells):
-                allowed_s = OVERTIME * self.seconds
-            if self._now() > allowed_s:
-                self.result.not_reached += turns - turn
-                return
-            cell = cells[turn % len(cells)]
-            places = asyncio.Semaphore(cell.at_once)
-            answers = []
-            for ask in cell.asks:
-                answers.append(self._ask(ask, cell, number, places))
-            await asyncio.gather(*answers)
-
-    async def _ask(self, ask: Ask, cell: Cell, number: int, places: asyncio.Semaphore) -> None:
-        async with places:
-            request = Request(cell.title, self._now(), n=ask.body.get("n", 1))
-            self._in_flight += 1
-            try:
-                sending = classroom_http.send(self._server, self._model, ask, number, request)
-                await asyncio.wait_for(sending, PATIENCE_S)
-                self._broken = 0
-            except TimeoutError:
-                request.error = f"no answer in {PATIENCE_S:.0f} s"
-            except (aiohttp.ClientError, OSError) as error:
-                request.error = f"connection: {type(error).__name__}"
-                self._broken += 1
-                if self._broken > max(20, self.learners):
-                    self.stop("the server does not answer any more")
-            except classroom_http.Refused as error:
-                request.error = str(error)
-            finally:
-                self._in_flight -= 1
-        request.e2el_s = self._now() - request.sent_s
-        self.result.requests.append(request)
-
-    async def _watch(self) -> None:
-        """Look at /metrics and at ourselves as long as the class goes on."""
-        first: Metrics | None = None
-        due = time.monotonic()
-        while True:
-            look = await self._server.metrics_now(servers.METRICS_TIMEOUT_S)
-            if isinstance(look, Metrics):
-                first = first or look
-                self._keep_peaks(first, look)
-            self.report(Progress(min(1.0, self._now() / self.seconds), self._words(look)))
-            due = max(due + TICK_S, time.monotonic())
-            await asyncio.sleep(due - time.monotonic())
-            self.result.client_lag_s = max(self.result.client_lag_s, time.monotonic() - due)
-
-    def _keep_peaks(self, first: Metrics, look: Metrics) -> None:
-        peaks = look.requests_running, look.requests_waiting, look.kv_cache_usage
-        for name, value in zip(PEAKS, peaks, strict=True):
-            if value is not None:
-                setattr(self.result, name, max(value, getattr(self.result, name) or 0))
-        if look.preemptions_total is not None:
-            self.result.preemptions = int(look.preemptions_total - (first.preemptions_total or 0))
-
-    def _words(self, look: Metrics | bool | None) -> str:
-        requests = len(self.result.requests)
-        failed = requests - len(self.result.answered)
-        parts = [f"{requests - failed:,} answers", f"{self._in_flight} in flight"]
-        if isinstance(look, Metrics):
-            parts.append(f"KV cache {look.kv_cache_usage or 0:.0%}")
-        if failed:
-            parts.append(f"{failed} errors")
-        return " · ".join(parts)
+        `n` samples are n requests. Steps begin at their times also where the one before is late.
+        """
+        arrivals: list[Arrival] = []
+        for learner in range(self.learners):
+            for begin_s, step in self.of_learner(learner):
+                places: list[int] = []  # of each request in the load: of its last sample
+                for number, request in enumerate(step.requests):
+                    text = str(request.get("prompt") or request["messages"])
+                    tokens = len(text) // CHARACTERS_A_TOKEN + 1
+                    arrival = Arrival(begin_s, tokens, request["max_tokens"], text, tokens)
+                    if number >= step.at_once:
+                        arrival = replace(arrival, follows=places[number - step.at_once])
+                    arrivals += [arrival] * request.get("n", 1)
+                    places.append(len(arrivals) - 1)
+        return arrivals
 
 
-def _names(cells: list[Cell]) -> set[str]:
-    return {cell.name for cell in cells}
+def _within(step: Step, taken: Step) -> Step:
+    """Return a learner's step with no more log probabilities than the server takes of it."""
+    requests = []
+    for request, example in zip(step.requests, taken.requests, strict=True):
+        if "logprobs" in request:
+            request = {**request, "logprobs": example["logprobs"]}
+        requests.append(request)
+    return Step(step.name, requests, step.at_once)
 
 
-def run(learners: int, seconds: float | None = None, **options) -> Report:
-    """Simulate a class and return what was measured; options are those of `Classroom`."""
-    return Classroom(learners, seconds, **options).run()
+async def _taken(client: Client, steps: list[Step]) -> tuple[list[Step], list[str]]:
+    """Run one learner's steps; return those that the server takes, and the names of the others.
+
+    Log probabilities are cut to as many as the server gives. A step of chats is left out where the
+    model has no chat template.
+
+    Raises WorkshopError: the server does not answer, or refuses a completion.
+    """
+    taken, left_out = [], []
+    async with timed.Sender(client, ANSWER_WITHIN_S) as sender:
+        for step in steps:
+            requests = list(step.requests)
+            for number, request in enumerate(requests):
+                answer = await sender.send(request)
+                most = received.logprobs_limit(str(answer.error))
+                if most is not None and "logprobs" in request:
+                    requests[number] = {**request, "logprobs": most}
+                    answer = await sender.send(requests[number])
+                if answer.error and "messages" not in request:
+                    raise answer.error
+                if answer.error:
+                    left_out.append(step.name)
+                    break
+            else:
+                taken.append(Step(step.name, requests, step.at_once))
+    return taken, left_out
+
+
+Sent = tuple[str, Mapping[str, Any], Timed]  # the step's name, the request, its answer
+
+
+async def _send(client: Client, plan: Plan) -> list[Sent]:
+    """Let all learners run their steps; return every request."""
+    async with timed.Sender(client, ANSWER_WITHIN_S) as sender:
+        learners = [_learner(sender, plan, number) for number in range(plan.learners)]
+        sent: list[Sent] = []
+        for requests in await asyncio.gather(*learners):
+            sent += requests
+    return sent
+
+
+async def _learner(sender: timed.Sender, plan: Plan, number: int) -> list[Sent]:
+    # a server for a class gives each learner a share
+    headers = {"X-Workshop-Learner": f"class-{number}"}
+    sent: list[Sent] = []
+    for turn, (begin_s, step) in enumerate(plan.of_learner(number)):
+        late = turn and sender.now() > begin_s
+        await asyncio.sleep(THINK_S if late else begin_s - sender.now())
+        if sender.now() > OVERTIME * plan.seconds:
+            error = WorkshopError(TOO_LATE)
+            answers = [Timed(sender.now(), sender.now(), error=error) for _ in step.requests]
+        else:
+            answers = await timed.send_together(sender, step.requests, step.at_once, headers)
+        for request, answer in zip(step.requests, answers, strict=True):
+            sent.append((step.name, request, answer))
+    return sent
+
+
+def _figures(outcomes: Sequence[Outcome]) -> Figures:
+    return {name: percentiles(times_ms(outcomes, name)) for name in MEASURES}
+
+
+def _waits(sent: Sequence[Sent]) -> list[Waits]:
+    """Return the waits of each step, in the order of the course."""
+    outcomes: dict[str, list[Outcome]] = {}
+    requests: Counter[str] = Counter()
+    for name, request, answer in sent:
+        requests[name] += 1
+        answered = outcomes.setdefault(name, [])
+        if not answer.error:
+            answered.append(answer.outcome(request.get("n", 1)))
+    waits = []
+    for name, answered in outcomes.items():
+        figures = _figures(answered)
+        errors = requests[name] - len(answered)
+        waits.append(Waits(name, requests[name], errors, figures["ttft"], figures["e2el"]))
+    return waits
+
+
+def _unanswered(errors: Counter[str], sent: int) -> Fault:
+    reasons = "; ".join(f"{count:,} × {reason}" for reason, count in errors.most_common(3))
+    sentence = f"{errors.total():,} of {sent:,} requests have no answer: {reasons}"
+    return Fault("unanswered", sentence)

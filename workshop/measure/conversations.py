@@ -5,30 +5,21 @@ Each turn is sent when the answer before it has come, after a time to think.
 
 from __future__ import annotations
 
-import asyncio
-import json
-import random
 import secrets
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import httpx
-import psutil
-
+from workshop.client.client import Client
 from workshop.engine.metrics import Metrics
-from workshop.errors import WorkshopError
-from workshop.servers import energy
+from workshop.measure import checks, points, timed
+from workshop.measure.checks import Fault
+from workshop.measure.points import MEASURES, Point, SessionLoad
+from workshop.measure.prediction import Simulate, figures_of, goodput, times_ms
 from workshop.servers.record_file import ServerRecord
 from workshop.simulate.arrivals import Arrival
-from workshop.simulate.bench import checks, points
-from workshop.simulate.bench.checks import Fault
-from workshop.simulate.bench.points import MEASURES, Point, SessionLoad
-from workshop.simulate.bench.prediction import Simulate, figures_of, goodput, times_ms
 from workshop.simulate.report import Outcome, parse_slo, percentiles
 from workshop.simulate.sessions import Sessions, drawn_sessions
 
-ANSWER_WITHIN_S = 600.0
 LOST = 0.5  # of the prefixes that return: fewer hits mean that something destroys them
 ENOUGH_TO_RETURN = 0.1  # of all prompt tokens: below it nothing is to be found
 
@@ -74,48 +65,44 @@ def measure(
         WorkshopError: a request was not answered.
     """
     arrivals = drawn_sessions(options)
-    load = SessionLoad(options, len(arrivals))
     limits = parse_slo(slo)
-    fault = checks.other_process(server)
+    client = Client(server, model)
     longest = max(arrivals, key=lambda arrival: arrival.prompt_tokens)
-    points.warm_up(server, model, longest.prompt_tokens, longest.output_tokens)
-    before = points.metrics_of(server)
-    joules_before = points.joules_of(server)
-    own = psutil.Process()
-    cpu_before_s = sum(own.cpu_times()[:2])
-    began = time.perf_counter()
-    outcomes = asyncio.run(send(server, model, arrivals))
-    seconds = time.perf_counter() - began
-    cpu_share = (sum(own.cpu_times()[:2]) - cpu_before_s) / seconds
-    joules_after = points.joules_of(server)
-    after = points.metrics_of(server)
-    faults = [fault] if fault else []
+    points.warm_up(client, longest.prompt_tokens, longest.output_tokens)
+    with points.Watch(server) as watch:
+        outcomes = timed.run(send(client, arrivals))
+    faults = watch.faults(len(arrivals))
     share = None
-    if before is None or after is None:
-        faults.append(points.NO_METRICS)
-    else:
-        share, lost = hits_of_sessions(before, after, returning_share(arrivals))
-        others = checks.other_requests(before, after, len(arrivals))
-        slow = checks.slow_client(cpu_share, None, [])
-        faults += filter(None, (lost, others, slow))
+    if watch.before and watch.after:
+        share, lost = hits_of_sessions(watch.before, watch.after, returning_share(arrivals))
+        faults += filter(None, (lost, checks.slow_client(watch.cpu_share, None, [])))
     figures = {name: percentiles(times_ms(outcomes, name)) for name in MEASURES}
     answer_s = (figures["e2el"]["p95"] or 0.0) / 1e3
     faults += checks.too_short(len(arrivals), None, answer_s, "--sessions or --turns")
     output_tokens = sum(outcome.output_tokens for outcome in outcomes)
     return Point(
-        load=load,
+        load=SessionLoad(options, len(arrivals)),
         seed=options.seed,
-        seconds=seconds,
-        tokens_per_s=output_tokens / seconds,
-        requests_per_s=len(outcomes) / seconds,
-        goodput_per_s=goodput(outcomes, limits, seconds),
+        seconds=watch.seconds,
+        tokens_per_s=output_tokens / watch.seconds,
+        requests_per_s=len(outcomes) / watch.seconds,
+        goodput_per_s=goodput(outcomes, limits, watch.seconds),
         figures=figures,
         prefix_hit_share=share,
-        client_cpu_share=cpu_share,
-        energy=energy.between(joules_before, joules_after, output_tokens),
+        client_cpu_share=watch.cpu_share,
+        energy=watch.energy(output_tokens),
         faults=faults,
         predicted=predict(simulate, arrivals, limits) if simulate else None,
     )
+
+
+async def send(client: Client, arrivals: Sequence[Arrival]) -> list[Outcome]:
+    """Send every request at its time, or after the answer that it follows.
+
+    Return the outcomes in the same order.
+    """
+    async with timed.Sender(client) as sender:
+        return [answer.outcome() for answer in await timed.send_load(sender, arrivals)]
 
 
 def returning_share(arrivals: Sequence[Arrival]) -> float:
@@ -171,113 +158,3 @@ def predict(
         hit_tokens += outcome.hit_tokens
         prompt_tokens += outcome.prompt_tokens
     return {**figures_of(outcomes, limits), "prefix_hit_share": hit_tokens / prompt_tokens}
-
-
-async def send(server: ServerRecord, model: str, arrivals: Sequence[Arrival]) -> list[Outcome]:
-    """Send every request at its time, or after the answer that it follows.
-
-    Return the outcomes in the same order.
-    """
-    headers = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
-    limits = httpx.Limits(max_connections=None, keepalive_expiry=points.IDLE_S)
-    async with httpx.AsyncClient(
-        base_url=server.url,
-        headers=headers,
-        timeout=ANSWER_WITHIN_S,
-        limits=limits,
-        trust_env=False,
-    ) as http:
-        sender = _Sender(http, model, server.url)
-        ended = [asyncio.Event() for _ in arrivals]
-        outcomes: list[Outcome | None] = [None] * len(arrivals)
-
-        async def send_arrival(number: int) -> None:
-            arrival = arrivals[number]
-            if arrival.follows is None:
-                await asyncio.sleep(arrival.arrival_s)
-            else:
-                await ended[arrival.follows].wait()
-                await asyncio.sleep(arrival.think_s)
-            outcomes[number] = await sender.send(arrival)
-            ended[number].set()
-
-        tasks = [asyncio.create_task(send_arrival(number)) for number in range(len(arrivals))]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-    return [outcome for outcome in outcomes if outcome is not None]
-
-
-class _Sender:
-    """Sends requests whose prompts consist of named pieces.
-
-    An answer is a piece of later prompts.
-    """
-
-    def __init__(self, http: httpx.AsyncClient, model: str, url: str):
-        self._http = http
-        self._model = model
-        self._url = url
-        self._dice = random.Random()
-        self._texts: dict[str, list[int]] = {}
-        self._began = time.perf_counter()
-
-    def _words(self, count: int) -> list[int]:
-        return [self._dice.randrange(*points.WARMUP_IDS) for _ in range(count)]
-
-    def _prompt(self, arrival: Arrival) -> list[int]:
-        prompt: list[int] = []
-        for name, tokens in arrival.pieces:
-            if name not in self._texts:
-                self._texts[name] = self._words(tokens)
-            prompt += self._texts[name]
-        return prompt
-
-    async def send(self, arrival: Arrival) -> Outcome:
-        """Send one request; return its outcome. Raises WorkshopError: it was not answered."""
-        body = {
-            "model": self._model,
-            "prompt": self._prompt(arrival),
-            "temperature": 0,
-            "stream": True,
-            "max_tokens": arrival.output_tokens,
-            "min_tokens": arrival.output_tokens,
-            "ignore_eos": True,
-            "return_token_ids": True,
-        }
-        sent_s = time.perf_counter() - self._began
-        times_s: list[float] = []
-        answer: list[int] = []
-        try:
-            async with self._http.stream("POST", "completions", json=body) as response:
-                if response.status_code != 200:
-                    refused = (await response.aread()).decode(errors="replace")[:300]
-                    raise WorkshopError(
-                        f"{self._url} refuses a prompt of {arrival.prompt_tokens:,} tokens: {refused}",
-                        "Give fewer --turns or shorter --tool, or check the key.",
-                    )
-                async for line in response.aiter_lines():
-                    if not line.startswith("data: {"):
-                        continue
-                    choices = json.loads(line[6:]).get("choices") or []
-                    if choices:
-                        times_s.append(time.perf_counter() - self._began)
-                        answer += choices[0].get("token_ids") or []
-        except httpx.HTTPError as error:
-            raise WorkshopError(
-                f"{self._url} does not answer: {error or type(error).__name__}.",
-                "Is the server running? `workshop servers` lists those known here.",
-            ) from None
-        if not times_s:
-            raise WorkshopError(f"{self._url} gave an empty answer.", "Look at the server's log.")
-        if arrival.answer:  # an older vLLM does not say which tokens it wrote
-            self._texts[arrival.answer] = answer or self._words(arrival.output_tokens)
-        return Outcome(
-            arrival_s=sent_s,
-            prompt_tokens=arrival.prompt_tokens,
-            first_s=times_s[0],
-            last_s=times_s[-1],
-            output_tokens=arrival.output_tokens,
-        )

@@ -15,10 +15,10 @@ from inference_planner.command import Unservable, check_starts, flag_words, flag
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
+from workshop.measure.comparison import on_a_new_server
 from workshop.servers import gpus
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import MOST_REPLICAS, BeyondReach, arriving, on_plan
-from workshop.simulate.local import on_a_new_server
 from workshop.simulate.report import Simulation, parse_slo
 
 ENOUGH = 0.95  # share of the requests that must meet the SLO
