@@ -85,6 +85,15 @@ def test_dependencies_point_one_way(path):
         )
 
 
+def test_the_simulation_sends_nothing():
+    senders = {"aiohttp", "httpx", "openai", "requests", "workshop.client", "workshop.measure"}
+    for path in sorted((PACKAGE / "simulate").glob("*.py")):
+        if path.stem == "tuning":  # until `--verify` is gone
+            continue
+        for name in imports(path):
+            assert not name.startswith(tuple(senders)), f"{path.name} imports {name}"
+
+
 @pytest.mark.parametrize("package", [PACKAGE, PLANNER], ids=lambda path: path.name)
 def test_no_module_imports_itself_by_a_way_round(package):
     """Also by imports inside functions and for types; the front door names all, and is left out."""

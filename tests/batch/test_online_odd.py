@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 
@@ -14,7 +13,6 @@ from odd_answers import BROKEN, BROKEN_MODELS, COMPLETION, MODELS, encoded
 from workshop import batch
 from workshop.batch import servers, session
 from workshop.batch.rows import CHAT, COMPLETIONS
-from workshop.batch.servers import Server
 from workshop.client import received
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records

@@ -67,13 +67,3 @@ def test_a_learner_sends_no_more_log_probabilities_than_the_server_gives():
     taken = {"04 explorer": Step("04 explorer", [{**request, "logprobs": 20}])}
     ((_, step),) = plan(1, taken=taken).of_learner(0)
     assert step.requests[0]["logprobs"] == 20
-
-
-def test_the_simulated_class_sends_the_same_requests_and_waits_as_a_learner_does():
-    arrivals = plan(3).arrivals()
-    # 1 + 4 + 1 + 20 + 9 + 3 + 12 + 1 of each learner
-    assert len(arrivals) == 3 * 51 and arrivals == plan(3).arrivals()
-    samples = [arrival for arrival in arrivals[:51] if arrival.output_tokens == 24]
-    assert len(samples) == 20 and len(set(samples)) == 1
-    timeline = [n for n, arrival in enumerate(arrivals[:51]) if arrival.output_tokens in (120, 90)]
-    assert [arrivals[number].follows for number in timeline] == [None, timeline[0]]

@@ -18,7 +18,6 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.measure import classes
 from workshop.measure.classes import Step
 from workshop.servers.records import ServerRecord
-from workshop.simulate.report import Outcome
 
 ONE_TOKEN = {"prompt": "x", "max_tokens": 1}
 
@@ -146,14 +145,6 @@ def test_a_learner_who_is_far_too_late_leaves_steps_out(monkeypatch):
     assert not point.holds and point.errors == {classes.TOO_LATE: 3}, "the third step begins late"
 
 
-def test_the_simulated_class_stands_beside_the_measured_one(monkeypatch):
-    def simulate(arrivals):
-        return [Outcome(a.arrival_s, a.prompt_tokens, a.arrival_s + 1, a.arrival_s + 2, 2) for a in arrivals]  # fmt: skip
-
-    point = measure(monkeypatch, token, simulate=simulate)
-    assert point.predicted is not None and point.predicted["ttft_ms"]["p50"] == pytest.approx(1e3)
-
-
 @pytest.mark.parametrize("options", [{"learners": 0}, {"learners": 501}, {"seconds": 9.9}, {"seconds": float("nan")}])  # fmt: skip
 def test_a_number_that_makes_no_class_is_refused(options, monkeypatch):
     with pytest.raises(BadInput, match=r"A class of .* cannot be\."):
@@ -174,6 +165,7 @@ def command(*arguments, home, **more) -> subprocess.CompletedProcess:
     ("arguments", "code", "sentence"),
     [
         (["--class", "2"], 1, "No server is known here"),
+        (["--class", "0"], 2, "Give 1 to 500"),
         ([], 2, "--class 30"),
         (["--class", "2", "--rates", "1"], 2, "not clear how requests are sent"),
         (["--seconds", "20", "--rates", "1"], 2, "--seconds is about a class"),
@@ -194,7 +186,7 @@ def test_wrong_use_is_one_sentence(arguments, code, sentence, tmp_path):
 @pytest.mark.live
 def test_a_small_class_holds_on_the_live_server(server, live_home, tmp_path):
     # Limits that a slow machine meets, too: what is tested is the measurement, not this machine.
-    options = ["--class", "3", "--url", server.url, "--slo", "ttft=300s,e2el=300s", "--no-predict"]
+    options = ["--class", "3", "--url", server.url, "--slo", "ttft=300s,e2el=300s"]
     done = command(*options, "--json", home=tmp_path, WORKSHOP_API_KEY=server.api_key)
     assert done.returncode == 0, done.stderr
     (point,) = json.loads(done.stdout)["points"]
@@ -220,7 +212,7 @@ def test_a_wrong_key_is_one_sentence(server, tmp_path):
 @pytest.mark.live
 def test_a_class_that_does_not_hold_ends_with_what_to_do(server, tmp_path):
     options = ["--class", "2", "--seconds", "10", "--url", server.url, "--slo", "ttft=0.001ms"]
-    done = command(*options, "--no-predict", home=tmp_path, WORKSHOP_API_KEY=server.api_key)
+    done = command(*options, home=tmp_path, WORKSHOP_API_KEY=server.api_key)
     assert done.returncode == 1, done.stderr
     assert "✗ It will not hold 2 learners: 0 errors, p95 ttft" in done.stdout
     assert "→ The slowest cell is" in done.stdout

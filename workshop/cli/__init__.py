@@ -52,7 +52,7 @@ GROUPS = {
     },
     "Use": {
         "ask": "Send one prompt to a server, and show the answer as it comes.",
-        "bench": "Measure a server with vllm bench serve, and check the figures.",
+        "bench": "Measure a server, and check the figures. Will it hold a class?",
         "evaluate": "Ask a server a task of lm-eval: is it still as good as before?",
         "batch": "Answer every prompt of a file exactly once.",
         "tunnel": "Reach a cluster's server under an address of this machine.",

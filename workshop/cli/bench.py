@@ -146,7 +146,9 @@ def command(
         agents = conversations.loads(sessions, of_sessions)
     else:
         _refuse_options(of_sessions, "sessions", "--sessions 10,40")
-    if learners is None:
+    if learners is not None:
+        classes.check(learners, seconds)
+    else:
         _refuse_options({"seconds": seconds}, "a class", "--class 30")
     if rates or concurrencies:
         prompt_tokens, answer_tokens = (
@@ -165,7 +167,7 @@ def command(
     model, root = _model(server)
     vocabulary = points.tokenizer_of(server, root, tokenizer) if loads else ""
     simulate = None
-    if predict:
+    if predict and learners is None:
         simulate = _simulation(server, root or model, gpu, plan_options)
     measured = []
     for options in agents:
@@ -184,7 +186,6 @@ def command(
                     seconds=seconds,
                     slo=slo,
                     seed=seed or 0,
-                    simulate=simulate,
                 )
             )
     if loads:
@@ -314,12 +315,15 @@ def as_text(model: str, measured: list[Point], predicts: bool) -> str:
     from workshop.measure.classes import ClassPoint
     from workshop.measure.points import Load
 
-    point = measured[0]
-    texts, sound = "sessions of random texts", "No lost prefixes"
-    if isinstance(point.load, Load):
-        texts, sound = "random prompts", "No prefix-cache hits"
-    elif isinstance(point, ClassPoint):
-        texts, sound = "the cells of the notebooks", "No errors"
+    classes = [point for point in measured if isinstance(point, ClassPoint)]
+    texts = "sessions of random texts"
+    sound = "No lost prefixes, no other client, the right process, a client that kept up, and enough requests."
+    if classes:
+        texts = "the cells of the notebooks"
+        sound = "No errors, no other client, the right process, and a client that kept up."
+    elif isinstance(measured[0].load, Load):
+        texts = "random prompts"
+        sound = sound.replace("lost prefixes", "prefix-cache hits")
     lines = [f"{model}: milliseconds, {texts}", HEADER]
     for point in measured:
         figures = {f"{name}_ms": values for name, values in point.figures.items()}
@@ -333,22 +337,16 @@ def as_text(model: str, measured: list[Point], predicts: bool) -> str:
             lines += _waits(point)
         elif not isinstance(point.load, Load):
             lines.append(_hits(point))
-    if not predicts:
+    if not (predicts or classes):
         lines.append("· No simulation: give --gpu, the kind of GPU that the server has.")
     for point in measured:
         if point.energy:
             lines.append(f"· {point.load.name}: {point.energy}")
-    faults = [(point, fault) for point in measured for fault in point.faults]
-    for point, fault in faults:
-        lines.append(f"✗ {point.load.name}: {fault.sentence}")
-    if not faults:
-        lines.append(
-            f"✓ {sound}, no other client, the right process, a client that kept up"
-            f"{'' if isinstance(measured[0], ClassPoint) else ', and enough requests'}."
-        )
-    for point in measured:
-        if isinstance(point, ClassPoint):
-            lines.append(_verdict(point))
+    faults = [
+        f"✗ {point.load.name}: {fault.sentence}" for point in measured for fault in point.faults
+    ]
+    lines += faults or [f"✓ {sound}"]
+    lines += [_verdict(point) for point in classes]
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from workshop.client import received
@@ -18,10 +18,9 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.measure import checks, timed
 from workshop.measure.checks import Fault
 from workshop.measure.points import MEASURES, Figures, Point, Watch
-from workshop.measure.prediction import Simulate, figures_of, goodput, times_ms
+from workshop.measure.prediction import goodput, times_ms
 from workshop.measure.timed import Timed
 from workshop.servers.record_file import ServerRecord
-from workshop.simulate.arrivals import Arrival
 from workshop.simulate.report import Outcome, parse_slo, percentiles
 
 MOST_LEARNERS = 500
@@ -32,7 +31,6 @@ THINK_S = 1.0  # before the next step, after one that took too long
 OVERTIME = 2.0  # so many times the seconds may pass before a learner leaves out a step
 ANSWER_WITHIN_S = 120.0  # then a learner gives up
 SLO = "ttft=5s,e2el=30s"  # what a class accepts, for 95 of 100 requests
-CHARACTERS_A_TOKEN = 4  # of English text, with the vocabularies of today's models
 TOO_LATE = f"left out, as the step before was not done within {OVERTIME:g} times the class's time"
 
 
@@ -125,7 +123,6 @@ def measure(
     seconds: float | None = None,
     slo: str | None = None,
     seed: int = 0,
-    simulate: Simulate | None = None,
 ) -> ClassPoint:
     """Let a class run a course against a server, and see how long each learner waits.
 
@@ -138,12 +135,12 @@ def measure(
             faster, in more they begin again.
         slo: the longest times for 95 of 100 requests, by default `SLO`.
         seed: of who runs what when.
-        simulate: predicts the same requests.
 
     Raises:
         BadInput: a number that makes no class.
         WorkshopError: the server does not answer the first learner.
     """
+    check(learners, seconds)
     limits = parse_slo(slo or SLO)
     client = Client(server, model)
     steps, left_out = timed.run(_taken(client, course(random.Random(seed))))
@@ -174,12 +171,23 @@ def measure(
         client_cpu_share=watch.cpu_share,
         energy=watch.energy(output_tokens),
         faults=faults,
-        predicted=figures_of(simulate(plan.arrivals()), limits) if simulate else None,
         steps=_waits(sent),
         errors=dict(errors.most_common()),
         left_out=left_out,
         limits=limits,
     )
+
+
+def check(learners: int, seconds: float | None) -> None:
+    """Raise BadInput for numbers that make no class."""
+    if not 1 <= learners <= MOST_LEARNERS:
+        raise BadInput(
+            f"A class of {learners:,} learners cannot be.", f"Give 1 to {MOST_LEARNERS}."
+        )
+    if seconds is not None and not LEAST_S <= seconds <= MOST_S:
+        raise BadInput(
+            f"A class of {seconds:g} s cannot be.", f"Give {LEAST_S:g} to {MOST_S:g} --seconds."
+        )
 
 
 class Plan:
@@ -193,14 +201,6 @@ class Plan:
         seconds: float | None,
         seed: int,
     ):
-        if not 1 <= learners <= MOST_LEARNERS:
-            raise BadInput(
-                f"A class of {learners:,} learners cannot be.", f"Give 1 to {MOST_LEARNERS}."
-            )
-        if seconds is not None and not LEAST_S <= seconds <= MOST_S:
-            raise BadInput(
-                f"A class of {seconds:g} s cannot be.", f"Give {LEAST_S:g} to {MOST_S:g} --seconds."
-            )
         self.learners = learners
         self.seconds = seconds or EVERY_S * len(taken)
         self._course = course
@@ -221,25 +221,6 @@ class Plan:
             begin_s = turn * every_s + bunch_s * dice.betavariate(1, 4)
             turns.append((begin_s, steps[turn % len(steps)]))
         return turns
-
-    def arrivals(self) -> list[Arrival]:
-        """Return the requests for the simulation, one learner after the other.
-
-        `n` samples are n requests. Steps begin at their times also where the one before is late.
-        """
-        arrivals: list[Arrival] = []
-        for learner in range(self.learners):
-            for begin_s, step in self.of_learner(learner):
-                places: list[int] = []  # of each request in the load: of its last sample
-                for number, request in enumerate(step.requests):
-                    text = str(request.get("prompt") or request["messages"])
-                    tokens = len(text) // CHARACTERS_A_TOKEN + 1
-                    arrival = Arrival(begin_s, tokens, request["max_tokens"], text, tokens)
-                    if number >= step.at_once:
-                        arrival = replace(arrival, follows=places[number - step.at_once])
-                    arrivals += [arrival] * request.get("n", 1)
-                    places.append(len(arrivals) - 1)
-        return arrivals
 
 
 def _within(step: Step, taken: Step) -> Step:
