@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workshop.client import received
+from workshop.client import reach, received
 from workshop.client.client import Client
 from workshop.errors import BadInput, WorkshopError
 from workshop.measure import checks, timed
@@ -207,6 +207,11 @@ class Plan:
         self._taken = taken
         self._seed = seed
 
+    @property
+    def connections(self) -> int:
+        """Return how many requests are sent at once at most."""
+        return self.learners * max(step.at_once for step in self._taken.values())
+
     def of_learner(self, number: int) -> list[tuple[float, Step]]:
         """Return (when it begins, in seconds; the step) of everything that one learner runs."""
         dice = random.Random(f"{self._seed} {number}")
@@ -266,6 +271,7 @@ Sent = tuple[str, Mapping[str, Any], Timed]  # the step's name, the request, its
 
 async def _send(client: Client, plan: Plan) -> list[Sent]:
     """Let all learners run their steps; return every request."""
+    reach.allow_connections(plan.connections)
     async with timed.Sender(client, ANSWER_WITHIN_S) as sender:
         learners = [_learner(sender, plan, number) for number in range(plan.learners)]
         sent: list[Sent] = []

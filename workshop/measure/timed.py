@@ -254,6 +254,7 @@ async def send_load(sender: Sender, arrivals: Sequence[Arrival]) -> list[Timed]:
 
     Raises WorkshopError: a request has no answer.
     """
+    reach.allow_connections(len(arrivals))
     texts = Texts()
     began_s = sender.now()
     ended = [asyncio.Event() for _ in arrivals]
