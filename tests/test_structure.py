@@ -25,9 +25,9 @@ PLANNER_MODULES = sorted(PLANNER.rglob("*.py"))
 LAYERS = (
     ("teaching_model", "workarounds"),
     ("engine",),
-    ("servers", "simulate"),
+    ("servers",),
     ("client",),
-    ("measure", "batch"),
+    ("measure", "batch", "simulate"),
     ("course", "cli"),
 )
 PURE = (

@@ -72,7 +72,7 @@ class ClassLoad:
 
 @dataclass(frozen=True)
 class Waits:
-    """How long learners waited in one step; figures in ms, of the requests with an answer."""
+    """The waits of learners in one step; figures in ms, of the requests with an answer."""
 
     name: str
     requests: int

@@ -275,7 +275,7 @@ def warm_up(client: Client, prompt_tokens: int, output_tokens: int) -> None:
 
 
 class Watch:
-    """What the server and this process did while a load was sent; use it in a `with` statement.
+    """Observes the server and this process while a load is sent; use it in a `with` statement.
 
     Attributes:
         before, after: what the server counted; None where it does not show that.

@@ -143,7 +143,7 @@ class Sender:
             timed.error = WorkshopError(problem, "Ask for fewer tokens, or fewer requests at once.")
         except (aiohttp.ClientError, OSError) as error:
             timed.error = self.client.gone(str(error) or type(error).__name__, error)
-        except ValueError as error:  # Malformed, or aiohttp's for a line without an end
+        except (Malformed, ValueError) as error:  # ValueError: aiohttp's, for an endless line
             timed.error = self.client.odd(str(error))
         timed.ended_s = self.now()
         return timed
