@@ -143,7 +143,7 @@ class Sender:
             timed.error = WorkshopError(problem, "Ask for fewer tokens, or fewer requests at once.")
         except (aiohttp.ClientError, OSError) as error:
             timed.error = self.client.gone(str(error) or type(error).__name__, error)
-        except (Malformed, ValueError) as error:  # ValueError: aiohttp's, for an endless line
+        except (Malformed, ValueError, TypeError) as error:  # also aiohttp's, for an endless line
             timed.error = self.client.odd(str(error))
         timed.ended_s = self.now()
         return timed
@@ -187,7 +187,7 @@ def _count(data: dict[str, Any], timed: Timed) -> None:
     timed.output_tokens = output_tokens or timed.output_tokens
     details = (data.get("usage") or {}).get("prompt_tokens_details")
     if isinstance(details, dict):
-        timed.cached_tokens = details.get("cached_tokens") or 0
+        timed.cached_tokens = int(details.get("cached_tokens") or 0)
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
