@@ -79,7 +79,7 @@ class Sender:
     def __init__(self, client: Client, answer_within_s: float = ANSWER_WITHIN_S):
         self.client = client
         self._answer_within_s = answer_within_s
-        self._began = time.perf_counter()
+        self._began = 0.0
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
@@ -95,6 +95,7 @@ class Sender:
             ),
             read_bufsize=LONGEST_LINE_BYTES,
         )
+        self._began = time.perf_counter()
         return self
 
     async def __aexit__(self, *_: object) -> None:
