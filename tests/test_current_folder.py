@@ -21,10 +21,10 @@ from workshop.batch import offline
 from workshop.engine import exact
 from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
+from workshop.measure import comparison
 from workshop.servers import local, vm
 from workshop.servers.local import jupyter, supervise
 from workshop.servers.slurm import fabric
-from workshop.simulate import local as simulate_local
 from workshop.simulate import process as simulate_process
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import on_plan
@@ -109,7 +109,7 @@ def of_bench(monkeypatch) -> None:
     from small_server import record
 
     monkeypatch.setattr(worker_process.subprocess, "Popen", Start)
-    simulate_local.bench(record(), "m", "t", [Arrival(0.0, 16, 2)])
+    comparison.bench(record(), "m", "t", [Arrival(0.0, 16, 2)])
 
 
 def of_serve(monkeypatch) -> None:

@@ -25,9 +25,9 @@ PLANNER_MODULES = sorted(PLANNER.rglob("*.py"))
 LAYERS = (
     ("teaching_model", "workarounds"),
     ("engine",),
-    ("servers", "simulate"),
+    ("servers",),
     ("client",),
-    ("batch",),
+    ("measure", "batch", "simulate"),
     ("course", "cli"),
 )
 # The planner's rooms, the same way: what stands beside them on one level comes before or after.
@@ -107,6 +107,15 @@ def test_dependencies_point_one_way(package, layers, path):
         assert imported_layer is None or imported_layer <= own_layer, (
             f"{path.relative_to(ROOT)} imports {name}"
         )
+
+
+def test_the_simulation_sends_nothing():
+    senders = {"aiohttp", "httpx", "openai", "requests", "workshop.client", "workshop.measure"}
+    for path in sorted((PACKAGE / "simulate").glob("*.py")):
+        if path.stem == "tuning":  # until `--verify` is gone
+            continue
+        for name in imports(path):
+            assert not name.startswith(tuple(senders)), f"{path.name} imports {name}"
 
 
 @pytest.mark.parametrize("package", [PACKAGE, PLANNER], ids=lambda path: path.name)

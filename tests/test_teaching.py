@@ -12,7 +12,8 @@ import click
 import pytest
 
 from workshop.cli import COMMANDS, group
-from workshop.course.classroom.report import Criteria
+from workshop.measure import classes
+from workshop.simulate.report import parse_slo
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs" / "teaching.md").read_text()
@@ -50,7 +51,7 @@ def test_there_are_commands_for_each_part_of_the_day():
         "prefetch",
         "slurm submit",
         "share",
-        "classroom",
+        "bench",
         "serve --background",
         "kernel install",
     ):
@@ -165,8 +166,8 @@ def test_the_server_of_the_day_lasts_from_an_hour_before_to_the_end():
 
 
 def test_the_guide_names_what_a_class_must_keep_to_hold():
-    criteria = Criteria()
-    first, whole = f"{criteria.p95_ttft_s:g} s", f"{criteria.p95_e2el_s:g} s"
+    limits = parse_slo(classes.SLO)
+    first, whole = f"{limits['ttft'] / 1e3:g} s", f"{limits['e2el'] / 1e3:g} s"
     assert (
         f"95 of 100 first tokens within {first} and 95 of 100 whole answers within {whole}" in GUIDE
     )

@@ -26,8 +26,7 @@ from test_teaching import GUIDE, ROOT
 
 from workshop import timestamps
 from workshop.cli import group
-from workshop.course.classroom import plan as classroom_plan
-from workshop.course.classroom import run as classroom
+from workshop.measure import classes
 from workshop.servers import doctor, records
 from workshop.servers.records import ServerRecord
 from workshop.servers.weights import prefetch
@@ -46,8 +45,8 @@ DAY_BEFORE = (
     "workshop slurm status 70b",  # while the job waits
     "workshop slurm logs 70b --follow",
     "workshop share 70b --group my_class --to /shared/class",
-    "workshop classroom --learners 30 --name 70b",
-    "workshop classroom --learners 30",
+    "workshop bench 70b --class 30",
+    "workshop bench --class 30",
     "workshop share 70b --stop",
     "workshop stop 70b",
 )
@@ -76,7 +75,7 @@ MORNING = (
 ON_THE_DAY = (
     "workshop servers",
     "workshop slurm status 70b",
-    "workshop classroom --learners 30 --name 70b --seconds 40",
+    "workshop bench 70b --class 30 --seconds 40",
     "workshop progress --shared",
     "workshop progress --shared --json",
     "workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 4",
@@ -87,7 +86,7 @@ ON_THE_DAY = (
 WITHOUT_A_CLUSTER = (
     "workshop serve --background --host 0.0.0.0 --name class --learners 30",
     "workshop share class --group my_class --to /shared/class",
-    "workshop classroom --learners 30 --name class",
+    "workshop bench class --class 30",
     "workshop serve --background",
     "workshop servers",
     "workshop stop teaching-model",
@@ -234,15 +233,13 @@ def model_server():
 @pytest.fixture
 def quick_class(monkeypatch):
     """Let the class run SCALE times faster: the same requests, in the same order."""
-    monkeypatch.setattr(classroom, "EVERY_S", classroom_plan.EVERY_S / SCALE)
-    monkeypatch.setattr(classroom, "THINK_S", (0.0, 0.01))
-    play = classroom.Classroom._play
+    monkeypatch.setattr(classes, "THINK_S", 0.01)
+    of_learner = classes.Plan.of_learner
 
-    async def faster(self):
-        self.seconds /= SCALE
-        return await play(self)
+    def faster(self, number):
+        return [(begin_s / SCALE, step) for begin_s, step in of_learner(self, number)]
 
-    monkeypatch.setattr(classroom.Classroom, "_play", faster)
+    monkeypatch.setattr(classes.Plan, "of_learner", faster)
 
 
 def running(cluster: Cluster, url: str, home: Path) -> None:
@@ -315,7 +312,7 @@ def test_on_the_day_and_in_the_evening(cluster, model_server, quick_class, works
     try:
         for line in ON_THE_DAY:
             done = cluster.run(line)
-            if "classroom" in line:
+            if "--class" in line:
                 assert "It will hold" in done.output and "No verdict" not in done.output
     finally:
         del os.environ["WORKSHOP_SHARED"]
@@ -344,8 +341,8 @@ def test_keys_of_a_class(cluster):
 def test_without_a_cluster_everything_goes_on_with_local_servers(cluster, workshop_home):
     try:
         for line in WITHOUT_A_CLUSTER:
-            done = cluster.run(line, code=0 if "classroom" not in line else None)
-            if "classroom" in line:
+            done = cluster.run(line, code=0 if "--class" not in line else None)
+            if "--class" in line:
                 assert "No verdict" not in done.output
     finally:
         for record in records.own():

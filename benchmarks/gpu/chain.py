@@ -148,12 +148,18 @@ class Chain:
             result |= self.killed()
         if not self.learners:
             return
-        with self.step("classroom") as result:
+        with self.step("class") as result:
             text = self.workshop(
-                "classroom", "--learners", str(self.learners), "--seconds", "60", "--json"
+                "bench", "--class", str(self.learners), "--seconds", "60", "--json"
             )
+            (point,) = json.loads(text)["points"]
+            errors = point["errors"]
             result |= {
-                key: value for key, value in json.loads(text).items() if not isinstance(value, list)
+                "learners": self.learners,
+                "holds": point["holds"],
+                "completed": point["load"]["requests"] - sum(errors.values()),
+                "errors": errors,
+                "p95_ttft_ms": point["ttft_ms"]["p95"],
             }
 
     def prompt(self, number: int) -> str:

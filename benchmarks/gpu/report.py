@@ -251,7 +251,7 @@ def chain() -> str:
             ),
             row("the same, killed and run again", *map(killed, both)),
             row(
-                f"`workshop classroom`, {klass['learners']} learners",
+                f"`workshop bench --class {klass['learners']}`",
                 f"{klass['completed']:,} requests, {sum(klass['errors'].values()) or 'no'} error; "
                 f"95 % of first tokens in {klass['p95_ttft_ms']:.0f} ms",
                 "",

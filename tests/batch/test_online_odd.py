@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 
 import odd_answers
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from odd_answers import BROKEN, BROKEN_MODELS, COMPLETION, MODELS, encoded
 
 from workshop import batch
 from workshop.batch import servers, session
 from workshop.batch.rows import CHAT, COMPLETIONS
-from workshop.batch.servers import Server
 from workshop.client import received
-from workshop.course.classroom import http as classroom_http
-from workshop.course.classroom.plan import Ask
-from workshop.course.classroom.report import Request
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records
 from workshop.servers.records import ServerRecord
@@ -144,53 +139,6 @@ def test_any_mutation_is_an_answer_with_whole_counts_or_a_sentence(body):
     assert type(answer.prompt_tokens) is type(answer.completion_tokens) is int
 
 
-def in_a_session(server: Server, use):
-    """Return what a coroutine gives with the server's session open."""
-
-    async def run():
-        server.connect(5)
-        try:
-            return await use(server)
-        finally:
-            await server.session.close()
-
-    return asyncio.run(run())
-
-
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(body=odd_answers.mutated)
-@example(body=None)
-@example(body={**COMPLETION, "choices": [{"index": [], "text": "x"}]})
-@example(body={**COMPLETION, "choices": [{"delta": "x"}], "usage": {"completion_tokens": "9"}})
-def test_a_learner_of_a_class_counts_whole_answers_and_names_the_rest(body, server):
-    stream = b"data: " + encoded(body) + b"\n\ndata: [DONE]\n\n"
-    for max_tokens, raw in ((1, encoded(body)), (2, stream)):  # more than one come as a stream
-        server.answers["/v1/completions"] = raw
-        ask, request = (
-            Ask(COMPLETIONS, {"prompt": "x", "max_tokens": max_tokens}, "x"),
-            Request("c", 0.0),
-        )
-        try:
-            in_a_session(
-                Server(server.url, ""),
-                lambda it, ask=ask, r=request: classroom_http.send(it, "m", ask, 1, r),
-            )
-        except classroom_http.Refused as error:
-            assert len(str(error)) < 400
-        assert type(request.prompt_tokens) is type(request.completion_tokens) is int
-
-
-def test_a_class_names_a_login_page(server):
-    server.answers["/v1/models"] = odd_answers.LOGIN
-    with pytest.raises(WorkshopError, match="an HTML page"):
-        in_a_session(Server(server.url, ""), classroom_http.meet)
-    server.answers["/v1/completions"] = odd_answers.LOGIN
-    with pytest.raises(WorkshopError, match="an HTML page"):
-        in_a_session(Server(server.url, ""), lambda it: classroom_http.find_limits(it, "m", 64, []))
-
-
 def test_no_redirect_is_followed(server, prompts, tmp_path):
     other = odd_answers.Server()
     try:
@@ -203,7 +151,7 @@ def test_no_redirect_is_followed(server, prompts, tmp_path):
         other.close()
 
 
-def test_neither_batch_nor_class_goes_through_a_web_proxy(server, prompts, tmp_path, monkeypatch):
+def test_a_batch_goes_through_no_web_proxy(server, prompts, tmp_path, monkeypatch):
     proxy = odd_answers.Server()
     for name in ("http_proxy", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, proxy.root)
@@ -215,7 +163,6 @@ def test_neither_batch_nor_class_goes_through_a_web_proxy(server, prompts, tmp_p
         )
         for place, url in enumerate([(), server.url, server.url.replace("127.0.0.1", "localhost")]):
             assert batch.run(prompts, tmp_path / f"{place}.jsonl", url=url).exit_code == 0
-        assert in_a_session(Server(server.url, "secret"), classroom_http.meet)["id"] == "m"
         assert proxy.seen == [] and server.seen
         assert all("Bearer secret" in str(headers) for _, headers, _ in server.seen)
     finally:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from workshop.cli import bench
-from workshop.simulate.bench.points import Load, Point
+from workshop.measure.points import Load, Point
 from workshop.simulate.report import Outcome
 
 RATES = (1.0, 4.0, 16.0)

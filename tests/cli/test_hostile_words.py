@@ -189,11 +189,9 @@ def lines(draw) -> list[str]:
 @example(arguments=["kubernetes", "llama-3.1-8b", "--gpu", "h100", "--pvc-size", "9" * 400])
 @example(arguments=["kubernetes", "llama-3.1-8b", "--gpu", "h100", "--output", "x" * 5000])
 @example(arguments=["plan", "llama-3.1-8b", "--gpu", BELL])
-@example(arguments=["classroom", "--learners", "9" * 400])
-@example(arguments=["classroom", "--learners", "4", "--minutes", "inf"])
-@example(
-    arguments=["classroom", "--learners", "4", "--seconds", "nan", "--url", "http://127.0.0.1:1/v1"]
-)
+@example(arguments=["bench", "--class", "9" * 400])
+@example(arguments=["bench", "--class", "4", "--seconds", "inf"])
+@example(arguments=["bench", "--class", "4", "--seconds", "nan", "--url", "http://127.0.0.1:1/v1"])
 @example(arguments=["reconcile", "pipe"])
 @example(arguments=["reconcile", "x" * 5000])
 @example(arguments=["slurm", "submit", "70b", "--vllm", "'x"])

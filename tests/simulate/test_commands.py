@@ -1,4 +1,4 @@
-"""workshop simulate, its --search and classroom --simulate: what they print, and what they refuse."""
+"""workshop simulate and its --search: what they print, and what they refuse."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import pytest
 from click.testing import CliRunner
 from needs import lacking
 
-from workshop.cli.classroom import command as classroom
 from workshop.cli.simulate import command as simulate
 from workshop.cli.simulate import curve
-from workshop.course.classroom.plan import arrivals
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.vllm_main import installed
@@ -289,52 +287,6 @@ def test_a_search_says_what_is_missing(missing):
     at = args.index(missing)
     with pytest.raises(BadInput, match="is missing"):
         search(*args[:at], *args[at + (2 if missing.startswith("--") else 1) :])
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        ["--learners", "0"],
-        ["--learners", "501"],
-        ["--learners", "2", "--minutes", "-1"],
-        ["--learners", "2", "--max-ttft", "nan"],
-    ],
-)
-def test_a_simulated_class_is_refused_as_a_real_one_is(odd):
-    with pytest.raises(BadInput, match=r"cannot be (simulated|met)"):
-        run(classroom, "--simulate", "llama-3.1-8b", "--gpu", "h100", *odd)
-
-
-def test_a_class_is_a_load_of_every_cell_of_every_learner():
-    load = arrivals(3, None, seed=0)
-    assert load == arrivals(3, None, seed=0) != arrivals(3, None, seed=1)
-    assert [arrival.arrival_s for arrival in load] == sorted(arrival.arrival_s for arrival in load)
-    twenty = [arrival for arrival in load if arrival.prefix.startswith("0 20 completions")]
-    assert len(twenty) == 20 and len({arrival.prefix for arrival in twenty}) == 1
-
-
-def test_classroom_simulates_a_class_on_gpus_that_nobody_has(vllm):
-    output = run(
-        classroom, "--learners", "20", "--simulate", "llama-3.1-70b", "--gpu", "h100", "-tp", "4"
-    )
-    assert "✓ It will hold 20 learners" in output
-    limits = ["--max-ttft", "0.02", "--json"]
-    output = run(
-        classroom,
-        "--learners",
-        "5",
-        "--simulate",
-        "llama-3.1-70b",
-        "--gpu",
-        "h100",
-        "-tp",
-        "4",
-        *limits,
-        code=1,
-    )
-    assert json.loads(output)["holds"] is False
-    with pytest.raises(BadInput, match="go together"):
-        run(classroom, "--learners", "5", "--simulate", "llama-3.1-70b")
 
 
 @pytest.mark.live

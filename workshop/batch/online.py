@@ -77,7 +77,7 @@ class Batch(Session):
         fleet = servers.find(
             self.urls, self.concurrency, name=self.server_name, accepted=self.accepted
         )
-        servers.allow_connections(len(fleet) * (self.concurrency or LARGEST_LIMIT))
+        reach.allow_connections(len(fleet) * (self.concurrency or LARGEST_LIMIT))
         for server in fleet:
             server.connect(self.limits.read_timeout_s)
         try:

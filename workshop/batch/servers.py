@@ -4,7 +4,6 @@ import asyncio
 import math
 import os
 import re
-import resource
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ QUIET_S = 8.0  # without work, after which the progress says so
 AWAY = (aiohttp.ClientError, TimeoutError, OSError)  # what a server that does not answer raises
 KNOWN = "`workshop servers` lists those known here; `workshop serve --background` starts one."
 OUTAGE = 8  # so many answers of a proxy without one of the server: the server itself is away
-SPARE_FILES = 200  # what a run has open beside its connections
 # uvicorn closes idle connections after 5 s; a request over one that is closing is lost
 KEEP_ALIVE_S = 3.0
 _NAMES = (
@@ -506,19 +504,6 @@ class Server:
         return KeyRefused(
             f"{self.url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key."
         )
-
-
-def allow_connections(count: int) -> None:
-    """Raise this process's limit of open files for `count` more connections.
-
-    It is raised as far as the system allows.
-    """
-    open_files = len(os.listdir("/dev/fd")) + count + SPARE_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= soft < open_files:
-        if hard >= 0:  # a negative limit is none
-            open_files = min(open_files, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))
 
 
 def find(

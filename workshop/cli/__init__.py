@@ -51,7 +51,7 @@ GROUPS = {
     },
     "Use": {
         "ask": "Send one prompt to a server, and show the answer as it comes.",
-        "bench": "Measure a server with vllm bench serve, and check the figures.",
+        "bench": "Measure a server, and check the figures. Will it hold a class?",
         "evaluate": "Ask a server a task of lm-eval: is it still as good as before?",
         "batch": "Answer every prompt of a file exactly once.",
         "tunnel": "Reach a cluster's server under an address of this machine.",
@@ -61,7 +61,6 @@ GROUPS = {
     "Teach": {
         "share": "Let a class use your server.",
         "keys": "Give each learner a key, and see what each has used.",
-        "classroom": "Simulate a class against a server: will it hold?",
         "progress": "Show your exercises; with --shared, the progress of a class.",
         "test": "Answer ten questions before the course, and the same after it.",
     },

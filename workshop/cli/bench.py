@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,10 @@ from workshop.cli.simulate import ENGINE, PLACE, Range
 from workshop.errors import BadInput, WorkshopError
 
 if TYPE_CHECKING:
+    from workshop.measure.classes import ClassPoint
+    from workshop.measure.points import Load, Point
+    from workshop.measure.prediction import Simulate
     from workshop.servers.record_file import ServerRecord
-    from workshop.simulate.bench.points import Load, Point
-    from workshop.simulate.bench.prediction import Simulate
     from workshop.simulate.sessions import Sessions
 
 HEADER = (
@@ -48,13 +50,16 @@ class Numbers(click.ParamType):
 
 
 @click.command
-@click.option("--name", help="Name of a server that `workshop servers` lists, where several run.")
+@click.argument("server_name", metavar="[NAME]", required=False)
+@click.option("--name", help="Name of a server that `workshop servers` lists; the same as NAME.")
 @click.option("--url", help="Server, ending in /v1. Key: WORKSHOP_API_KEY.")
 @click.option("--rates", type=Numbers(float), help="Requests a second, one point for each.")
 @click.option(
     "--concurrencies", type=Numbers(int), help="Or: requests at once, one point for each."
 )
 @click.option("--sessions", type=Numbers(int), help="Or: so many agents, whose prompts grow with each turn.")  # fmt: skip
+@click.option("--class", "learners", type=int, help="Or: a class of so many learners, who run the cells of the notebooks.")  # fmt: skip
+@click.option("--seconds", type=float, help="Of a class: how long [80: a cell every 10 s].")
 @click.option("--turns", type=Range(), help="Of sessions: requests of each [3:6].")
 @click.option("--think", "think_s", type=float, help="Of sessions: mean seconds from an answer to the next request [3].")  # fmt: skip
 @click.option("--system", type=int, help="Of sessions: tokens that every prompt begins with [1024].")  # fmt: skip
@@ -78,11 +83,14 @@ class Numbers(click.ParamType):
     "{points: [{load, seed, tokens_per_s, ttft_ms, tpot_ms, e2el_ms, goodput_per_s, faults, predicted}]}"
 )
 def command(
+    server_name: str | None,
     name: str | None,
     url: str | None,
     rates: list[float] | None,
     concurrencies: list[int] | None,
     sessions: list[int] | None,
+    learners: int | None,
+    seconds: float | None,
     turns: tuple[int, int] | None,
     think_s: float | None,
     system: int | None,
@@ -104,10 +112,13 @@ def command(
     """Measure a server with `vllm bench serve`, and name what could spoil the figures.
 
     Each point has new random prompts and a warm-up. Beside each figure stands the simulation's.
+    A class of learners sends what the notebooks send; the exit code is 1 if the server does not
+    hold it: a request fails, or 95 of 100 are not within the limits (--slo) [ttft=5s,e2el=30s].
 
     \b
       workshop bench --concurrencies 1,8,32
       workshop bench --sessions 10,40 --turns 5 --think 2 --tool 50:600
+      workshop bench 70b --class 30
       workshop bench --url http://gpu17:8000/v1 --rates 1,4,16 --slo ttft=500ms,tpot=50ms --gpu h100
       workshop bench --read result.json
     """
@@ -116,22 +127,30 @@ def command(
     if files:
         _read_files(files, as_json)
         return
-    from workshop.simulate.bench import conversations, points
+    from workshop.course import class_steps
+    from workshop.measure import classes, conversations, points
     from workshop.simulate.report import parse_slo
 
+    loads_chosen = [rates, concurrencies, sessions, learners is not None]
+    if sum(map(bool, loads_chosen)) != 1:
+        raise BadInput(
+            "It is not clear how requests are sent.",
+            "Give one of --rates 1,4,16 (requests a second), --concurrencies 1,8,64 (requests at once), "
+            "--sessions 10,40 and --class 30.",
+        )
     of_sessions = {"turns": turns, "think_s": think_s, "system": system, "tool": tool}
     agents: list[Sessions] = []
     loads: list[Load] = []
     if sessions:
-        if rates or concurrencies:
-            raise BadInput(
-                "Sessions send a turn when the answer before it has come: they have no rate.",
-                "Give --sessions alone, or --rates or --concurrencies.",
-            )
         of_sessions |= {"prompt": prompt, "output": output_tokens, "seed": seed}
         agents = conversations.loads(sessions, of_sessions)
     else:
-        _refuse_session_options(of_sessions)
+        _refuse_options(of_sessions, "sessions", "--sessions 10,40")
+    if learners is not None:
+        classes.check(learners, seconds)
+    else:
+        _refuse_options({"seconds": seconds}, "a class", "--class 30")
+    if rates or concurrencies:
         prompt_tokens, answer_tokens = (
             _exactly("--prompt", prompt),
             _exactly("--output", output_tokens),
@@ -142,17 +161,32 @@ def command(
     parse_slo(slo)
     if plot:
         check_output(plot, force=force, inputs=[])
-    server = _server(name, url)
+    if server_name and name:
+        raise BadInput("NAME and --name are both given.", "Give one of the two.")
+    server = _server(server_name or name, url)
     model, root = _model(server)
     vocabulary = points.tokenizer_of(server, root, tokenizer) if loads else ""
     simulate = None
-    if predict:
+    if predict and learners is None:
         simulate = _simulation(server, root or model, gpu, plan_options)
     measured = []
     for options in agents:
         with waiting(f"{options.sessions} sessions …"):
             measured.append(
                 conversations.measure(server, model, options, slo=slo, simulate=simulate)
+            )
+    if learners is not None:
+        with waiting(f"{learners} learners …"):
+            measured.append(
+                classes.measure(
+                    server,
+                    model,
+                    learners,
+                    class_steps.of_learner,
+                    seconds=seconds,
+                    slo=slo,
+                    seed=seed or 0,
+                )
             )
     if loads:
         measured = _measure_random(server, model, vocabulary, loads, slo, seed, simulate)
@@ -165,6 +199,8 @@ def command(
         say_json({"model": model, "url": server.url, "points": rows}, err=to_stderr)
     else:
         say(as_text(model, measured, simulate is not None), err=to_stderr)
+    if not all(getattr(point, "holds", True) for point in measured):
+        sys.exit(1)
 
 
 command.params += PLAN_OPTIONS  # after its own, in --help
@@ -180,8 +216,8 @@ def _measure_random(
     simulate: Simulate | None,
 ) -> list[Point]:
     """Return a point for each load of random prompts, all sent by one process."""
-    from workshop.simulate.bench import points
-    from workshop.simulate.bench.client import Client
+    from workshop.measure import points
+    from workshop.measure.vllm_client import Client
 
     measured = []
     with Client(server) as sender:
@@ -194,12 +230,12 @@ def _measure_random(
     return measured
 
 
-def _refuse_session_options(of_sessions: dict[str, Any]) -> None:
-    for name, value in of_sessions.items():
+def _refuse_options(options: dict[str, Any], load: str, remedy: str) -> None:
+    """Raise BadInput for an option of a load that is not measured."""
+    for name, value in options.items():
         if value is not None:
             raise BadInput(
-                f"--{name.removesuffix('_s')} is about sessions.",
-                "Say how many: --sessions 10,40.",
+                f"--{name.removesuffix('_s')} is about {load}.", f"Say how many: {remedy}."
             )
 
 
@@ -245,7 +281,7 @@ def _model(server: ServerRecord) -> tuple[str, str | None]:
 def _simulation(
     server: ServerRecord, model: str, gpu: str | None, plan_options: dict[str, Any]
 ) -> Simulate | None:
-    from workshop.simulate.bench import prediction
+    from workshop.measure import prediction
 
     if gpu:
         options = {key: value for key, value in plan_options.items() if value is not None}
@@ -265,7 +301,7 @@ def _uses_a_gpu() -> bool:
 def _with_prediction(point: Point, load: Load, slo: str | None, simulate: Simulate | None) -> Point:
     from dataclasses import replace
 
-    from workshop.simulate.bench import prediction
+    from workshop.measure import prediction
     from workshop.simulate.report import parse_slo
 
     if simulate is None:
@@ -276,12 +312,18 @@ def _with_prediction(point: Point, load: Load, slo: str | None, simulate: Simula
 
 def as_text(model: str, measured: list[Point], predicts: bool) -> str:
     """Return the table of the points, with the simulation's line below each, and their faults."""
-    from workshop.simulate.bench.points import Load
+    from workshop.measure.classes import ClassPoint
+    from workshop.measure.points import Load
 
-    random_prompts = isinstance(measured[0].load, Load)
+    classes = [point for point in measured if isinstance(point, ClassPoint)]
     texts = "sessions of random texts"
-    if random_prompts:
+    sound = "No lost prefixes, no other client, the right process, a client that kept up, and enough requests."
+    if classes:
+        texts = "the cells of the notebooks"
+        sound = "No errors, no other client, the right process, and a client that kept up."
+    elif isinstance(measured[0].load, Load):
         texts = "random prompts"
+        sound = sound.replace("lost prefixes", "prefix-cache hits")
     lines = [f"{model}: milliseconds, {texts}", HEADER]
     for point in measured:
         figures = {f"{name}_ms": values for name, values in point.figures.items()}
@@ -290,24 +332,57 @@ def as_text(model: str, measured: list[Point], predicts: bool) -> str:
             predicted = point.predicted
             goodput = predicted["goodput_per_s"]
             lines.append(_row("  simulated", predicted["tokens_per_s"], predicted, goodput))
-    if not random_prompts:
-        lines += [_hits(point) for point in measured]
-    if not predicts:
+    for point in measured:
+        if isinstance(point, ClassPoint):
+            lines += _waits(point)
+        elif not isinstance(point.load, Load):
+            lines.append(_hits(point))
+    if not (predicts or classes):
         lines.append("· No simulation: give --gpu, the kind of GPU that the server has.")
     for point in measured:
         if point.energy:
             lines.append(f"· {point.load.name}: {point.energy}")
-    sound = True
-    for point in measured:
-        for fault in point.faults:
-            sound = False
-            lines.append(f"✗ {point.load.name}: {fault.sentence}")
-    if sound:
-        hits = "No prefix-cache hits" if random_prompts else "No lost prefixes"
-        lines.append(
-            f"✓ {hits}, no other client, the right process, a client that kept up, and enough requests."
-        )
+    faults = [
+        f"✗ {point.load.name}: {fault.sentence}" for point in measured for fault in point.faults
+    ]
+    lines += faults or [f"✓ {sound}"]
+    lines += [_verdict(point) for point in classes]
     return "\n".join(lines)
+
+
+def _waits(point: ClassPoint) -> list[str]:
+    """Return the lines about how long learners waited in each step."""
+    lines = [f"{'':<28}{'requests':>10}{'ttft p50':>10}{'p95':>9}{'e2el p50':>10}{'p95':>9}"]
+    for step in point.steps:
+        line = f"  {step.name:<26}{step.requests:>10,}"
+        for figures in (step.ttft_ms, step.e2el_ms):
+            line += f"{_shown(figures['p50'], ',.1f'):>10}{_shown(figures['p95'], ',.1f'):>9}"
+        lines.append(line)
+    for name in point.left_out:
+        lines.append(f"· {name}: this server does not take it, so nobody ran it")
+    return lines
+
+
+def _verdict(point: ClassPoint) -> str:
+    """Return whether the server holds the class, why not, and what to do."""
+    waited = []
+    for measure, limit_ms in point.limits.items():
+        p95_ms = point.figures[measure]["p95"]
+        if p95_ms is not None:
+            waited.append(f"p95 {measure} {p95_ms / 1e3:.1f} s (limit {limit_ms / 1e3:g} s)")
+    figures = ", ".join([f"{sum(point.errors.values()):,} errors", *waited])
+    if point.holds:
+        return f"✓ It will hold {point.load.name}: {figures}."
+    slowest = max(point.steps, key=lambda step: step.e2el_ms["p95"] or 0.0)
+    return (
+        f"✗ It will not hold {point.load.name}: {figures}.\n"
+        f"→ The slowest cell is “{slowest.name}”: let half of the class run it first, or share a second server "
+        "(`workshop serve --name second`, or `workshop slurm submit`) with each half."
+    )
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
 
 
 def _hits(point: Point) -> str:
@@ -325,11 +400,9 @@ def _row(name: str, tokens_per_s: float, figures: dict[str, Any], goodput: float
     cells = f"{name:<14}{tokens_per_s:>10,.0f}"
     for measure, width in (("ttft_ms", 10), ("tpot_ms", 10)):
         for percentile, more in (("p50", 0), ("p95", -1)):
-            value = figures[measure][percentile]
-            shown = "–" if value is None else format(value, ",.1f")
+            shown = _shown(figures[measure][percentile], ",.1f")
             cells += f"{shown:>{width + more}}"
-    shown = "–" if goodput is None else format(goodput, ".2f")
-    return f"{cells}{shown:>11}"
+    return f"{cells}{_shown(goodput, '.2f'):>11}"
 
 
 def drawing(measured: list[Point]) -> str:
@@ -383,7 +456,7 @@ def _curves(measured: list[Point]) -> dict[str, dict[str, dict[float, float]]]:
 
 
 def _read_files(files: tuple[str, ...], as_json: bool) -> None:
-    from workshop.simulate.bench import results
+    from workshop.measure import results
 
     measurements = results.read([Path(file) for file in files])
     if as_json:

@@ -249,9 +249,9 @@ def _typed(context: click.Context, name: str) -> bool:
 
 def _compare(seed: int, vllm_bench: bool, as_json: bool) -> None:
     """Print the local server's figures beside the simulated ones."""
-    from workshop.simulate import local
+    from workshop.measure import comparison
 
-    result = local.compare(seed, vllm_bench)
+    result = comparison.compare(seed, vllm_bench)
     if as_json:
         say_json(result.to_dict())
     else:

@@ -54,11 +54,11 @@ class Client:
             meant.
     """
 
-    def __init__(self, record: ServerRecord, *, timeout_s: float = 600.0):
+    def __init__(self, record: ServerRecord, model: str | None = None, *, timeout_s: float = 600.0):
         self.record = record
         self.url = record.url.rstrip("/")
         self.root = self.url.removesuffix("/v1")
-        self.model = record.model
+        self.model = model or record.model
         self.headers = _who()
         if record.api_key:
             self.headers["Authorization"] = f"Bearer {record.api_key}"
@@ -268,7 +268,7 @@ class Client:
                 self.root + path, CONNECT_TIMEOUT_S, headers=self.headers, **self.safe
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._gone(str(error) or type(error).__name__, error) from None
+            raise self.gone(str(error) or type(error).__name__, error) from None
         if answer.status_code in (401, 403):
             raise self._key_refused()
         location = answer.headers.get("location")
@@ -290,25 +290,32 @@ class Client:
                 problem, "Ask for fewer tokens, or look at the server: `workshop servers`."
             )
         if isinstance(error, openai.APIConnectionError):
-            return self._gone(_why(error), error)
-        if isinstance(error, openai.AuthenticationError):
-            return self._key_refused()
+            return self.gone(_why(error), error)
         if isinstance(error, openai.APIStatusError):
-            location = error.response.headers.get("location")
-            redirect = reach.redirected(self.url, error.status_code, location)
-            if redirect:
-                return redirect
             message = error.message
             if isinstance(error.body, dict):
                 message = error.body.get("message") or error.message
-            refusal = refusals.sentence(str(message))
-            if error.status_code < 500:
-                return BadInput(
-                    f"The server refused the request ({error.status_code}): {refusal}.",
-                    refusals.remedy(refusal),
-                )
-            return self._gone(refusal)
+            return self.refusal(
+                error.status_code, str(message), error.response.headers.get("location")
+            )
         return WorkshopError(str(error))
+
+    def refusal(self, status: int, message: str, location: str | None = None) -> WorkshopError:
+        """Return the error for an answer with another status than 200.
+
+        `message` is what the server wrote, `location` where it leads to.
+        """
+        if status == 401:
+            return self._key_refused()
+        redirect = reach.redirected(self.url, status, location)
+        if redirect:
+            return redirect
+        problem = refusals.sentence(message)
+        if status < 500:
+            return BadInput(
+                f"The server refused the request ({status}): {problem}.", refusals.remedy(problem)
+            )
+        return self.gone(problem)
 
     def odd(self, what: str, address: str = "") -> WorkshopError:
         """Return the error for an answer that no vLLM server gives.
@@ -345,7 +352,7 @@ class Client:
         )
         return WorkshopError(f"{self.url} {problem}.", remedy)
 
-    def _gone(self, cause: str = "", error: Exception | None = None) -> WorkshopError:
+    def gone(self, cause: str = "", error: Exception | None = None) -> WorkshopError:
         """Return the error for a server that does not answer; later cells say the same."""
         gone = self._started_again() or self._without_answer(cause, error)
         lost.remember(gone)

@@ -29,6 +29,7 @@ from workshop.servers.records import ServerRecord
 if TYPE_CHECKING:
     import ssl
 
+SPARE_FILES = 200  # what a run has open beside its connections
 CHECK_ADDRESS = "Check the address, and that the server runs there; it ends in /v1."
 START = "Start one: `workshop serve --background`, or run the panel of notebook 00_start."
 
@@ -311,3 +312,18 @@ def _this_machine(host: str) -> bool:
 def _say(sentence: str) -> None:
     """Print a note on stderr, once in a process."""
     print(f"! {plain(sentence)}", file=sys.stderr)
+
+
+def allow_connections(count: int) -> None:
+    """Raise this process's limit of open files for `count` more connections.
+
+    It is raised as far as the system allows.
+    """
+    import resource  # here, as a browser has none
+
+    open_files = len(os.listdir("/dev/fd")) + count + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < open_files:
+        if hard >= 0:  # a negative limit is none
+            open_files = min(open_files, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))

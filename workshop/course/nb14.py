@@ -11,33 +11,27 @@ benchmarks/simulate/scale_out.py.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import random
 import secrets
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-import httpx
 from inference_planner.catalog.gpus import GIB
 
 from workshop.client.client import Client, connect
 from workshop.course import extra_servers, recorded_data
 from workshop.course.nb13 import REMEDY, LoadExplorer, simulated
 from workshop.errors import BadInput, WorkshopError
+from workshop.measure import points, prediction, server_clock, timed, vllm_client
 from workshop.servers import local, machine
 from workshop.servers.local import TEACHING_FOLDER, supervise
 from workshop.servers.vllm_main import installed
-from workshop.simulate import local as measured_clock
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, Piece
-from workshop.simulate.bench import client as bench_client
-from workshop.simulate.bench import points, prediction
 from workshop.simulate.clock import Clock
 from workshop.simulate.engine import Rules
 from workshop.simulate.report import Outcome
@@ -61,9 +55,8 @@ LARGE, SMALL = SERVERS
 FLAGS = ("--block-size", "32", "--max-model-len", "2048", "--enable-prompt-tokens-details")
 NEEDED_BYTES = 2 * int(1.8 * GIB)  # a second teaching server took 1.6 GB
 SYSTEM_TOKENS, TOOL_TOKENS, ANSWER_TOKENS, TIME_TOKENS = 480, 96, 16, 8
-CLOCK_TRIES = 4
+LONG_TOKENS = 1024  # of the prompts by which the clock is measured, as the sessions' are
 APART_S = 60.0  # between simulated requests: the live ones are sent one after the other
-WORD_IDS = range(100, 4000)  # ordinary words of the teaching model
 ROUTES = ("large", "small", "sticky", "round-robin")
 TIME_LINES = ("nowhere", "start", "end")
 _shown: Counter[str] = Counter()  # recorded measurements, by their name
@@ -81,7 +74,7 @@ class Pair:
     large: Client
     small: Client
     clock: Clock
-    sender: bench_client.Client
+    sender: vllm_client.Client
 
 
 def servers() -> Pair | None:
@@ -107,13 +100,12 @@ def servers() -> Pair | None:
         launches.append(local.prepare(name=name, vllm_args=flags))
     _start_side_by_side(launches)
     large, small = connect(LARGE), connect(SMALL)
-    sender = bench_client.Client(large.record)  # it loads vLLM while the clock is measured
+    sender = vllm_client.Client(large.record)  # it loads vLLM while the clock is measured
     atexit.register(sender.__exit__)
-    with ThreadPoolExecutor(1) as pool:  # a notebook's own thread runs an event loop already
-        clock = pool.submit(asyncio.run, _clock(large)).result()
+    clock, _ = timed.run(server_clock.measure(large, LONG_TOKENS))
     pair = Pair(large, small, clock, sender)
-    # The first request of each client asks the server which parameters it knows, and takes seconds.
-    _send(pair, session_load(sessions=2, turns=1), (LARGE, SMALL), caching=True)
+    # The first requests of a server are slower.
+    timed.run(_send(pair, session_load(sessions=2, turns=1), (LARGE, SMALL), caching=True))
     print(f"Both answer after {time.monotonic() - began:.0f} s.")
     return pair
 
@@ -137,43 +129,6 @@ def _start_side_by_side(launches: Sequence[local.Launch]) -> None:
         thread.join()
     if errors:
         raise errors[0]
-
-
-async def _clock(server: Client) -> Clock:
-    """Return the time of a server's steps, from the shortest of a few answers.
-
-    Other programs on the machine only make an answer longer.
-    """
-    headers = {"Authorization": f"Bearer {server.record.api_key}"}
-    async with httpx.AsyncClient(
-        base_url=server.url,
-        headers=headers,
-        timeout=120,
-        limits=httpx.Limits(keepalive_expiry=points.IDLE_S),
-        trust_env=False,
-    ) as http:
-        sender = measured_clock.Sender(http, server.model)
-
-        async def shortest_ms(prompt_tokens: int, tokens: int, at_once: int = 1) -> float:
-            times_ms = []
-            for _ in range(CLOCK_TRIES):
-                outcomes = await sender.send([Arrival(0.0, prompt_tokens, tokens)] * at_once)
-                times_ms.append(max(outcome.e2el_ms for outcome in outcomes))
-            return min(times_ms)
-
-        two_ms = await shortest_ms(32, 2)
-        step_ms = max(0.01, await shortest_ms(32, 34) - two_ms) / 32
-        four_ms = (await shortest_ms(32, 34, 4) - await shortest_ms(32, 2, 4)) / 32
-        token_ms = max(0.001, await shortest_ms(1024, 2) - two_ms) / (1024 - 32)
-    way_s = max(0.0, two_ms - 2 * step_ms - 32 * token_ms) / 1e3
-    return Clock(
-        weights_ms=0.0,
-        token_ms=token_ms,
-        fixed_ms=max(0.0, step_ms - token_ms),
-        request_ms=max(0.0, (four_ms - step_ms) / 3 - token_ms),
-        way_in_s=way_s / 2,
-        way_out_s=way_s / 2,
-    )
 
 
 def stop() -> None:
@@ -202,7 +157,7 @@ def bench(pair: Pair | None, *, seed: int | None = None) -> dict[str, Any]:
         seed=seed,
         sender=pair.sender,
     )
-    rules = measured_clock.rules(pair.large.record, 2048)
+    rules = server_clock.rules(pair.large.record, 2048)
 
     def simulate(arrivals: Sequence[Arrival]) -> list[Outcome]:
         return _run(rules, pair.clock, arrivals)
@@ -298,7 +253,7 @@ def converse(
     targets = []
     for number in range(len(load)):
         targets.append(_target(route, number, sessions))
-    live = _send(pair, load, targets, caching)
+    live = timed.run(_send(pair, load, targets, caching))
     simulations = _simulate(pair, load, targets, caching)
     rows = []
     for number, (measured, outcome) in enumerate(zip(live, simulations, strict=True)):
@@ -308,9 +263,9 @@ def converse(
                 "turn": number // sessions,
                 "server": targets[number].removeprefix("agents-"),
                 "prompt": load[number].prompt_tokens,
-                "cached": measured["cached"],
+                "cached": measured.hit_tokens,
                 "cached_simulated": outcome.hit_tokens,
-                "ttft_ms": round(measured["ttft_ms"], 1),
+                "ttft_ms": round(measured.ttft_ms, 1),
                 "ttft_simulated_ms": round(outcome.ttft_ms, 1),
             }
         )
@@ -326,49 +281,22 @@ def _target(route: str, number: int, sessions: int) -> str:
     return (LARGE, SMALL)[number % 2]
 
 
-def _send(
+async def _send(
     pair: Pair, load: Sequence[Arrival], targets: Sequence[str], caching: bool
-) -> list[dict[str, float]]:
-    """Send the requests one after the other.
-
-    Return for each the tokens that were cached, and the time to the first token.
-    """
-    clients = {LARGE: pair.large, SMALL: pair.small}
-    dice = random.Random()
-    texts: dict[str, list[int]] = {}
-    rows = []
-    for arrival, target in zip(load, targets, strict=True):
-        prompt: list[int] = []
-        for name, tokens in arrival.pieces:
-            if name not in texts:
-                texts[name] = dice.choices(WORD_IDS, k=tokens)
-            prompt += texts[name]
-        salt = {}
-        if not caching:
-            salt = {"cache_salt": secrets.token_hex(8)}
-        began = time.perf_counter()
-        first_s = None
-        cached = 0
-        answer: list[int] = []
-        for chunk in clients[target].complete(
-            prompt,
-            max_tokens=arrival.output_tokens,
-            min_tokens=arrival.output_tokens,
-            ignore_eos=True,
-            temperature=0,
-            stream=True,
-            stream_options={"include_usage": True},
-            return_token_ids=True,
-            **salt,
-        ):
-            if chunk.choices:
-                first_s = first_s or time.perf_counter() - began
-                answer += chunk.choices[0].token_ids or []
-            if chunk.usage:
-                cached = chunk.usage.prompt_tokens_details.cached_tokens
-        texts[arrival.answer or ""] = answer
-        rows.append({"cached": cached, "ttft_ms": 1e3 * (first_s or 0.0)})
-    return rows
+) -> list[Outcome]:
+    """Send the requests one after the other."""
+    texts = timed.Texts()
+    outcomes = []
+    async with timed.Sender(pair.large) as large, timed.Sender(pair.small) as small:
+        senders = {LARGE: large, SMALL: small}
+        for arrival, target in zip(load, targets, strict=True):
+            body = texts.body(arrival)
+            if not caching:
+                body["cache_salt"] = secrets.token_hex(8)
+            answer = await senders[target].send(body)
+            outcomes.append(answer.outcome())
+            texts.add_answer(arrival, answer)
+    return outcomes
 
 
 def _simulate(
@@ -385,7 +313,7 @@ def _simulate(
                 arrivals.append(load[number])
         if not numbers:
             continue
-        rules = measured_clock.rules(client.record, 2048)
+        rules = server_clock.rules(client.record, 2048)
         rules = replace(rules, enable_prefix_caching=caching)
         for number, outcome in zip(numbers, _run(rules, pair.clock, arrivals), strict=True):
             outcomes[number] = outcome

@@ -3,11 +3,8 @@
 Continuous batching, seen from outside.
 """
 
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import count
 
 from workshop.course.figure import figure
 
@@ -36,28 +33,30 @@ class Span:
 def ask(
     client, prompts: Sequence[str], at_once: int, max_tokens: Sequence[int], **sampling
 ) -> list[Span]:
-    """Send the prompts through `at_once` threads, and return what happened when.
+    """Send the prompts, `at_once` at a time, and return what happened when.
 
     Each answer has exactly its max_tokens.
+
+    Raises WorkshopError: a request has no answer.
     """
-    began = time.monotonic()
+    from workshop.measure import timed  # here, as notebooks in a browser only draw
 
-    def send(number: int, prompt: str, tokens: int) -> Span:
-        sent = time.monotonic() - began
-        stream = client.complete(
-            prompt, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, stream=True, **sampling
-        )
-        times_s = []
-        for _ in stream:
-            times_s.append(time.monotonic() - began)
-        if not times_s:
-            times_s.append(time.monotonic() - began)
-        name = f"{number}: {tokens} tokens"
-        return Span(name, sent, times_s[0], times_s[-1], tokens, tuple(times_s))
+    bodies = []
+    for prompt, tokens in zip(prompts, max_tokens, strict=True):
+        exactly = {"max_tokens": tokens, "min_tokens": tokens, "ignore_eos": True}
+        bodies.append({"prompt": prompt, **exactly, **sampling})
 
-    jobs = zip(prompts, max_tokens, strict=True)
-    with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(lambda number, job: send(number, *job), count(1), jobs))
+    async def send() -> list[timed.Timed]:
+        async with timed.Sender(client) as sender:
+            return await timed.send_together(sender, bodies, at_once)
+
+    spans = []
+    for number, (answer, tokens) in enumerate(zip(timed.run(send()), max_tokens, strict=True), 1):
+        if answer.error:
+            raise answer.error
+        name, seen = f"{number}: {tokens} tokens", tuple(answer.tokens_s)
+        spans.append(Span(name, answer.sent_s, seen[0], seen[-1], tokens, seen))
+    return spans
 
 
 def parts(spans: Sequence[Span]) -> dict[str, dict[str, float]]:

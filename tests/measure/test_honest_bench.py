@@ -11,10 +11,10 @@ import pytest
 
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput
+from workshop.measure import checks, conversations, points, prediction, results
 from workshop.servers import records
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.servers.record_file import ServerRecord
-from workshop.simulate.bench import checks, conversations, points, prediction, results
 from workshop.simulate.report import Outcome
 
 
@@ -88,12 +88,9 @@ def test_a_load_too_short_for_its_percentiles_is_a_fault():
     assert "ended before the server was as full as it gets" in fault.sentence
 
 
-def test_loads_need_rates_or_concurrencies():
+def test_loads_are_named_and_refused_in_one_sentence():
     load, _ = points.loads([0.5, 2], [], 100, 64, 16)
     assert (load.name, load.rate) == ("0.5 a second", 0.5)
-    for rates, concurrencies in (([], []), ([1.0], [1])):
-        with pytest.raises(BadInput, match="not clear how requests are sent"):
-            points.loads(rates, concurrencies, 100, 64, 16)
     with pytest.raises(BadInput, match="-1 requests a second cannot be"):
         points.loads([-1.0], [], 100, 64, 16)
 

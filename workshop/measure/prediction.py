@@ -6,19 +6,17 @@ the planner's clock.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import httpx
-
-from workshop.errors import WorkshopError
+from workshop.client.client import Client
+from workshop.measure import server_clock, timed
+from workshop.measure.points import MEASURES, Load
 from workshop.servers.record_file import ServerRecord
-from workshop.simulate import local, process
+from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival
-from workshop.simulate.bench.points import IDLE_S, MEASURES, Load
 from workshop.simulate.report import Outcome, percentiles
 
 GENERATIONS = 6  # of a closed loop: so many requests one after the other show what all others do
@@ -34,13 +32,11 @@ def on_this_machine(server: ServerRecord) -> Simulate:
 
     Raises WorkshopError: the server does not answer as vLLM does.
     """
-    try:
-        clock, max_model_len = asyncio.run(_measured_clock(server))
-    except (httpx.HTTPError, ValueError, KeyError) as error:
-        raise WorkshopError(
-            f"{server.url} does not answer as vLLM does ({error!r}).", f"Its log is {server.log}."
-        ) from None
-    rules = local.rules(server, max_model_len)
+    client = Client(server)
+    served = client.models()[0]
+    client.model = served["id"]
+    clock, _ = timed.run(server_clock.measure(client))
+    rules = server_clock.rules(server, served["max_model_len"])
 
     def simulate(arrivals: Sequence[Arrival]) -> list[Outcome]:
         outcome = process.run(rules, clock, arrivals)
@@ -49,20 +45,6 @@ def on_this_machine(server: ServerRecord) -> Simulate:
         return outcome["requests"]
 
     return simulate
-
-
-async def _measured_clock(server: ServerRecord):
-    headers = {"Authorization": f"Bearer {server.api_key}"}
-    async with httpx.AsyncClient(
-        base_url=server.url,
-        headers=headers,
-        timeout=120,
-        limits=httpx.Limits(keepalive_expiry=IDLE_S),
-        trust_env=False,
-    ) as http:
-        model = (await http.get("models")).raise_for_status().json()["data"][0]
-        clock, _ = await local.measure(local.Sender(http, model["id"]))
-        return clock, model["max_model_len"]
 
 
 def on_gpus(model: str, gpu: str, options: dict[str, Any]) -> Simulate:

@@ -7,38 +7,25 @@ It measures the server's clock, simulates a load, and sends the same load.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
-import random
-import statistics
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import httpx
-
-from workshop.engine import metrics
+from workshop.client.client import Client
 from workshop.errors import WorkshopError
+from workshop.measure import conversations, server_clock, timed, vllm_client
+from workshop.measure.points import MEASURES, Figures, figures_of
 from workshop.servers import records
 from workshop.servers.record_file import ServerRecord
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, drawn
-from workshop.simulate.bench import client as bench_client
-from workshop.simulate.bench.points import MEASURES, Figures, figures_of
 from workshop.simulate.clock import Clock
-from workshop.simulate.engine import Rules
 from workshop.simulate.report import PERCENTILES, Outcome, percentiles
 
-MANY = 16  # requests at once, of the second measurement
-SHORT, LONG, TOKENS = 16, 200, 48
-BUSY = 0.25  # of what the server could answer
 SECONDS = 12.0
-LEAST_RATE, MOST_RATE = 0.5, 6.0
-VOCABULARY = 4000  # ids below are words of the teaching model
-CPU_SEQS, CPU_BATCHED_TOKENS = 128, 2048  # vllm serve's on a CPU (0.32.0)
 CHUNK_TOKENS = 16  # that one hash of vllm bench's trace stands for
 
 
@@ -101,33 +88,20 @@ def compare(seed: int = 0, vllm_bench: bool = False) -> Comparison:
         remedy = "workshop serve --background starts one; workshop stop NAME ends one."
         raise WorkshopError(f"One server must run here, and there is: {names}.", remedy)
     server = ready[0]
-    try:
-        return asyncio.run(_compare(server, seed, vllm_bench))
-    except (httpx.HTTPError, ValueError, KeyError) as error:
-        remedy = f"Its log is {server.log}."
-        raise WorkshopError(
-            f"{server.url} does not answer as vLLM does ({error!r}).", remedy
-        ) from None
-
-
-async def _compare(server: ServerRecord, seed: int, vllm_bench: bool) -> Comparison:
-    headers = {"Authorization": f"Bearer {server.api_key}"}
-    async with httpx.AsyncClient(
-        base_url=server.url, headers=headers, timeout=120, trust_env=False
-    ) as client:
-        model = (await client.get("models")).raise_for_status().json()["data"][0]
-        sender = Sender(client, model["id"])
-        before, rate = await measure(sender)
-        load = drawn(
-            rate=rate, seconds=SECONDS, prompt=(SHORT, LONG), output=(8, TOKENS), seed=seed
-        )
-        if vllm_bench:
-            measured = bench(server, model["id"], model["root"], load)
-            del measured["tokens_per_s"]
-        else:
-            measured = _figures(await sender.send(load))
-        after, _ = await measure(sender)  # other programs may have taken the processor meanwhile
-    outcome = process.run(rules(server, model["max_model_len"]), _mean(before, after), load)
+    client = Client(server)
+    (model, *_) = client.models()
+    before, rate = timed.run(server_clock.measure(client))
+    prompt, output = (server_clock.SHORT, server_clock.LONG), (8, server_clock.TOKENS)
+    load = drawn(rate=rate, seconds=SECONDS, prompt=prompt, output=output, seed=seed)
+    if vllm_bench:
+        measured = bench(server, model["id"], model["root"], load)
+        del measured["tokens_per_s"]
+    else:
+        measured = _figures(timed.run(conversations.send(client, load)))
+    # other programs may have taken the processor meanwhile
+    after, _ = timed.run(server_clock.measure(client))
+    rules = server_clock.rules(server, model["max_model_len"])
+    outcome = process.run(rules, _mean(before, after), load)
     if outcome is None:
         raise LookupError("a simulation without a watcher always has a result")
     return Comparison(
@@ -158,105 +132,6 @@ def _mean(before: Clock, after: Clock) -> Clock:
         way_in_s=(before.way_in_s + after.way_in_s) / 2,
         way_out_s=(before.way_out_s + after.way_out_s) / 2,
     )
-
-
-def rules(server: ServerRecord, max_model_len: int) -> Rules:
-    """Return the rules of the CPU server's scheduler, from its /metrics and vLLM's defaults.
-
-    Raises WorkshopError: /metrics does not say how many blocks there are.
-    """
-    published = metrics.fetch(server.url, server.api_key)
-    if published.num_blocks is None or published.block_size is None:
-        raise WorkshopError(
-            f"/metrics of {server.url} does not say how many blocks its KV cache has.",
-            "Serve with a vLLM that publishes cache_config_info.",
-        )
-    return Rules(
-        num_gpu_blocks=published.num_blocks,
-        block_size=published.block_size,
-        max_model_len=max_model_len,
-        max_num_seqs=CPU_SEQS,
-        max_num_batched_tokens=CPU_BATCHED_TOKENS,
-        async_scheduling=False,
-    )
-
-
-async def measure(sender: Sender) -> tuple[Clock, float]:
-    """Measure the server's clock, and a rate (requests a second) that keeps it busy but not full.
-
-    Only whole answers are timed, so that a busy client measures the same: answers of few and of
-    many tokens, of one request and of MANY at once, to short prompts and to long ones.
-    """
-
-    async def answer_ms(prompt_tokens: int, tokens: int, at_once: int = 1) -> float:
-        """Return the median time of a whole answer, in ms."""
-        load = [Arrival(0.0, prompt_tokens, tokens)] * at_once
-        await sender.send(load)  # warms the server up
-        times_ms = []
-        for _ in range(3):
-            outcomes = await sender.send(load)
-            times_ms += [outcome.e2el_ms for outcome in outcomes]
-        return statistics.median(times_ms)
-
-    short_ms = await answer_ms(SHORT, 2)
-    many_short_ms = await answer_ms(SHORT, 2, MANY)
-    long_ms = await answer_ms(LONG, 2)
-    step_ms = max(0.01, await answer_ms(SHORT, TOKENS) - short_ms) / (TOKENS - 2)
-    many_ms = max(step_ms, (await answer_ms(SHORT, TOKENS, MANY) - many_short_ms) / (TOKENS - 2))
-    token_ms = max(0.0, long_ms - short_ms) / (LONG - SHORT)
-    way_s = max(0.0, short_ms - 2 * step_ms - SHORT * token_ms) / 1e3
-    request_ms = (many_ms - step_ms) / (MANY - 1) - token_ms
-    clock = Clock(
-        weights_ms=0.0,
-        token_ms=token_ms,
-        fixed_ms=step_ms - token_ms,
-        request_ms=request_ms,
-        way_in_s=way_s / 2,
-        way_out_s=way_s / 2,
-    )
-    rate = BUSY * MANY / (many_ms / 1e3 * (8 + TOKENS) / 2)
-    return clock, min(MOST_RATE, max(LEAST_RATE, rate))
-
-
-class Sender:
-    """Sends requests of exact lengths, and records when their tokens arrive."""
-
-    def __init__(self, client: httpx.AsyncClient, model: str):
-        self.client = client
-        self.model = model
-        self._dice = random.Random(0)
-
-    async def send(self, load: list[Arrival]) -> list[Outcome]:
-        """Send all requests, each at its time; return their outcomes in the same order."""
-        start = time.perf_counter()
-        return await asyncio.gather(*(self._send_one(arrival, start) for arrival in load))
-
-    async def _send_one(self, arrival: Arrival, start: float) -> Outcome:
-        await asyncio.sleep(max(0.0, arrival.arrival_s - (time.perf_counter() - start)))
-        prompt = [self._dice.randrange(5, VOCABULARY) for _ in range(arrival.prompt_tokens)]
-        body = {
-            "model": self.model,
-            "prompt": prompt,
-            "temperature": 0,
-            "stream": True,
-            "max_tokens": arrival.output_tokens,
-            "min_tokens": arrival.output_tokens,
-            "ignore_eos": True,
-        }
-        sent_s = time.perf_counter() - start
-        times = []
-        async with self.client.stream("POST", "completions", json=body) as answer:
-            answer.raise_for_status()
-            async for line in answer.aiter_lines():
-                if line.startswith("data: {") and json.loads(line[6:])["choices"]:
-                    times.append(time.perf_counter() - start)
-        return Outcome(
-            arrival_s=sent_s,
-            prompt_tokens=arrival.prompt_tokens,
-            first_s=times[0],
-            last_s=times[-1],
-            output_tokens=arrival.output_tokens,
-        )
 
 
 def trace_of(arrivals: Sequence[Arrival]) -> str:
@@ -327,5 +202,5 @@ def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[A
             "--percentile-metrics": ",".join(MEASURES),
             "--metric-percentiles": ",".join(map(str, PERCENTILES)),
         }
-        result = bench_client.run(server, options).result
+        result = vllm_client.run(server, options).result
     return {**figures_of(result), "tokens_per_s": result["output_throughput"]}

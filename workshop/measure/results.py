@@ -15,9 +15,9 @@ from typing import Any
 
 from workshop.errors import BadInput
 from workshop.files import open_regular
-from workshop.simulate.bench import checks
-from workshop.simulate.bench.checks import Fault
-from workshop.simulate.bench.points import MEASURES, Figures, figures_of
+from workshop.measure import checks
+from workshop.measure.checks import Fault
+from workshop.measure.points import MEASURES, Figures, figures_of
 
 MOST_BYTES = 512 << 20
 REMEDY = "Give a file of `vllm bench serve --save-result`."

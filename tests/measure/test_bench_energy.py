@@ -13,16 +13,17 @@ import small_server
 from small_nvml import fake_nvml
 
 from workshop.cli import bench as bench_command
+from workshop.measure import conversations, points
+from workshop.measure.points import Point
+from workshop.measure.vllm_client import ClientRun
 from workshop.servers import gpus
 from workshop.servers.gpus import Gpu
 from workshop.servers.record_file import ServerRecord
-from workshop.simulate.bench import conversations, points
-from workshop.simulate.bench.client import ClientRun
-from workshop.simulate.bench.points import Point
 from workshop.simulate.report import Outcome
 from workshop.simulate.sessions import Sessions
 
 GPU = "GPU-a"
+WARMUP_TOKENS = 2  # of these tests
 MILLIJOULES = 3000  # of each request of the planted server
 SESSIONS = Sessions(
     sessions=2, turns=(3, 3), think_s=0.01, system=8, prompt=(4, 4), tool=(4, 4), output=(5, 5)
@@ -57,17 +58,18 @@ class Planted:
 
     def answer(self, body: dict) -> str:
         self.answered(1, len(body["prompt"]))
-        if not body.get("stream"):
-            self.log.append("warm-up")
-            return "{}"
-        self.log.append("turn")
-        tokens = [{"choices": [{"text": "a", "token_ids": [7]}]}] * body["max_tokens"]
-        return "".join(f"data: {json.dumps(token)}\n\n" for token in tokens) + "data: [DONE]\n\n"
+        prompt_tokens, tokens = len(body["prompt"]), body["max_tokens"]
+        self.log.append("warm-up" if tokens == WARMUP_TOKENS else "turn")
+        pieces: list[dict] = [{"choices": [{"index": 0, "text": "a", "token_ids": [7]}]}] * tokens
+        usage = {"prompt_tokens": prompt_tokens, "completion_tokens": tokens}
+        pieces.append({"choices": [], "usage": usage})
+        return "".join(f"data: {json.dumps(piece)}\n\n" for piece in pieces) + "data: [DONE]\n\n"
 
 
 @pytest.fixture
 def planted(monkeypatch) -> Planted:
     server = Planted()
+    monkeypatch.setattr(points, "WARMUP_TOKENS", WARMUP_TOKENS)
     monkeypatch.setattr(gpus, "visible", lambda: [Gpu("H100", 1, 1, uuid=GPU)])
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(server.counters))
     return server

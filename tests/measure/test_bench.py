@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from workshop.measure.comparison import bench, trace_of
 from workshop.servers import records
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.simulate.arrivals import Arrival, drawn
-from workshop.simulate.local import bench, trace_of
 
 
 def test_a_trace_has_the_lengths_and_no_two_prompts_share_a_chunk():

@@ -12,12 +12,13 @@ import pytest
 import small_server
 
 from workshop.engine.metrics import Metrics
+from workshop.measure import conversations, points, results
+from workshop.measure.vllm_client import ClientRun
 from workshop.servers.record_file import ServerRecord
-from workshop.simulate.bench import conversations, points, results
-from workshop.simulate.bench.client import ClientRun
 from workshop.simulate.sessions import Sessions, drawn_sessions
 
 PROMPT_TOKENS = 1024
+ANSWER = 'data: {"choices": [{"index": 0, "text": "a"}]}\n\ndata: [DONE]\n\n'
 STRANGER = 2**22 - 3  # a process that does not run
 
 
@@ -56,7 +57,7 @@ class Server:
                 self.rfile.read(int(self.headers["Content-Length"]))
                 counters.requests += 1
                 counters.prompt_tokens += PROMPT_TOKENS
-                self.reply(200, "{}")
+                self.reply(200, ANSWER)
 
             def reply(self, status: int, text: str):
                 self.send_response(status)

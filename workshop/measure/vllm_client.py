@@ -54,7 +54,7 @@ class Client:
         self._server = server
         self._folder = tempfile.TemporaryDirectory()
         self._worker = WorkerProcess(
-            "workshop.simulate.bench.client_process",
+            "workshop.measure.vllm_client_process",
             JsonLines(),
             variables={**WITHOUT_A_MODEL, "OPENAI_API_KEY": server.api_key or ""},
             folder=None,  # the tokenizer may be a relative path

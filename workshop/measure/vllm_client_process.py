@@ -1,4 +1,4 @@
-"""Sends loads with vLLM's own benchmark client: `python -m workshop.simulate.bench.client_process`.
+"""Sends loads with vLLM's own benchmark client: `python -m workshop.measure.vllm_client_process`.
 
 Each message is the list of arguments of one `vllm bench serve`. The answer is sent once that run
 has ended: true, or false after an error. The result is in the file that the arguments name; what

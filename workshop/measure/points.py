@@ -6,37 +6,35 @@ A point has a new seed, a warm-up, the figures, and what could spoil them.
 from __future__ import annotations
 
 import json
-import random
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import httpx
+import psutil
 
+from workshop.client.client import Client
 from workshop.engine import metrics
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput, WorkshopError
+from workshop.measure import checks, timed, vllm_client
+from workshop.measure.checks import Fault
 from workshop.servers import energy
 from workshop.servers.energy import Energy
 from workshop.servers.record_file import ServerRecord
-from workshop.simulate.bench import checks, client
-from workshop.simulate.bench.checks import Fault
+from workshop.simulate.arrivals import Arrival
 from workshop.simulate.report import PERCENTILES, parse_slo
 from workshop.simulate.sessions import Sessions
 
 MEASURES = ("ttft", "tpot", "e2el")
 WARMUPS = 4  # requests before each point, which are not counted
 WARMUP_TOKENS = 16
-WARMUP_S = 300.0  # a first request may compile
-WARMUP_IDS = (10, 1000)  # every vocabulary has these tokens
 MOST_REQUESTS = 100_000
 MOST_TOKENS = 1_000_000
 LARGEST_SEED = 2**31
 SMALL_VOCABULARY = 32_000
-# that a connection may rest: vLLM closes one after 5 s, which may be just when it is used again
-IDLE_S = 1.0
 NO_METRICS = Fault(
     "no metrics",
     "The server does not show /metrics, so nobody can tell whether prompts came from its prefix cache, or whether others "
@@ -142,13 +140,8 @@ def loads(
 ) -> list[Load]:
     """Return the loads to measure.
 
-    Raises BadInput: both or neither of the lists, or a number out of range.
+    Raises BadInput: a number out of range.
     """
-    if bool(rates) == bool(concurrencies):
-        raise BadInput(
-            "It is not clear how requests are sent.",
-            "Give --rates 1,4,16 (requests a second) or --concurrencies 1,8,64 (requests at once).",
-        )
     if not 1 <= requests <= MOST_REQUESTS:
         raise BadInput(f"{requests} requests cannot be.", f"Give 1 to {MOST_REQUESTS:,}.")
     for name, tokens in (("--prompt", prompt_tokens), ("--output", output_tokens)):
@@ -176,7 +169,7 @@ def measure(
     *,
     slo: str | None = None,
     seed: int | None = None,
-    sender: client.Client | None = None,
+    sender: vllm_client.Client | None = None,
 ) -> Point:
     """Measure one load with `vllm bench serve`, and look for what could spoil the figures.
 
@@ -193,21 +186,20 @@ def measure(
         WorkshopError: the client failed, or some requests were not answered.
     """
     seed = secrets.randbelow(LARGEST_SEED) if seed is None else seed
-    fault = checks.other_process(server)
-    warm_up(server, model, load.prompt_tokens, load.output_tokens)
-    before = metrics_of(server)
-    joules_before = joules_of(server)
+    warm_up(Client(server, model), load.prompt_tokens, load.output_tokens)
     options = {**_options(model, tokenizer, load, seed), **_goodput(slo)}
-    if sender is None:
-        ran = client.run(server, options, ("--ignore-eos",))
-    else:
-        ran = sender.run(options, ("--ignore-eos",))
-    joules_after = joules_of(server)
-    after = metrics_of(server)
-    faults = [fault] if fault else []
-    accidental = checks.accidental_share(load.requests, _vocabulary(tokenizer))
-    hit_share, more_faults = _server_faults(before, after, load.requests, accidental)
-    faults += more_faults + _client_faults(ran, load)
+    with Watch(server) as watch:
+        if sender is None:
+            ran = vllm_client.run(server, options, ("--ignore-eos",))
+        else:
+            ran = sender.run(options, ("--ignore-eos",))
+    faults = watch.faults(load.requests) + _client_faults(ran, load)
+    hit_share = None
+    if watch.before and watch.after:
+        accidental = checks.accidental_share(load.requests, _vocabulary(tokenizer))
+        hit_share, hits = checks.prefix_hits(watch.before, watch.after, accidental)
+        if hits:
+            faults.append(hits)
     result = ran.result
     return Point(
         load=load,
@@ -219,7 +211,7 @@ def measure(
         figures=figures_of(result),
         prefix_hit_share=hit_share,
         client_cpu_share=ran.cpu_share,
-        energy=energy.between(joules_before, joules_after, result["total_output_tokens"]),
+        energy=watch.energy(result["total_output_tokens"]),
         faults=faults,
     )
 
@@ -264,37 +256,63 @@ def _goodput(slo: str | None) -> dict[str, str | list[str]]:
     return {"--goodput": [f"{name}:{limit:g}" for name, limit in limits.items()]}
 
 
-def warm_up(server: ServerRecord, model: str, prompt_tokens: int, output_tokens: int) -> None:
+def warm_up(client: Client, prompt_tokens: int, output_tokens: int) -> None:
     """Send a few other prompts of this length, so that nothing is compiled while it counts.
 
     vllm bench serve's own --num-warmups would send the first prompt of the load, which then hits
     the prefix cache.
+
+    Raises WorkshopError: the server does not answer one.
     """
-    dice = random.Random()
-    headers = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
-    with httpx.Client(
-        base_url=server.url, headers=headers, timeout=WARMUP_S, trust_env=False
-    ) as http:
-        for _ in range(WARMUPS):
-            prompt = [dice.randrange(*WARMUP_IDS) for _ in range(prompt_tokens)]
-            body = {
-                "model": model,
-                "prompt": prompt,
-                "max_tokens": min(output_tokens, WARMUP_TOKENS),
-                "ignore_eos": True,
-            }
-            try:
-                answer = http.post("completions", json=body)
-            except httpx.HTTPError as error:
-                raise WorkshopError(
-                    f"{server.url} does not answer: {error or type(error).__name__}.",
-                    "Is the server running? `workshop servers` lists those known here.",
-                ) from None
-            if answer.status_code != 200:
-                raise WorkshopError(
-                    f"{server.url} refuses a prompt of {prompt_tokens:,} tokens: {answer.text[:300]}",
-                    "Check the lengths of prompts and answers, and the key in WORKSHOP_API_KEY.",
-                )
+    request = Arrival(0.0, prompt_tokens, min(output_tokens, WARMUP_TOKENS))
+
+    async def send() -> None:
+        async with timed.Sender(client) as sender:
+            for _ in range(WARMUPS):
+                await timed.send_load(sender, [request])
+
+    timed.run(send())
+
+
+class Watch:
+    """Observes the server and this process while a load is sent; use it in a `with` statement.
+
+    Attributes:
+        before, after: what the server counted; None where it does not show that.
+        seconds: how long the load took.
+        cpu_share: of one core, that this process took.
+    """
+
+    def __init__(self, server: ServerRecord):
+        self._server = server
+        self._other_process = checks.other_process(server)
+        self._own = psutil.Process()
+
+    def __enter__(self) -> Self:
+        self.before = metrics_of(self._server)
+        self._joules_before = joules_of(self._server)
+        self._cpu_before_s = sum(self._own.cpu_times()[:2])
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._began
+        self.cpu_share = (sum(self._own.cpu_times()[:2]) - self._cpu_before_s) / self.seconds
+        self._joules_after = joules_of(self._server)
+        self.after = metrics_of(self._server)
+
+    def energy(self, output_tokens: int) -> Energy | None:
+        """Return what the GPUs of this machine took for so many tokens."""
+        return energy.between(self._joules_before, self._joules_after, output_tokens)
+
+    def faults(self, sent: int) -> list[Fault]:
+        """Return what can spoil every load; `sent` is the number of its requests."""
+        faults: list[Fault | None] = [self._other_process]
+        if self.before is None or self.after is None:
+            faults.append(NO_METRICS)
+        else:
+            faults.append(checks.other_requests(self.before, self.after, sent))
+        return [fault for fault in faults if fault]
 
 
 def metrics_of(server: ServerRecord) -> Metrics | None:
@@ -310,19 +328,6 @@ def joules_of(server: ServerRecord) -> float | None:
     return energy.taken_joules() if server.where == "local" else None
 
 
-def _server_faults(
-    before: Metrics | None, after: Metrics | None, sent: int, accidental: float
-) -> tuple[float | None, list[Fault]]:
-    if before is None or after is None:
-        return None, [NO_METRICS]
-    hit_share, fault = checks.prefix_hits(before, after, accidental)
-    faults = [fault] if fault else []
-    others = checks.other_requests(before, after, sent)
-    if others:
-        faults.append(others)
-    return hit_share, faults
-
-
 def _vocabulary(tokenizer: str) -> int:
     """Return how many tokens a model in a folder knows.
 
@@ -335,7 +340,7 @@ def _vocabulary(tokenizer: str) -> int:
         return SMALL_VOCABULARY
 
 
-def _client_faults(ran: client.ClientRun, load: Load) -> list[Fault]:
+def _client_faults(ran: vllm_client.ClientRun, load: Load) -> list[Fault]:
     faults = []
     starts_s = ran.result.get("start_times", [])
     slow = checks.slow_client(ran.cpu_share, load.rate, starts_s)

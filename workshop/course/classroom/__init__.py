@@ -1,1 +1,0 @@
-"""A simulated class against a server."""
