@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import psutil
 
@@ -98,6 +98,19 @@ class SessionLoad:
         return "sessions"
 
 
+class AnyLoad(Protocol):
+    """A load as a table and a picture have it: see `Load`, `SessionLoad` and `classes.ClassLoad`."""
+
+    @property
+    def requests(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def amount(self) -> float: ...
+    @property
+    def counts(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class Point:
     """One measured load.
@@ -109,7 +122,7 @@ class Point:
     simulated.
     """
 
-    load: Load | SessionLoad
+    load: AnyLoad
     seed: int
     seconds: float
     tokens_per_s: float
