@@ -112,8 +112,6 @@ def test_dependencies_point_one_way(package, layers, path):
 def test_the_simulation_sends_nothing():
     senders = {"aiohttp", "httpx", "openai", "requests", "workshop.client", "workshop.measure"}
     for path in sorted((PACKAGE / "simulate").glob("*.py")):
-        if path.stem == "tuning":  # until `--verify` is gone
-            continue
         for name in imports(path):
             assert not name.startswith(tuple(senders)), f"{path.name} imports {name}"
 
