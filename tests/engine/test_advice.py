@@ -23,34 +23,30 @@ CONFIGS = LOGS / "configs"
 # Excerpts of public logs: the GPU of the report, the model where the log does not name it, and what
 # else the report says of the run.
 PUBLIC_RUNS: dict[str, dict[str, Any]] = {
-    "awq_4060.log": {"gpu": "rtx-4060"},
     "deepseek_v4_gh200.log": {"gpu": "gh200"},
     "gpt_oss_h100.log": {"gpu": "h100", "model": "gpt-oss-120b", "vllm_version": "0.10.1"},
     "mamba_l40s.log": {"gpu": "l40s"},
-    "distill_4090.log": {"gpu": "rtx-4090"},
-    "llama_70b_h100_v1.log": {
-        "gpu": "h100",
-        "model": "llama-3.1-70b",
-        "vllm_version": "0.7.0",
-        "gpu_memory_utilization": 0.98,
-    },
-    "llama_8b_h100.log": {"gpu": "h100"},
     "qwen3.6_nvfp4_5090.log": {"gpu": "rtx-5090"},
     # Qwen3.6 27B has the shape of Qwen3.5 27B
     "qwen3.6_autoround_3090.log": {"gpu": "rtx-3090", "model": "qwen3.5-27b"},
-    "qwen_vl_a100.log": {"gpu": "a100-40gb"},
     "gemma4_eagle_5090.log": {"gpu": "rtx-5090"},
-    "granite_l40s.log": {"model": "granite-3.1-3b-a800m", "vllm_version": "0.7.2"},
-    "qwen_t4.log": {"gpu": "t4"},
     "qwen3_next_h200.log": {},
-    "llama_8b_a100.log": {"gpu": "a100-40gb"},
-    "qwen3_radeon.log": {"gpu_memory_gib": 15.98},
-    "opt_v100.log": {"gpu": "v100-16gb"},
     "deepseek_v3_dp8.log": {"gpu": "h200"},
-    "alpaca_7b.log": {"gpu": "rtx-4090", "model": "llama-2-7b"},
     "llama_8b_fp8.log": {"gpu": "h100"},
-    "qwen_vl_a100_0.7.3.log": {"gpu": "a100-40gb"},
-    "qwen_t4_0.7.3.log": {"gpu": "t4"},
+}
+# Of the V0 engine, or of releases before 0.10.
+TOO_OLD = {
+    "alpaca_7b.log",
+    "awq_4060.log",
+    "distill_4090.log",
+    "granite_l40s.log",
+    "llama_70b_h100_v1.log",
+    "llama_8b_a100.log",
+    "llama_8b_h100.log",
+    "opt_v100.log",
+    "qwen3_radeon.log",
+    "qwen_t4.log",
+    "qwen_vl_a100.log",
 }
 # It ends before its engine has loaded anything.
 NOT_COMPARED = {"qwen3_npu.log"}
@@ -128,7 +124,14 @@ def test_no_advice_contradicts_a_public_log(name):
 
 
 def test_every_public_log_is_checked():
-    assert {path.name for path in PUBLIC.glob("*.log")} == {*PUBLIC_RUNS, *NOT_COMPARED}
+    names = {path.name for path in PUBLIC.glob("*.log")}
+    assert names == {*PUBLIC_RUNS, *TOO_OLD, *NOT_COMPARED}
+
+
+@pytest.mark.parametrize("name", sorted(TOO_OLD))
+def test_a_public_log_that_is_too_old_is_refused(name):
+    with pytest.raises(BadInput, match=r"only logs of vLLM 0\.10 and later, with the V1 engine"):
+        reconcile(PUBLIC / name)
 
 
 @settings(max_examples=40, deadline=None)
@@ -189,15 +192,26 @@ def test_too_few_mamba_blocks_are_answered_with_max_num_seqs():
 
 
 def test_utilization_never_falls_where_memory_was_missing():
-    """2 RTX 4090, --gpu-memory-utilization 0.98: 0.95 would be less."""
-    assert public("distill_4090.log")[0].gpu_memory_utilization == 0.98
-    assert "--gpu-memory-utilization" not in advice_of("distill_4090.log")
+    """--gpu-memory-utilization 0.98: 0.95 would be less."""
+    arguments = (
+        "INFO 11-20 09:59:00 [utils.py:278] non-default args: {'gpu_memory_utilization': SHARE}\n"
+    )
+    advised = {}
+    for share in ("0.8", "0.98"):
+        text = (
+            arguments.replace("SHARE", share) + START.format(length=8192, available=0) + NO_BLOCKS
+        )
+        result = reconcile(engine_log.parse(text), gpu="rtx-4090")
+        advised[share] = "--gpu-memory-utilization" in {item.flag for item in result.advice}
+    assert advised == {"0.8": True, "0.98": False}
 
 
 def test_card_of_another_size_than_the_log_says_is_refused_with_those_that_match():
     """An RTX 4060 with 8.00 GiB was taken for an L4 of 22."""
+    memory = "INFO 11-20 10:00:20 [gpu_worker.py:508] Free memory on device (7.60/8.00 GiB) on startup.\n"
+    text = START.format(length=8192, available=-1.05) + memory
     with pytest.raises(BadInput, match=r"8\.00 GiB on a GPU, and .*L4.* has") as refused:
-        reconcile(PUBLIC / "awq_4060.log", gpu="l4")
+        reconcile(engine_log.parse(text), gpu="l4")
     assert re.search(r"\brtx-4060\b", refused.value.remedy)
     assert " l4" not in refused.value.remedy
 
@@ -249,9 +263,16 @@ def test_a_smaller_batch_shrinks_the_part_of_a_request_that_does_not_grow():
 
 
 def test_a_length_too_short_for_an_image_says_so_and_limits_of_images_are_offered():
-    """vllm issue 16570: 0.04 GiB for the KV cache of Qwen2.5-VL 72B, whose image may take 16,384."""
-    assert "too short for a large image" in effect_of("qwen_vl_a100.log", "--max-model-len")
-    assert "--limit-mm-per-prompt" in advice_of("qwen_vl_a100.log")
+    """An image of Qwen2.5-VL 72B may take 16,384 tokens; its weights are those of vllm issue 16570."""
+    config, _, memory = START.splitlines(keepends=True)
+    config = config.replace("meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen2.5-VL-72B-Instruct")
+    config = config.replace("tensor_parallel_size=1", "tensor_parallel_size=4")
+    loaded = "INFO 11-20 10:00:10 [gpu_model_runner.py:5500] Model loading took 34.43 GiB memory\n"
+    text = (config + loaded + memory + TOO_LONG).format(length=8192, available=0.04, most=512)
+    result = reconcile(engine_log.parse(text), gpu="a100-40gb")
+    effects = {item.flag: item.effect for item in result.advice}
+    assert "too short for a large image" in effects["--max-model-len"]
+    assert "--limit-mm-per-prompt" in effects
 
 
 def test_another_accelerator_is_called_by_its_name():

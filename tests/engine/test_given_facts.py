@@ -14,11 +14,6 @@ from workshop.engine.reconcile import reconcile
 from workshop.engine.reconcile_case import make_case
 from workshop.errors import BadInput
 
-# vllm pull request 12569: V1 of 0.7.0, utilization 0.98, which neither line says
-V1_OF_0_7 = """INFO 01-30 03:18:12 gpu_model_runner.py:848] Loading model weights took 67.7229 GB
-INFO 01-30 03:19:14 kv_cache_utils.py:395] # GPU blocks: 1381
-INFO 01-30 03:19:14 kv_cache_utils.py:398] Maximum concurrency for 2048 tokens per request: 10.79x
-"""
 # vllm issue 23278: 0.10.1, which the lines do not say
 V1_OF_0_10 = """INFO 08-20 18:04:10 [gpu_model_runner.py:2007] Model loading took 65.9651 GiB and 12.79 seconds
 INFO 08-20 18:04:22 [gpu_worker.py:276] Available KV cache memory: 2.14 GiB
@@ -37,17 +32,13 @@ def new(name: str = "llama-3.1-8b", size: float = 15.0, quantization: str = "") 
     return text.replace("QUANTIZATION", quantization)
 
 
-@pytest.mark.parametrize(
-    ("text", "model", "newest"),
-    [(V1_OF_0_7, "llama-3.1-70b", "0.8"), (V1_OF_0_10, "gpt-oss-120b", "0.18")],
-)
-def test_the_form_of_its_lines_dates_a_log(text, model, newest):
-    """Both are older than 0.21, whose default is 0.92; theirs was 0.9."""
-    read = engine_log.parse(text)
-    assert read.version is None and read.newest_release == newest
-    case = make_case(read, model, "h100")
+def test_the_form_of_its_lines_dates_a_log():
+    """It is older than 0.21, whose default is 0.92; its own was 0.9."""
+    read = engine_log.parse(V1_OF_0_10)
+    assert read.version is None and read.newest_release == "0.18"
+    case = make_case(read, "gpt-oss-120b", "h100")
     assert case.base.settings.gpu_memory_utilization == 0.9
-    assert any(f"{newest} or before" in sentence for sentence in case.assumed)
+    assert any("0.18 or before" in sentence for sentence in case.assumed)
     assert not any("0.32.0 was assumed" in sentence for sentence in case.assumed)
 
 
@@ -56,16 +47,16 @@ def test_a_log_of_today_is_not_dated():
 
 
 def test_given_facts_fill_the_gaps_of_a_log():
-    read = engine_log.parse(V1_OF_0_7)
+    read = engine_log.parse(V1_OF_0_10)
     case = make_case(
         read,
-        "llama-3.1-70b",
+        "gpt-oss-120b",
         "h100",
-        vllm_version="0.7.0",
+        vllm_version="0.10.1",
         gpu_memory_utilization=0.98,
         gpu_memory_gib=79.1,
     )
-    assert case.log.version == "0.7.0" and read.version is None
+    assert case.log.version == "0.10.1" and read.version is None
     assert case.base.settings.gpu_memory_utilization == 0.98
     assert case.card.engine_gib == pytest.approx(79.1)
 
@@ -89,7 +80,6 @@ def test_a_card_without_a_name_is_given_by_its_memory():
     [
         (new(), {"vllm_version": "0.31.0"}, "The log is of vLLM 0.32.0, not 0.31.0."),
         (new(), {"vllm_version": "new"}, "--vllm-version new is no release of vLLM."),
-        (V1_OF_0_7, {"vllm_version": "0.32.0"}, "of vLLM 0.8 or before, not 0.32.0."),
         (V1_OF_0_10, {"vllm_version": "0.25.1"}, "of vLLM 0.18 or before, not 0.25.1."),
         (new(), {"gpu_memory_utilization": 0.8}, "--gpu-memory-utilization 0.9, not 0.8."),
         (new(), {"gpu_memory_utilization": 1.5}, "--gpu-memory-utilization 1.5 is no share."),
@@ -97,9 +87,8 @@ def test_a_card_without_a_name_is_given_by_its_memory():
     ],
 )
 def test_what_contradicts_the_log_is_refused_in_one_sentence(text, options, message):
-    model = "llama-3.1-70b" if text == V1_OF_0_7 else None
     with pytest.raises(BadInput, match=re.escape(message)):
-        make_case(engine_log.parse(text), model, "h100", **options)
+        make_case(engine_log.parse(text), None, "h100", **options)
 
 
 def test_what_agrees_with_the_log_is_accepted():
@@ -170,15 +159,3 @@ def test_lines_without_the_words_of_the_logger_are_read():
 def test_one_line_of_another_program_is_no_log():
     with pytest.raises(BadInput, match="not a vLLM log"):
         engine_log.parse("GPU KV cache size: 567,978 tokens\n")
-
-
-def test_a_dated_log_is_compared_as_its_release_would_be():
-    """Granite 3.0 3B-A800M on an L40S under 0.7.2: 33,660 blocks of 16 tokens."""
-    text = (
-        "INFO 02-13 15:01:07 gpu_model_runner.py:872] Loading model weights took 6.1501 GB\n"
-        "INFO 02-13 15:01:40 kv_cache_utils.py:407] # GPU blocks: 33660\n"
-        "INFO 02-13 15:01:40 kv_cache_utils.py:410] Maximum concurrency for 4096 tokens per request: 131.48x\n"
-    )
-    row = reconcile(engine_log.parse(text), "granite-3.1-3b-a800m", "l40s").row("KV cache size")
-    assert row is not None and row.actual == 33660 * 16
-    assert abs(row.error_percent or 0) < 1

@@ -19,9 +19,6 @@ LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
 DATA = Path(__file__).parent / "data"
 # The Namespace line that the course's material shows, shortened.
 NAMESPACE_0_6 = (DATA / "format_0.6.4_namespace.log").read_text()
-# The message formats of vLLM 0.6.6's sources, with the figures that a user of an MI300X published
-# (Llama 3.1 70B, FP8, --gpu-memory-utilization 0.98, --max-model-len 32768).
-START_0_6 = (DATA / "format_0.6.6_start.log").read_text()
 # (log, weights GiB, available KV GiB, KV tokens, max concurrency, CUDA graphs GiB), as the logs print them
 H200 = [
     ("llama-3.1-8b_tp1_h200", 15.0, 111.61, 914304, 6.98, 0.99),
@@ -100,29 +97,6 @@ def test_namespace_line_of_0_6_4_gives_every_argument():
         read.args["config_format"] == "<ConfigFormat.AUTO: 'auto'>"
         and read.args["middleware"] == []
     )
-
-
-def test_blocks_of_0_6_become_tokens():
-    read = log.parse(START_0_6)
-    assert (read.gpu_blocks, read.kv_cache_tokens) == (19513, 19513 * 16)
-    assert (read.weights_gib, read.available_kv_gib, read.max_concurrency) == (67.6979, 95.28, 9.53)
-    assert read.profile["total_gpu_memory_gib"] == 191.98
-    assert (read.max_model_len, read.quantization) == (32768, "fp8")
-    line = read.throughput[0]
-    assert (line.running, line.waiting, line.kv_cache_percent) == (3, 1, 2.1)
-
-
-def test_profile_sentence_of_0_7_is_read_on_every_rank():
-    """The wording of 0.6.6 to 0.8; figures published for InternVL3 78B on 8 L40S."""
-    parts = ("the current vLLM instance can use total_gpu_memory (44.39GiB) x gpu_memory_utilization (0.92) = 40.84GiB",
-             "model weights take 21.67GiB; non_torch_memory takes 0.36GiB; PyTorch activation peak memory takes "
-             "15.73GiB; the rest of the memory reserved for KV Cache is 3.09GiB.")  # fmt: skip
-    text = "".join(f"{who}INFO 07-23 20:49:31 worker.py:241] {part}\n"
-                   for who in ("(VllmWorkerProcess pid=532) ", "") for part in parts)  # fmt: skip
-    read = log.parse(text)
-    assert sorted(read.ranks) == ["", "VllmWorkerProcess 532"]
-    assert read.available_kv_gib == 3.09 and read.gpu_memory_utilization == 0.92
-    assert read.profile["total_gpu_memory_gib"] == 44.39
 
 
 PREFIXES = {

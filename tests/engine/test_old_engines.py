@@ -1,4 +1,4 @@
-"""Logs of the V0 engine, of releases without formulas, and of checkpoints whose format is not said.
+"""Logs that are too old, of releases without formulas, and of checkpoints whose format is not said.
 
 The figures are those of public logs; each test names its thread.
 """
@@ -6,125 +6,116 @@ The figures are those of public logs; each test names its thread.
 from __future__ import annotations
 
 import pytest
-from inference_planner import plan
-from inference_planner.errors import BadInput
-from inference_planner.releases import versions
+from click.testing import CliRunner
 
+from workshop.cli.reconcile import command
 from workshop.engine import log as engine_log
 from workshop.engine.reconcile import Reconciliation, reconcile
 from workshop.engine.reconcile_case import make_case
-from workshop.engine.reconcile_release import outside_words
+from workshop.errors import BadInput
 
-V0 = """INFO 05-30 06:40:20 [llm_engine.py:243] Initializing a V0 LLM engine (v{version}) with config: model='{model}', \
-dtype={dtype}, max_seq_len={length}, tensor_parallel_size={tp}, pipeline_parallel_size=1, quantization=None, \
-enforce_eager=False, kv_cache_dtype=auto, device_config=cuda
-INFO 05-30 06:40:49 model_runner.py:1115] Loading model weights took {weights} GB
-INFO 05-30 06:40:55 worker.py:267] the current vLLM instance can use total_gpu_memory ({total}GiB) x \
-gpu_memory_utilization ({share}) = 1.0GiB
-INFO 05-30 06:40:55 worker.py:267] model weights take {weights}GiB; non_torch_memory takes {other}GiB; PyTorch activation \
-peak memory takes {peak}GiB; the rest of the memory reserved for KV Cache is {available}GiB.
-INFO 05-30 06:40:55 executor_base.py:110] # CUDA blocks: {blocks}, # CPU blocks: 512
+V1 = """INFO 05-30 06:40:20 [core.py:69] Initializing a V1 LLM engine (v{version}) with config: \
+model='facebook/opt-6.7b', dtype=torch.float16, max_seq_len=2048, tensor_parallel_size=1
+INFO 05-30 06:40:49 [gpu_model_runner.py:1791] Model loading took 12.4000 GiB and 9.1 seconds
 """
-T4 = V0.format(
-    version="0.7.3", model="Qwen/Qwen2.5-1.5B-Instruct", dtype="torch.float16", length=32768, tp=1,
-    weights=2.8884, total=14.56, share=0.50, other=0.01, peak=2.02, available=2.36, blocks=5517,
-)  # fmt: skip
-V100 = V0.format(
-    version="0.7.3", model="facebook/opt-6.7b", dtype="torch.float16", length=2048, tp=1,
-    weights=12.40, total=15.77, share=0.90, other=0.07, peak=0.38, available=1.33, blocks=170,
-)  # fmt: skip
-TWO_4090 = V0.format(
-    version="0.7.2", model="deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", dtype="torch.bfloat16", length=131072, tp=2,
-    weights=13.9476, total=23.55, share=0.98, other=0.25, peak=0.19, available=8.69, blocks=5096,
-)  # fmt: skip
+# What no V1 engine of 0.10 or later prints, each without a version.
+OLD_LINES = {
+    "before 0.4": "Initializing an LLM engine with config: model='facebook/opt-6.7b'",
+    "V0 by its name": "Initializing a V0 LLM engine with config: model='facebook/opt-6.7b'",
+    "blocks of V0": "# CUDA blocks: 170, # CPU blocks: 512",
+    "blocks of V1 up to 0.7": "# GPU blocks: 1381",
+    "GB": "Model loading took 12.40 GB and 9.1 seconds",
+    "memory of V0": "model weights take 12.40GiB; non_torch_memory takes 0.07GiB; PyTorch activation "
+    "peak memory takes 0.38GiB; the rest of the memory reserved for KV Cache is 1.33GiB.",
+    "too few blocks under V0": "ValueError: The model's max seq len (4096) is larger than the maximum "
+    "number of tokens that can be stored in KV cache (3664).",
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "gpu", "percent"),
-    [
-        (T4, "t4", 1),  # was -9 %
-        (V100, "v100-16gb", 5),  # was -13.5 %
-        (TWO_4090, "rtx-4090", 4),  # vllm issue 13061
-    ],
-    ids=["t4", "v100", "two-4090"],
-)
-def test_the_v0_engine_compiles_nothing_in_its_profile_and_sorts_its_logits(text, gpu, percent):
-    row = reconcile(engine_log.parse(text), gpu=gpu).row("KV cache size")
-    assert row is not None and row.error_percent is not None
-    assert abs(row.error_percent) <= percent
+def assert_refused(text: str, what: str, **options: str) -> None:
+    log = engine_log.parse(text)
+    for run in (reconcile, make_case):
+        with pytest.raises(BadInput) as refused:
+            run(log, "opt-6.7b", "v100-16gb", **options)
+        assert f"is of {what}: only logs of vLLM 0.10 and later" in refused.value.message
+        assert "V1 engine" in refused.value.message and refused.value.remedy
 
 
-def test_a_rank_that_did_not_decide_is_named():
-    """Rank 1 of two does not sample: 8.69 GiB were left there, and the 81,536 tokens take 7.5."""
-    row = reconcile(engine_log.parse(TWO_4090), gpu="rtx-4090").row("available KV cache per GPU")
-    assert row is not None and "a rank decided whose memory it does not print" in row.reason
+@pytest.mark.parametrize("version", ["0.4.0", "0.6.4.post1", "0.8.5", "0.9.2", "0.9.2rc2.dev1+g1"])
+def test_a_release_before_0_10_is_refused(version):
+    assert_refused(V1.format(version=version), f"vLLM {version}")
 
 
-@pytest.mark.parametrize("text", [T4, V100])
-def test_a_release_outside_of_the_formulas_is_said_to_be_outside(text):
-    result = reconcile(engine_log.parse(text), gpu="t4" if text is T4 else "v100-16gb")
-    assert any("outside" in sentence for sentence in result.assumed)
+@pytest.mark.parametrize("version", ["0.8.3", "0.10.2"])
+def test_the_v0_engine_is_refused_in_every_release(version):
+    text = V1.format(version=version).replace("a V1 LLM", "a V0 LLM")
+    assert_refused(text, f"vLLM {version} with the V0 engine")
+
+
+@pytest.mark.parametrize("line", OLD_LINES.values(), ids=OLD_LINES)
+def test_a_line_that_is_not_printed_since_0_10_is_enough(line):
+    text = f"INFO 05-30 06:40:50 [worker.py:1] {line}\n" + V1.splitlines()[-1]
+    what = "vLLM's V0 engine" if "V0 LLM" in line else "vLLM 0.9 or before, or of its V0 engine"
+    assert_refused(text, what)
+    assert_refused(text, what, vllm_version="0.32.0")
+
+
+def test_an_old_release_may_not_be_given():
+    assert_refused(V1.splitlines()[-1], "vLLM 0.7", vllm_version="0.7")
+
+
+def test_an_old_log_is_wrong_use(tmp_path):
+    path = tmp_path / "vllm.log"
+    path.write_text(V1.format(version="0.7.3"))
+    for options in ([], ["--json"], ["--keep"]):
+        error = CliRunner().invoke(command, [str(path), *options]).exception
+        assert isinstance(error, BadInput) and error.exit_code == 2
+        assert "vLLM 0.7.3" in error.message
+
+
+def test_an_old_log_is_read_as_far_as_its_lines_are_those_of_today():
+    log = engine_log.parse(V1.format(version="0.9.2"))
+    assert (log.version, log.model, log.weights_gib) == ("0.9.2", "facebook/opt-6.7b", 12.4)
+    assert any("0.10 to 0.33" in note for note in log.notes)
 
 
 @pytest.mark.parametrize(
     ("version", "outside"),
-    [
-        ("0.6.4.post1", True),
-        ("0.10.2", True),
-        ("0.24.0", True),
-        ("0.25.0", False),
-        ("0.32.0", False),
-    ],
+    [("0.10.0", True), ("0.10.2", True), ("0.24.0", True), ("0.25.0", False), ("0.32.0", False)],
 )
 def test_releases_before_the_table_are_outside(version, outside):
-    log = engine_log.parse(T4.replace("v0.7.3", f"v{version}").replace("a V0 LLM", "a V1 LLM"))
-    assert bool(outside_words(log)) is outside
+    log = engine_log.parse(V1.format(version=version))
+    assumed = make_case(log, "opt-6.7b", "v100-16gb").assumed
+    assert any("outside" in sentence for sentence in assumed) is outside
 
 
-def test_a_log_before_0_4_is_outside():
-    """vllm issue 2418: no version in its first line."""
-    text = (
-        "INFO 01-11 15:51:02 llm_engine.py:70] Initializing an LLM engine with config: model='meta-llama/Llama-2-7b-hf', "
-        "dtype=torch.float16, max_seq_len=4096, tensor_parallel_size=1\n"
-        "INFO 01-11 15:51:18 llm_engine.py:275] # GPU blocks: 229, # CPU blocks: 512\n"
-    )
-    result = reconcile(engine_log.parse(text), gpu="rtx-4090")
-    assert any("before 0.4" in sentence and "outside" in sentence for sentence in result.assumed)
+def test_a_build_without_tags_names_no_release():
+    log = engine_log.parse(V1.format(version="0.1.dev11+g4b7f5ea1a"))
+    assert log.version is None
+    case = make_case(log, "opt-6.7b", "v100-16gb", vllm_version="0.12.0")
+    assert case.settings["vllm_version"] == "0.12.0"
 
 
 def advice(result: Reconciliation) -> dict:
     return {item.flag: item.value for item in result.advice}
 
 
-def test_flags_that_v0_refuses_are_not_advised():
-    """Without chunked prefill a batch holds a whole prompt, and fp8 weights begin with an A100."""
-    flags = advice(reconcile(engine_log.parse(T4), gpu="t4"))
-    assert "--max-num-batched-tokens" not in flags and "--quantization" not in flags
-    assert "--enforce-eager" not in flags  # its graphs take no memory from the KV cache
-
-
-def test_a_v0_row_is_for_logs_and_is_not_among_the_versions_of_a_plan():
-    assert not set(versions.ENGINES_V0) & set(versions.TABLE)
-    with pytest.raises(BadInput):
-        plan("llama-3.1-8b", "h100", vllm_version="0.5.0")
-
-
-V1_OF_0_7 = """INFO 01-30 03:18:12 gpu_model_runner.py:848] Loading model weights took 67.7229 GB
-INFO 01-30 03:19:14 kv_cache_utils.py:395] # GPU blocks: 1381
-INFO 01-30 03:19:14 kv_cache_utils.py:398] Maximum concurrency for 2048 tokens per request: 10.79x
+# The figures of vllm pull request 12569 (70B in w8a8), in the words of V1 of 0.10.
+W8A8 = """INFO 01-30 03:18:12 [gpu_model_runner.py:1791] Model loading took 67.7229 GiB and 9.1 seconds
+INFO 01-30 03:19:14 [kv_cache_utils.py:716] GPU KV cache size: 22,096 tokens
+INFO 01-30 03:19:14 [kv_cache_utils.py:720] Maximum concurrency for 2,048 tokens per request: 10.79x
 """
 
 
 def test_weights_of_another_precision_say_which_it_is():
-    """vllm pull request 12569: 70B in w8a8, which its log does not say."""
-    result = reconcile(engine_log.parse(V1_OF_0_7), "llama-3.1-70b", "h100")
+    result = reconcile(engine_log.parse(W8A8), "llama-3.1-70b", "h100")
     row = result.row("weights per GPU")
     assert row is not None and row.error_percent == pytest.approx(0, abs=0.5)
     assert any("8 bits" in sentence for sentence in result.assumed)
 
 
 def test_a_plan_that_does_not_fit_is_no_prediction_of_a_run():
-    row = reconcile(engine_log.parse(V1_OF_0_7), "llama-3.1-70b", "h100").row("KV cache size")
+    row = reconcile(engine_log.parse(W8A8), "llama-3.1-70b", "h100").row("KV cache size")
     assert row is not None and row.predicted is None and row.error_percent is None
     assert "the log ran" in row.reason
 

@@ -153,20 +153,6 @@ def test_a_start_that_failed_for_its_kv_cache_gets_the_length_that_fits():
     assert result.row("KV cache size").actual is None
 
 
-def test_blocks_of_0_6_are_compared_as_blocks_times_16():
-    """Message formats of 0.6.6 (tests/engine/test_log.py), figures of a user's MI300X: 19,513 blocks, 95.28 GiB."""
-    result = reconcile(Path(__file__).parent / "data" / "format_0.6.6_start.log")
-    row = result.row("KV cache size")
-    assert row.actual == 19513 * 16 and "19,513 blocks of 16 tokens" in row.reason
-    # 320 KiB
-    assert result.row("KV cache per token and GPU").error_percent == pytest.approx(0, abs=0.1)
-    assert result.row("memory for vLLM per GPU").actual == pytest.approx(191.98 * 0.98, abs=0.01)
-    assert any("MI300X" in line for line in result.assumed) and any(
-        "0.6.6" in line for line in result.assumed
-    )
-    assert reconcile(DATA / "format_0.6.6_start.log", model="llama-3.1-70b").rows == result.rows
-
-
 def test_what_the_log_does_not_say_is_asked_for_in_one_sentence():
     with pytest.raises(BadInput, match="does not name its GPU") as refused:
         reconcile(LOGS / "llama-3.1-8b_tp1_h200.log")

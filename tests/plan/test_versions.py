@@ -168,7 +168,7 @@ def test_a_public_log_of_an_older_release_is_within_one_percent(
     assert p.available_kv_gib_per_gpu == pytest.approx(logged_gib, rel=0.01)
 
 
-@pytest.mark.parametrize("version", ["0.9.2", "0.34.0", "1.0", "newest", ""])
+@pytest.mark.parametrize("version", ["0.7.3", "0.9.2", "0.34.0", "1.0", "newest", ""])
 def test_other_releases_are_refused_with_those_that_there_are(version):
     with pytest.raises(BadInput) as refused:
         versions.get(version)
@@ -211,10 +211,6 @@ FIRST = [
     # config/vllm.py, _reject_mismatched_float_kv_cache
     ("0.33.0", "0.32.0", "refuses_mixed_cache_dtype", True, False),
     ("0.32.0", "0.31.0", "refuses_eagle3_over_stages", True, False),
-    # 0.11.0 removed the V0 engine; 0.8.0 made V1 the default
-    ("0.11.0", "0.10.2", "v0_engine", "", "0.7.3"),
-    ("0.8.0", "0.7.3", "defaults_to_v0", False, True),
-    ("0.6.6.post1", "0.6.5", "v0_engine", "0.7.3", "0.6.4"),
 ]
 
 
@@ -222,11 +218,6 @@ FIRST = [
 def test_a_behavior_begins_with_its_release(release, earlier, behavior, value, older):
     assert getattr(versions.row_of(release), behavior) == value
     assert getattr(versions.row_of(earlier), behavior) == older
-
-
-def test_a_row_of_the_v0_engine_names_itself():
-    for name, row in versions.ENGINES_V0.items():
-        assert row.v0_engine == name and versions.row_of(name) is versions.get(name) is row
 
 
 def test_the_older_rows_are_in_the_order_of_their_releases():

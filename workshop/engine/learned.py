@@ -234,18 +234,12 @@ def _start(start: KeptStart, predict: Predict) -> Start:
         "tensor_parallel_size": run["tp"],
         "pipeline_parallel_size": run["pp"],
         "max_model_len": run["max_model_len"],
-        "vllm_version": _formulas(run),
+        # the nearest formulas, also if they are newer than the run
+        "vllm_version": versions.nearest(run["logged_version"]),
         **run["extra"],
     }
     plan = predict(model_of(run), card_of(run), options)
     return _difference(start, plan, measured)
-
-
-def _formulas(run: Mapping[str, Any]) -> str:
-    """Return the release whose formulas are nearest to a run's, also if they are newer than it."""
-    if run["vllm_version"] in versions.ENGINES_V0:
-        return run["vllm_version"]
-    return versions.nearest(run["logged_version"])
 
 
 def model_of(run: Mapping[str, Any]) -> ModelConfig:

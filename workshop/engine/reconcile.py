@@ -87,8 +87,8 @@ def reconcile(
         gpu_memory_gib: memory of one GPU in GiB as vLLM sees it, for a card of another size.
 
     Raises:
-        BadInput: this is no vLLM log, the model or the GPU is unknown, or an argument contradicts
-            the log.
+        BadInput: this is no vLLM log, or one of the V0 engine or of a release before 0.10; the
+            model or the GPU is unknown; or an argument contradicts the log.
         WorkshopError: the log ends before there is anything to compare; the message says why.
     """
     log = source if isinstance(source, EngineLog) else engine_log.read(source)
@@ -369,7 +369,6 @@ def _capacity_rows(case: LoggedRun, available: float) -> list[Row]:
             "the plan does not fit, and the log ran: "
             "give the model, precision, GPU and parallel sizes of the run"
         )
-    reason = _blocks_words(log) + reason
     if logged_tokens != log.kv_cache_tokens:
         reason += (
             f"; the log's {log.kv_cache_tokens:,} count each group of layers apart, "
@@ -392,13 +391,6 @@ def _per_token_reason(case: LoggedRun, predicted_kib: float, actual_kib: float) 
         cause = "another kv_cache_dtype, or layers that keep only a window"
         return f"{what}; more than 1 % apart: {cause}"
     return what
-
-
-def _blocks_words(log: EngineLog) -> str:
-    """Return the blocks of the log's KV cache as the beginning of a sentence; "" without any."""
-    if not log.gpu_blocks or log.kv_cache_tokens is None:
-        return ""
-    return f"{log.gpu_blocks:,} blocks of {log.kv_cache_tokens // log.gpu_blocks} tokens; "
 
 
 def _graphs_row(case: LoggedRun) -> Row:

@@ -24,14 +24,12 @@ from inference_planner.split.ranks import tp_problem
 
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile_case import LoggedRun, size_words
-from workshop.engine.reconcile_release import is_of_v0, release_of
+from workshop.engine.reconcile_release import release_of
 
 WORTH_PERCENT = 1.0  # a smaller gain is not worth a flag
 SPARE_GIB = 1.0  # left free beside the CUDA graphs when --gpu-memory-utilization is raised
 NULL_BLOCKS = 1  # vLLM's null block is never given to a request: v1/core/block_pool.py
 CPU_BLOCK_SIZE = 128  # tokens; vllm/platforms/cpu.py
-# compute capability for fp8 weights: model_executor/layers/quantization/fp8.py of 0.7
-FP8_OF_V0 = 8.0
 ENOUGH_REQUESTS = 4  # if fewer fit at once, a shorter context is advised
 
 
@@ -75,14 +73,10 @@ def agrees_with_log(case: LoggedRun, advice: Advice) -> bool:
     if advice.flag == "--max-num-seqs":
         return log.mamba_blocks is None or value <= log.mamba_blocks
     if advice.flag == "--max-num-batched-tokens":
-        if is_of_v0(log) and value < case.max_model_len:  # refused, unless prefill is chunked
-            return False
         return log.max_num_batched_tokens is None or value < log.max_num_batched_tokens
     if advice.flag == "--kv-cache-dtype":
         return not (log.kv_cache_dtype or "").startswith("fp8")
     if advice.flag == "--quantization":
-        if is_of_v0(log) and case.gpu is not None and case.gpu.capability < FP8_OF_V0:
-            return False
         return log.quantization is None
     if advice.flag == "--enforce-eager":
         return not log.enforce_eager and sets_graphs_aside(log)
@@ -352,8 +346,6 @@ def _fewer_items(case: LoggedRun) -> Iterator[_Gain]:
         if encoders.skips_tower(after.model, after.settings):
             after = replace(after, model=replace(after.model, text_only=True))
         value = json.dumps(counts)
-        if is_of_v0(case.log):
-            value = ",".join(f"{name}={count}" for name, count in counts.items())
         tokens = _tokens(case, after)
         yield _brings(case, "--limit-mm-per-prompt", f"'{value}'", tokens, note)
 

@@ -34,10 +34,7 @@ from workshop.engine.reconcile_model import (
     with_quantization,
 )
 from workshop.engine.reconcile_release import (
-    SEQS_OF_V0,
-    SMALLEST_DEFAULT_BATCH,
-    batch_of_v0,
-    is_of_v0,
+    check_release,
     nearest_version,
     release_of,
     with_version,
@@ -45,6 +42,8 @@ from workshop.engine.reconcile_release import (
 from workshop.engine.reconcile_split import parallel_sizes
 from workshop.errors import BadInput, WorkshopError
 
+# max_num_batched_tokens of a log that does not say it: a CPU's, and a small GPU's
+SMALLEST_DEFAULT_BATCH = 2048
 SHARE_ROUNDING = 0.0051  # a log may print two decimals of gpu_memory_utilization
 
 
@@ -253,11 +252,12 @@ def make_case(
         gpu_memory_gib: memory of one GPU in GiB, where the log does not say it.
 
     Raises:
-        BadInput: the model or the GPU is neither in the log nor given, or what is given
-            contradicts the log.
+        BadInput: the log is of the V0 engine or of a release before 0.10, the model or the GPU is
+            neither in the log nor given, or what is given contradicts the log.
         WorkshopError: the log ends before there is anything to compare.
     """
     assumed: list[str] = []
+    check_release(log)
     if vllm_version is not None:
         log = with_version(log, vllm_version)
     if gpu_memory_utilization is not None:
@@ -390,14 +390,10 @@ def _check_something_to_compare(log: EngineLog) -> None:
 def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[str, Any]:
     """Return plan()'s keywords for the run of the log; vLLM's defaults fill the gaps."""
     version = nearest_version(log, assumed)
-    v0 = is_of_v0(log)
     share = log.gpu_memory_utilization
     default = versions.get(version).default_utilization
     if not share and default != Settings.gpu_memory_utilization:
         share = default
-    seqs = log.max_num_seqs
-    if not seqs and v0:
-        seqs = SEQS_OF_V0
     dtype = "auto"
     if log.dtype and log.dtype != model.dtype:
         dtype = log.dtype
@@ -407,10 +403,9 @@ def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[st
         "kv_cache_dtype": log.kv_cache_dtype or "auto",
         "dtype": dtype,
         "gpu_memory_utilization": share or None,
-        "max_num_batched_tokens": log.max_num_batched_tokens or batch_of_v0(log, model),
-        "max_num_seqs": seqs or None,
-        # V0 captures its graphs after the KV cache is sized, so that they take none of it
-        "enforce_eager": bool(log.enforce_eager) or v0,
+        "max_num_batched_tokens": log.max_num_batched_tokens or None,
+        "max_num_seqs": log.max_num_seqs or None,
+        "enforce_eager": bool(log.enforce_eager),
         "vllm_version": version,
         "usage": "serve" if log.server else "llm",
     }

@@ -1,24 +1,18 @@
-"""Find the formulas for the release that a log is of, and say where it has none."""
+"""Find the formulas for the release that a log is of; refuse a log of a release without any."""
 
 from dataclasses import replace
 
-from inference_planner.catalog import ModelConfig, families
 from inference_planner.releases import versions
 
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile_model import LONGEST_NAME
 from workshop.errors import BadInput
 
-WHOLE_PROMPTS_UP_TO = 32768  # tokens of max_model_len, under the V0 engine
-SEQS_OF_V0 = 256  # max_num_seqs; vllm/config.py of 0.6 and 0.7
-# max_num_batched_tokens of a log that does not say it: a CPU's, and a small GPU's
-SMALLEST_DEFAULT_BATCH = 2048
-
 
 def with_version(log: EngineLog, version: str) -> EngineLog:
     """Return the log with a version that it does not say itself.
 
-    Raises BadInput: this is no release, or the log contradicts it.
+    Raises BadInput: this is no release, one before 0.10, or the log contradicts it.
     """
     name = versions.plain(version)
     flag = "--vllm-version"
@@ -39,13 +33,9 @@ def with_version(log: EngineLog, version: str) -> EngineLog:
             f"Lines of the log are of vLLM {newest} or before, not {name}.",
             f"Leave {flag} out, or give the release of the run.",
         )
-    if log.engine == "V0" and not versions.row_of(name).v0_engine:
-        raise BadInput(
-            f"The log is of the V0 engine, which ended before vLLM {versions.ENDS_V0}, "
-            f"not of {name}.",
-            f"Leave {flag} out, or give the release of the run.",
-        )
-    return replace(log, version=name)
+    log = replace(log, version=name)
+    check_release(log)
+    return log
 
 
 def release_of(log: EngineLog) -> str | None:
@@ -53,59 +43,27 @@ def release_of(log: EngineLog) -> str | None:
     return log.version or log.newest_release
 
 
-def batch_of_v0(log: EngineLog, model: ModelConfig) -> int | None:
-    """Return max_num_batched_tokens of the V0 engine; None for later ones.
-
-    Its profile run took a whole prompt. From 32,768 tokens on, prompts of models without images
-    were cut into chunks. Source: vLLM 0.7.3, engine/arg_utils.py create_engine_config, config.py
-    SchedulerConfig.
-    """
-    if not is_of_v0(log):
-        return None
-    length = log.max_model_len or model.max_position_embeddings
-    if length > WHOLE_PROMPTS_UP_TO and not families.reads_images(model.architecture):
-        return SMALLEST_DEFAULT_BATCH
-    return max(length, SMALLEST_DEFAULT_BATCH)
-
-
-def is_of_v0(log: EngineLog) -> bool:
-    """Return True for a log of the V0 engine: it says so, or it was its release's default."""
-    if log.engine is not None:
-        return log.engine == "V0"
-    return log.version is not None and versions.row_of(log.version).defaults_to_v0
-
-
-def outside_words(log: EngineLog) -> str:
-    """Return a sentence if the formulas do not cover a log's release, else an empty text."""
+def check_release(log: EngineLog) -> None:
+    """Raise BadInput for a log of the V0 engine, or of a release before 0.10: it has no formulas."""
     release = release_of(log)
-    if release is None:
-        return ""
-    if not versions.is_before_table(release):
-        return ""
-    oldest = versions.nearest_formulas(release)
-    name = release[:LONGEST_NAME]
-    if log.version is None:
-        name += " or before"
-    what = f"vLLM {name} is outside of the releases that the formulas are of"
-    if is_of_v0(log):
-        return (
-            f"{what}: those of the V0 engine rest on five public logs, "
-            f"and assume {SEQS_OF_V0} requests at once where the log does not say how many."
-        )
-    return f"{what}: those of {oldest} were taken, and the predicted memory may be far off."
+    if log.engine != "V0" and (release is None or not versions.is_too_old(release)):
+        return
+    what = "vLLM's V0 engine"
+    if log.version is not None:
+        what = f"vLLM {log.version[:LONGEST_NAME]}"
+        if log.engine == "V0":
+            what += " with the V0 engine"
+    elif log.engine != "V0":
+        what = f"vLLM {release} or before, or of its V0 engine"
+    raise BadInput(
+        f"The log is of {what}: only logs of vLLM {versions.OLDEST} and later, with the V1 engine, "
+        "can be compared.",
+        "Start the model with such a release, and give the log of that start.",
+    )
 
 
 def nearest_version(log: EngineLog, assumed: list[str]) -> str:
     """Return the version with formulas that is nearest to the log's, and say what was assumed."""
-    if is_of_v0(log):
-        if log.version is None:
-            assumed.append("The log does not say its version of vLLM; it is of the V0 engine.")
-        else:
-            assumed.append(outside_words(log))
-        row = versions.V0_ENGINE
-        if log.version is not None:
-            row = versions.row_of(log.version)
-        return row.v0_engine or versions.V0_ENGINE.name
     release = release_of(log)
     if release is None:
         assumed.append(
@@ -118,9 +76,15 @@ def nearest_version(log: EngineLog, assumed: list[str]) -> str:
             "The log does not say its version of vLLM; the form of its lines is that of "
             f"{release} or before."
         )
-    outside = outside_words(log)
-    if outside:
-        assumed.append(outside)
+    if versions.is_outside(release):
+        name = release[:LONGEST_NAME]
+        if log.version is None:
+            name += " or before"
+        oldest = versions.nearest_formulas(release)
+        assumed.append(
+            f"vLLM {name} is outside of the releases that the formulas are of: "
+            f"those of {oldest} were taken, and the predicted memory may be far off."
+        )
         return versions.name_for_plan(release)
     nearest = versions.nearest(release)
     if not versions.has_formulas(release):

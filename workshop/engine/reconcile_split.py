@@ -79,9 +79,8 @@ def _sizes_of_ranks(log: EngineLog) -> tuple[int | None, int | None]:
         if log.world_size % pp == 0 and log.world_size > tp * pp:
             tp = log.world_size // pp
         return tp, pp
-    # workers of the V0 engine differ by their process alone; the driver is the process without a
-    # name
-    workers = sum(name.startswith(("VllmWorkerProcess", "RayWorkerWrapper")) for name in log.ranks)
+    # Ray's workers differ by their process alone; a driver may be the process without a name
+    workers = sum(name.startswith("RayWorkerWrapper") for name in log.ranks)
     if tp == pp == 1 and workers:
         tp = workers + ("" in log.ranks)
     if tp * pp > 1:

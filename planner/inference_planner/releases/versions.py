@@ -78,9 +78,6 @@ class Version:
         needs_block_per_state: max_num_seqs may not exceed the blocks for states
             (config/compilation.py, pull request 38270 of March 2026; 0.19.0 is without it, by
             pull request 551 of the recipes).
-        v0_engine: the row of the V0 engine that a release also has, by its name in ENGINES_V0; ""
-            where V0 is gone.
-        defaults_to_v0: the V0 engine runs where a log does not name the engine.
     """
 
     name: str
@@ -114,8 +111,6 @@ class Version:
     refuses_mixed_cache_dtype: bool = False
     refuses_eagle3_over_stages: bool = False
     needs_block_per_state: bool = True
-    v0_engine: str = ""
-    defaults_to_v0: bool = False
 
 
 V0_25_1 = Version(
@@ -232,36 +227,17 @@ BEFORE_0_20 = replace(
     divides_tokens_by_groups=True,
     needs_block_per_state=False,
 )
-# The profile run sorts the logits as the V0 engine did, until a Triton kernel for top_k and top_p
-# (pull request 33538, February 2026). Logs of 0.10.0 to 0.11.2 have it, those of 0.18 and 0.19 not.
+# The profile run sorts the logits, until a Triton kernel for top_k and top_p (pull request 33538,
+# February 2026). Logs of 0.10.0 to 0.11.2 have it, those of 0.18 and 0.19 not.
 BEFORE_0_17 = replace(BEFORE_0_20, name="0.16.0", sampler_logits="sorted in 32 bit")
 BEFORE_0_12 = replace(
     BEFORE_0_17, name="0.11.0", fits_encoder_outputs=False, has_longest_videos=True
 )
-BEFORE_0_11 = replace(BEFORE_0_12, name="0.10.0", v0_engine="0.7.3")
-# The V0 engine, for logs: nothing is compiled in its profile run, and graphs are captured after the
-# KV cache is sized. Its sampler sorts the logits: 38 to 41 bytes a logit in four public logs, 30 in
-# one. Up to 0.6.5 the context counts.
-V0_ENGINE = replace(
-    BEFORE_0_11,
-    name="0.7.3",
-    compiles_in_profile_run=False,
-    loads_deep_gemm=False,
-    kernels_at_load_bytes=0,
-    kernels_at_profile_bytes=32 * MIB,
-    defaults_to_v0=True,
-)
-V0_ENGINE_OF_0_6_4 = replace(
-    V0_ENGINE, name="0.6.4", kernels_at_profile_bytes=358 * MIB, v0_engine="0.6.4"
-)
-ENGINES_V0 = {version.name: version for version in (V0_ENGINE_OF_0_6_4, V0_ENGINE)}
+BEFORE_0_11 = replace(BEFORE_0_12, name="0.10.0")
 TABLE = {version.name: version for version in ROWS}
-ENDS_V0 = "0.11"  # the first release without the V0 engine
 # Each row stands for the releases before its key that no row above it stands for.
 OLDER_ROWS = {
-    "0.6.6": V0_ENGINE_OF_0_6_4,
-    "0.8": V0_ENGINE,
-    ENDS_V0: BEFORE_0_11,
+    "0.11": BEFORE_0_11,
     "0.12": BEFORE_0_12,
     "0.17": BEFORE_0_17,
     "0.20": BEFORE_0_20,
@@ -282,9 +258,8 @@ def get(name: str) -> Version:
     Raises BadInput: the planner has no formulas for it.
     """
     plain_name = plain(name)
-    for rows in (TABLE, ENGINES_V0):
-        if plain_name in rows:
-            return rows[plain_name]
+    if plain_name in TABLE:
+        return TABLE[plain_name]
     is_release = RELEASE.fullmatch(plain_name) is not None
     if is_release and (is_outside(plain_name) or has_formulas(plain_name)):
         return row_of(plain_name)
@@ -295,10 +270,7 @@ def get(name: str) -> Version:
 
 @lru_cache(maxsize=256)
 def row_of(name: str) -> Version:
-    """Return the row that stands for a release, also for one before 0.10, which `get` refuses.
-
-    Before 0.8 it is that of the V0 engine, which was the default.
-    """
+    """Return the row that stands for a release: before 0.10, which `get` refuses, the oldest."""
     for first_after, row in OLDER_ROWS.items():
         if numbers(name) and is_before(name, first_after):
             return row
@@ -306,12 +278,7 @@ def row_of(name: str) -> Version:
 
 
 def nearest(name: str) -> str:
-    """Return the release whose row a plan of another release takes: its own, or the nearest.
-
-    One before 0.10 takes the oldest that is planned.
-    """
-    if numbers(name) and is_before(name, OLDEST):
-        return BEFORE_0_11.name
+    """Return the release whose row a plan of another release takes: its own, or the nearest."""
     return row_of(name).name
 
 
@@ -330,10 +297,8 @@ def nearest_formulas(name: str) -> str:
 def name_for_plan(name: str) -> str:
     """Return the name by which `get` takes a release that is older than the table.
 
-    It is the release's first three numbers, without what a build adds; before 0.10, OLDEST.
+    It is the release's first three numbers, without what a build adds.
     """
-    if is_before(name, OLDEST):
-        return OLDEST
     return ".".join(map(str, numbers(name)[:3]))
 
 
@@ -342,9 +307,9 @@ def has_formulas(name: str) -> bool:
     return same_minor(nearest_formulas(name), name)
 
 
-def is_before_table(name: str) -> bool:
-    """Return True for a release that is older than every row of the table."""
-    return numbers(name)[:2] < numbers(V0_25_1.name)[:2]
+def is_too_old(name: str) -> bool:
+    """Return True for a release before 0.10: it is not planned, and its logs are not compared."""
+    return is_before(name, OLDEST)
 
 
 def is_outside(name: str) -> bool:
@@ -352,7 +317,7 @@ def is_outside(name: str) -> bool:
 
     Its figures come from another release's formulas.
     """
-    return not is_before(name, OLDEST) and is_before_table(name)
+    return not is_too_old(name) and numbers(name)[:2] < numbers(V0_25_1.name)[:2]
 
 
 # Comparisons of names that no behavior hangs on: what a user or a log says of the release.

@@ -1,7 +1,7 @@
 """Read what a vLLM log says: version, arguments, memory, KV cache, speed, the first real error.
 
 Pure: the standard library only. `read(path)` reads a whole log; `Reader` one that is still being
-written. Formats: vLLM 0.6 to 0.33, GPU and CPU, several ranks, whatever stands in front of its
+written. Formats: vLLM 0.10 to 0.33, GPU and CPU, several ranks, whatever stands in front of its
 lines.
 """
 

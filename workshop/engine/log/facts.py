@@ -55,8 +55,7 @@ class EngineLog:
     version: str | None = None
     # the newest release that printed the form of its lines, where the version is missing
     newest_release: str | None = None
-    # what was given; 0.6's Namespace lists every argument
-    args: dict[str, Any] = field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)  # what was given
     config: dict[str, Any] = field(default_factory=dict)  # the engine's own settings
     model: str | None = None
     architecture: str | None = None
@@ -86,7 +85,6 @@ class EngineLog:
     checkpoint_gib: float | None = None
     requested_kv_gib: float | None = None
     kv_cache_tokens: int | None = None
-    gpu_blocks: int | None = None
     max_concurrency: float | None = None
     # what vLLM says in the error that ends a start
     estimated_max_model_len: int | None = None

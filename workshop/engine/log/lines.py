@@ -296,6 +296,6 @@ def _process_name(match: re.Match[str]) -> str:
         return f"{name}_{match['rank']}"
     if match["ip"]:
         return f"{name} {match['ip']}/{match['pid']}"
-    if name in ("VllmWorkerProcess", "RayWorkerWrapper", "process"):
+    if name in ("RayWorkerWrapper", "process"):
         return f"{name} {match['pid']}"
     return name

@@ -63,7 +63,7 @@ MARKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "profiling",
         "{}",
-        ("Initial profiling", "Available KV cache memory", "KV cache size:", " blocks: "),
+        ("Initial profiling", "Available KV cache memory", "KV cache size:"),
     ),
     ("profiling", "{}", ("Profiling CUDA graph memory",)),
     (

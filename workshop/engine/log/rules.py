@@ -2,7 +2,7 @@
 
 Each rule is (a literal that must occur, a pattern): the literal makes a line that matches nothing
 cost about two microseconds. `<name>` in a pattern is a number, or a named group is text, which
-becomes the fact of that name; a third part is what else to do with the match. Messages: vLLM 0.6.4
+becomes the fact of that name; a third part is what else to do with the match. Messages: vLLM 0.10
 to 0.33, from their sources.
 """
 
@@ -22,11 +22,10 @@ from inference_planner.releases.versions import is_between, older
 from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.lines import Line
 
-DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's default on GPUs in every version read here
 # of a message that is not a list of arguments; vLLM's own have at most some hundred
 LOOKED_AT_CHARS = 2000
 LARGEST = 10**15  # tokens, GiB or seconds: more was not printed by an engine
-CHECKED_RELEASES = ("0.6", "0.33")  # whose formats were checked, first and last
+CHECKED_RELEASES = ("0.10", "0.33")  # whose formats were checked, first and last
 OPEN = {*"([{<"}
 CLOSE = {*")]}>"}
 # a quote may be cut
@@ -74,12 +73,15 @@ def _facts(log: EngineLog, match: Match, line: Line) -> None:
 
 
 def _version(log: EngineLog, match: Match, line: Line) -> None:
+    if match[1].startswith("0.1.dev"):  # a build from a clone without tags: no release
+        return
     version = log.version or match[1]
     for number in re.findall(r"\d+", version)[:2]:
         whole(number)  # raises ValueError for a line that was cut
     log.version = version
-    note = f"vLLM {version} is not one of the versions whose log format was checked (0.6 to 0.33)."
-    if not is_between(version, *CHECKED_RELEASES) and note not in log.notes:
+    first, last = CHECKED_RELEASES
+    note = f"vLLM {version} is not one of the versions whose log format was checked ({first} to {last})."
+    if not is_between(version, first, last) and note not in log.notes:
         log.notes.append(note)
 
 
@@ -191,10 +193,6 @@ def _world(log: EngineLog, match: Match, line: Line) -> None:
     highest["highest_tensor_rank"] = max(tensor_rank, highest.get("highest_tensor_rank", 0))
 
 
-def _stored_tokens(log: EngineLog, match: Match, line: Line) -> None:
-    log.estimated_max_model_len = whole(match[1])
-
-
 def _mamba(log: EngineLog, match: Match, line: Line) -> None:
     log.max_num_seqs = log.max_num_seqs or whole(match[1])
     log.mamba_blocks = whole(match[2])
@@ -217,14 +215,6 @@ def _kv_tokens(log: EngineLog, match: Match, line: Line) -> None:
         log.platform = "cpu" if match[1] == "CPU" else "gpu"
 
 
-def _blocks(log: EngineLog, match: Match, line: Line) -> None:
-    """Set the blocks of a release that printed no tokens; V0 also counts the blocks of the CPU."""
-    if not log.engine:
-        log.engine = "V0" if "# CPU blocks" in line.text else "V1"
-    log.gpu_blocks = whole(match[1])
-    log.kv_cache_tokens = log.gpu_blocks * (log.block_size or DEFAULT_BLOCK_SIZE)
-
-
 def _up_to(release: str) -> Apply:
     """Return a rule's third part for a form of lines that no release after `release` prints."""
 
@@ -241,23 +231,6 @@ def _concurrency(log: EngineLog, match: Match, line: Line) -> None:
 
 def _share(log: EngineLog, match: Match, line: Line) -> None:
     log.gpu_memory_utilization = log.gpu_memory_utilization or decimal(match[1])
-
-
-def _before_0_4(log: EngineLog, match: Match, line: Line) -> None:
-    """Note a release that printed no version at its start, and measured memory in another way."""
-    note = (
-        "The log is of vLLM before 0.4, which is outside of the releases that the formulas are of: "
-        "it took all memory that was in use on the GPU for its own."
-    )
-    if log.version is None and note not in log.notes:
-        log.engine = log.engine or "V0"
-        log.notes.append(note)
-
-
-def _profile_of_v0(log: EngineLog, match: Match, line: Line) -> None:
-    """Keep a rank's profile, in a line that the V0 engine alone prints."""
-    log.engine = log.engine or "V0"
-    _facts(log, match, line)
 
 
 def _throughput(log: EngineLog, match: Match, line: Line) -> None:
@@ -297,7 +270,6 @@ ROWS: tuple[Row, ...] = (
     ("version", r"^\s*[^\x20-\x3e@-\x7e].{0,200}? version (\d[\w.+]*)", _version),
     ("engine (v", r"Initializing an? (?:V\d )?LLM engine \(v(\d[\w.+]*)\)", _version),
     ("LLM engine", r"Initializing an? (?P<engine>V\d) LLM engine"),
-    ("LLM engine with", r"Initializing an LLM engine with config: ", _before_0_4),
     ("args: ", r"args: (\{.*|Namespace\(.*)", _args),
     ("with config: ", r"engine(?: \(v[^)]{0,100}\))? with config: (.*)", _config),
     ("Resolved architecture", r"Resolved architecture: (\w+)", _architecture),
@@ -327,40 +299,27 @@ ROWS: tuple[Row, ...] = (
     ("Checkpoint size", r"Checkpoint size: ([\d.]+) GiB", _checkpoint),
     ("Loading weights took", r"Loading weights took [\d.]+"),
     ("oading took", "Model loading took <weights_gib> Gi?B"),
-    ("weights took", "Loading model weights took <weights_gib> GB"),
-    # Forms of lines that date a log. Tokens instead of blocks, and "Model loading took", came with
-    # 0.8. Public logs have four decimals in 0.10.2, and two in 0.19.2.
-    ("weights took", r"Loading model weights took [\d.]+ GB", _up_to("0.8")),
-    (" blocks: ", r"# \w+ blocks: \d+", _up_to("0.8")),
-    ("oading took", r"Model loading took [\d.]+ GB and", _up_to("0.8")),
+    ("weights took", "Loading model weights took <weights_gib> GB"),  # of vLLM Ascend as well
+    # Forms of lines that date a log. The first five are of the V0 engine or of releases before
+    # 0.10. Public logs have four decimals of the weights in 0.10.2, and two in 0.19.2.
+    ("LLM engine with", "Initializing an LLM engine with config: ", _up_to("0.9")),
+    ("oading took", r"Model loading took [\d.]+ GB and", _up_to("0.9")),
+    ("model weights take", r"model weights take +[\d.]+GiB", _up_to("0.9")),
+    ("can be stored", r"tokens that can be stored in KV cache \([\d,]+\)", _up_to("0.9")),
+    (" blocks: ", r"# \w+ blocks: \d+", _up_to("0.9")),
     ("oading took", r"Model loading took \d+\.\d{4} GiB and", _up_to("0.18")),
     ("Available KV", "Available KV cache memory: <available_kv_gib>"),
     ("for KV cache", r"(?:Explicitly|Auto) set \(<requested_kv_gib>/[\d.]+\) GiB for KV cache"),
     ("VLLM_CPU_KVCACHE_SPACE", "is not set, using <requested_kv_gib> by default"),
     ("block size to", r"[Ss]etting (?:attention|kv cache) block size to <block_size>"),
     ("KV cache size", r"(GPU|CPU|[A-Z]+) KV cache size: ([\d,_]+) tokens", _kv_tokens),
-    # V1 of 0.7 and 0.8 prints no blocks of the CPU
-    (" blocks: ", r"# \w+ blocks: (\d+)(?:, # CPU blocks: \d+|$)", _blocks),
     ("Maximum concurrency",
      r"Maximum concurrency for ([\d,_]+) tokens per request: ([\d.]+)", _concurrency),
     ("estimated maximum model length",
      "estimated maximum model length is <estimated_max_model_len>"),
     ("KV cache is needed", r"\(?<needed_kv_gib> ?GiB KV cache is needed"),
-    ("can be stored in KV cache",
-     r"tokens that can be stored in KV cache \(([\d,]+)\)", _stored_tokens),
     ("Mamba cache blocks",
      r"max_num_seqs \((\d+)\) exceeds available Mamba cache blocks \((\d+)\)", _mamba),
-    # 0.6.4 and 0.6.5, where all stands on one line
-    ("Memory profiling results", "total_gpu_memory=<total_gpu_memory_gib>GiB"),
-    ("Memory profiling results", r"gpu_memory_utilization=(?P<gpu_memory_utilization>[\d.]+\d)"),
-    ("Memory profiling results", "kv_cache_size=<available_kv_gib>GiB"),
-    # 0.6.6 to 0.8
-    ("total_gpu_memory (", r"total_gpu_memory \(<total_gpu_memory_gib>GiB\) x gpu_memory"),
-    ("total_gpu_memory (", r"GiB\) x gpu_memory_utilization \(([\d.]+)", _share),
-    ("model weights take", "non_torch_memory takes <non_torch_gib>Gi?B", _profile_of_v0),
-    ("model weights take", "PyTorch activation peak memory takes <peak_activation_gib>Gi?B"),
-    ("model weights take", r"the rest of the memory reserved for KV Cache is "
-     r"(?P<available_kv_gib>-?[\d.]+)GiB"),
     # since 0.10: with every start, or with a limit in bytes or verbose logging; and in errors
     ("Free memory on device", r"Free memory on device(?: \w{1,20}(?::\d{1,4})?)? "
      r"\(<free_gpu_memory_gib>/<total_gpu_memory_gib> GiB\)"),
@@ -370,12 +329,6 @@ ROWS: tuple[Row, ...] = (
     ("Actual usage is", "Actual usage is <consumed_gib> GiB for consumed memory"),
     ("Actual usage is", r"Actual usage is .{0,100}?<peak_activation_gib> GiB for peak activation"),
     ("kv cache memory in use", r"Current kv cache memory in use is ([\d.]+) (GiB|bytes)", _kv_in_use),
-    # a prototype of 0.6.5, one figure on each line
-    ("gpu_memory", r"^total_gpu_memory +<total_gpu_memory_gib>GiB$"),
-    ("gpu_memory", r"^gpu_memory_utilization +([\d.]+)$", _share),
-    ("available_kv_cache_memory", r"^available_kv_cache_memory +<available_kv_gib>GiB$"),
-    ("non_torch_memory", r"^non_torch_memory +<non_torch_gib>GiB$"),
-    ("activation peak", r"^PyTorch activation peak memory +<peak_activation_gib>GiB$"),
     ("torch.compile took", r"torch\.compile (?:took|takes) [\d.]+ s"),
     ("Estimated CUDA graph", "Estimated CUDA graph memory: <cuda_graph_estimate_gib>"),
     ("CUDA graph pool memory", r"\(actual\), <cuda_graph_estimate_gib> GiB \(estimated\)"),
@@ -384,11 +337,10 @@ ROWS: tuple[Row, ...] = (
     ("Starting vLLM", r"Starting vLLM (?:API )?server(?: \d+)? on \S+"),
     ("Route: ", r"Route: \S+, Methods: .+"),
     ("Application startup complete", "(?P<engine_ready>Application startup) (?P<ready>complete)"),
-    ("Prefix cache hit", r"^Prefix cache hit rate: GPU: [\d.]+"),
     ("throughput: ", r"(?:Engine (\d+): )?Avg prompt throughput: ([\d.]+) tokens/s, "
      r"Avg generation throughput: "
      r"([\d.]+) tokens/s, Running: (\d+) reqs.{0,100}?"
-     r"(?:Waiting|Pending): (\d+) reqs.{0,200}?"
+     r"Waiting: (\d+) reqs.{0,200}?"
      r"KV cache usage: ([\d.]+)%",
      _throughput),
 )  # fmt: skip
