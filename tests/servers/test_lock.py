@@ -17,7 +17,7 @@ import pytest
 
 from workshop.errors import WorkshopError
 from workshop.servers.guard import keys
-from workshop.servers.lock import Busy, held, is_held
+from workshop.servers.lock import Busy, is_held, locked
 
 FORK = multiprocessing.get_context("fork")
 BUSY = Busy("It is busy.", "Wait.")
@@ -62,7 +62,7 @@ def in_processes(function, count: int, *arguments) -> None:
 
 def add_to_a_number(_, lock: Path, number: Path, times: int) -> None:
     for _ in range(times):
-        with held(lock, wait_s=WAIT_S):
+        with locked(lock, wait_s=WAIT_S):
             number.write_text(str(int(number.read_text()) + 1))
 
 
@@ -92,7 +92,7 @@ def test_threads_of_one_process_exclude_each_other(flock, tmp_path):
 
     def work():
         for _ in range(10):
-            with held(tmp_path / "lock", wait_s=WAIT_S):
+            with locked(tmp_path / "lock", wait_s=WAIT_S):
                 inside.append(1)
                 assert len(inside) == 1
                 inside.pop()
@@ -110,8 +110,8 @@ import fcntl, sys
 from pathlib import Path
 if sys.argv[2] != "works":
     fcntl.flock = lambda *_: None
-from workshop.servers.lock import held
-with held(Path(sys.argv[1])):
+from workshop.servers.lock import locked
+with locked(Path(sys.argv[1])):
     print("mine", flush=True)
     sys.stdin.read()"""
 
@@ -128,7 +128,7 @@ def test_a_lock_is_kept_by_a_living_holder_and_freed_by_kill_9(flock, tmp_path):
     assert holder.stdout.readline() == "mine\n"
     holder.send_signal(signal.SIGSTOP)
     assert is_held(path), "a process that is stopped lives"
-    with pytest.raises(Busy, match=r"It is busy\.") as refused, held(path, BUSY, wait_s=0.0):
+    with pytest.raises(Busy, match=r"It is busy\.") as refused, locked(path, BUSY, wait_s=0.0):
         pass
     if flock != "works":
         assert f"lock.holder' could not be acquired. If process {holder.pid} has ended, remove" in (
@@ -137,7 +137,7 @@ def test_a_lock_is_kept_by_a_living_holder_and_freed_by_kill_9(flock, tmp_path):
     holder.kill()
     holder.communicate()
     assert not is_held(path)
-    with held(path, wait_s=0.0):
+    with locked(path, wait_s=0.0):
         assert is_held(path)
 
 
@@ -150,7 +150,7 @@ def test_a_holder_on_another_machine_keeps_its_lock_and_is_named(monkeypatch, tm
     monkeypatch.setattr(fcntl, "flock", let_everybody_in)
     holder = tmp_path / "lock.holder"
     holder.write_text(marker(2**22 + 1, "node-7"))
-    with pytest.raises(Busy) as refused, held(tmp_path / "lock", BUSY, wait_s=0.1):
+    with pytest.raises(Busy) as refused, locked(tmp_path / "lock", BUSY, wait_s=0.1):
         pass
     assert "pid 4194305 on node-7" in refused.value.remedy and str(holder) in refused.value.remedy
     assert holder.read_text() == marker(2**22 + 1, "node-7")
@@ -160,7 +160,7 @@ def test_a_file_of_a_lock_without_a_holder_is_kept_and_named(monkeypatch, tmp_pa
     """One is left where a process dies between the making of the file and its first line."""
     monkeypatch.setattr(fcntl, "flock", let_everybody_in)
     (tmp_path / "lock.holder").touch()
-    with pytest.raises(Busy) as refused, held(tmp_path / "lock", BUSY, wait_s=0.1):
+    with pytest.raises(Busy) as refused, locked(tmp_path / "lock", BUSY, wait_s=0.1):
         pass
     assert refused.value.remedy.endswith("If its process has ended, remove the file.")
     assert (tmp_path / "lock.holder").exists()
@@ -168,7 +168,7 @@ def test_a_file_of_a_lock_without_a_holder_is_kept_and_named(monkeypatch, tmp_pa
 
 def test_a_number_that_was_given_to_another_process_is_not_the_holder(monkeypatch, tmp_path):
     monkeypatch.setattr(fcntl, "flock", let_everybody_in)
-    with held(tmp_path / "lock"):
+    with locked(tmp_path / "lock"):
         text = (tmp_path / "lock.holder").read_text()
     assert text.startswith(marker(os.getpid(), socket.gethostname()).strip())
     *same, start = text.splitlines()
@@ -177,7 +177,7 @@ def test_a_number_that_was_given_to_another_process_is_not_the_holder(monkeypatc
 
 
 def test_a_fork_has_no_lock_of_its_parent(flock, tmp_path):
-    with held(tmp_path / "lock"):
+    with locked(tmp_path / "lock"):
         in_processes(lambda _: is_held(tmp_path / "lock") or os._exit(1), 1)
         assert is_held(tmp_path / "lock")
     assert not is_held(tmp_path / "lock")
@@ -191,7 +191,10 @@ def test_a_disk_that_cannot_be_written_is_one_sentence(monkeypatch, tmp_path, co
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refuse)
         assert not is_held(tmp_path / "lock")
-        with pytest.raises(WorkshopError, match=os.strerror(code)) as refused, held(tmp_path / "x"):
+        with (
+            pytest.raises(WorkshopError, match=os.strerror(code)) as refused,
+            locked(tmp_path / "x"),
+        ):
             pass
     assert not isinstance(refused.value, Busy) and "WORKSHOP_HOME" in refused.value.remedy
 
@@ -200,5 +203,5 @@ def test_in_a_page_which_is_one_process_there_is_no_filelock(monkeypatch, tmp_pa
     """Pyodide's fcntl has no flock, and its packages no filelock."""
     monkeypatch.setattr(sys, "platform", "emscripten")
     monkeypatch.setitem(sys.modules, "filelock", None)
-    with held(tmp_path / "lock"):
+    with locked(tmp_path / "lock"):
         assert not list(tmp_path.iterdir())

@@ -14,7 +14,7 @@ from pathlib import Path
 from workshop import files
 from workshop.errors import BadInput
 from workshop.servers.home import home, private_folder, write_private, writing
-from workshop.servers.lock import Busy, held
+from workshop.servers.lock import Busy, locked
 
 FILE = "progress.json"
 MAX_BYTES = 16 * 2**20
@@ -38,7 +38,7 @@ def add(key: str, entry: dict) -> dict[str, dict]:
     folder = private_folder()
     path = folder / FILE
     busy = Busy("Another notebook writes your progress.", "Run this cell again.")
-    with held(folder / "progress.lock", busy, WAIT_S):
+    with locked(folder / "progress.lock", busy, WAIT_S):
         entries, is_whole = _parsed(_text(path))
         if not is_whole:
             with writing(path):

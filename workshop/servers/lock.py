@@ -28,7 +28,7 @@ class Busy(WorkshopError):
 
 
 @contextlib.contextmanager
-def held(path: Path, busy: Busy | None = None, wait_s: float = WAIT_S) -> Iterator[None]:
+def locked(path: Path, busy: Busy | None = None, wait_s: float = WAIT_S) -> Iterator[None]:
     """Hold the lock `path` during the block.
 
     Args:
@@ -51,7 +51,7 @@ def held(path: Path, busy: Busy | None = None, wait_s: float = WAIT_S) -> Iterat
 def is_held(path: Path) -> bool:
     """Return whether somebody holds the lock `path`; False where its file cannot be made."""
     try:
-        with held(path, wait_s=0.0):
+        with locked(path, wait_s=0.0):
             return False
     except WorkshopError as error:
         return isinstance(error, Busy)

@@ -20,7 +20,7 @@ from workshop import timestamps
 from workshop.errors import BadInput, WorkshopError, plain
 from workshop.servers import processes, record_file
 from workshop.servers.home import home, private_folder, write_private, writing
-from workshop.servers.lock import held, is_held
+from workshop.servers.lock import is_held, locked
 from workshop.servers.record_file import ServerRecord
 
 MAX_REASON_CHARS = 2000
@@ -196,7 +196,7 @@ def read(name: str, claimed: bool | None = None) -> ServerRecord | None:
     # a doubt alone, or what only the queue knows, is told and not written down
     if now.state != record.state and now.state in record_file.STATES:
         # Whoever holds the lock writes for itself.
-        with contextlib.suppress(WorkshopError), held(lock, wait_s=0.0):
+        with contextlib.suppress(WorkshopError), locked(lock, wait_s=0.0):
             if stored(name) == record:  # a server that was stopped meanwhile gets no record back
                 write(now)
     return now

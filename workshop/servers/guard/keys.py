@@ -31,7 +31,7 @@ from workshop.servers.guard.asgi import path_of
 from workshop.servers.guard.fairshare import LEARNER, FairShare
 from workshop.servers.guard.revocable import Request
 from workshop.servers.home import home, private_folder, write_private
-from workshop.servers.lock import Busy, held
+from workshop.servers.lock import Busy, locked
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -120,7 +120,7 @@ def _changing() -> Iterator[Table]:
     """Give the table to change; afterwards it is on disk, and so is a copy of it."""
     folder = private_folder()
     busy = Busy("Another command is changing the keys.", "Try again in a moment.")
-    with held(folder / "keys.lock", busy, WAIT_S):
+    with locked(folder / "keys.lock", busy, WAIT_S):
         entries = read_table(folder / FILE)
         _keep_orphan(folder)
         yield entries

@@ -11,7 +11,7 @@ from pathlib import Path
 from workshop.errors import WorkshopError
 from workshop.servers import records
 from workshop.servers.home import private_folder
-from workshop.servers.lock import WAIT_S, Busy, held
+from workshop.servers.lock import WAIT_S, Busy, locked
 from workshop.servers.records import ServerRecord
 
 
@@ -32,7 +32,7 @@ class Claim:
             Busy: another process holds it for so long.
         """
         path = records.path_of(self.record.name, ".lock")
-        self._lock.enter_context(held(path, busy(self.record.name), wait_s))
+        self._lock.enter_context(locked(path, busy(self.record.name), wait_s))
         self._lock.callback(self._remove_unused, path)
 
     def _remove_unused(self, lock: Path) -> None:
