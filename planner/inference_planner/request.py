@@ -1,4 +1,4 @@
-"""What a user asks a plan for: every setting once, with its flag, unit and meaning.
+"""The settings of a plan, once: each with its flag, unit and meaning.
 
 Flags of the commands, the arguments of `plan` and their explanation are made from `PlanRequest`: a
 new setting is a field here, and is read where it counts.

@@ -1,1 +1,1 @@
-"""How sure a figure is: what was measured, and intervals."""
+"""The ground of a figure: what was measured, and intervals."""

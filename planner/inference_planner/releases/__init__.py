@@ -1,1 +1,1 @@
-"""What differs between releases of vLLM."""
+"""The differences between releases of vLLM."""

@@ -1,4 +1,4 @@
-"""Which releases of vLLM have an architecture, by their registries (benchmarks/architectures.py)."""
+"""The releases of vLLM that have an architecture, by their registries (benchmarks/architectures.py)."""
 
 import json
 from functools import lru_cache

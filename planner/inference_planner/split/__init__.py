@@ -1,1 +1,1 @@
-"""Which GPU has what: a deployment, its ranks, and what travels between them."""
+"""A deployment on its GPUs: the ranks, and what travels between them."""
