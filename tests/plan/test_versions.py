@@ -240,7 +240,7 @@ OF_A_RELEASE = re.compile(r"(\w*_)?(version|release)s?", re.IGNORECASE)
 # What no behavior of a release hangs on, by file.
 OTHER_COMPARISONS = {
     # the first and the last release whose registry has an architecture: a table of its own
-    "planner/inference_planner/ground/basis.py": {"is_before"},
+    "planner/inference_planner/releases/registries.py": {"is_before"},
     # whether a start that was kept is of the plan's release
     "planner/inference_planner/memory/learned.py": {"same_minor"},
     # NVIDIA's drivers
