@@ -268,7 +268,9 @@ def test_a_length_too_short_for_an_image_says_so_and_limits_of_images_are_offere
     config = config.replace("meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen2.5-VL-72B-Instruct")
     config = config.replace("tensor_parallel_size=1", "tensor_parallel_size=4")
     loaded = "INFO 11-20 10:00:10 [gpu_model_runner.py:5500] Model loading took 34.43 GiB memory\n"
-    text = (config + loaded + memory + TOO_LONG).format(length=8192, available=0.04, most=512)
+    # 8,192 tokens × 80 layers × 2 × 8 KV heads × 128 × 2 bytes, over four GPUs
+    too_long = TOO_LONG.replace("16.0 GiB", "0.62 GiB")
+    text = (config + loaded + memory + too_long).format(length=8192, available=0.04, most=512)
     result = reconcile(engine_log.parse(text), gpu="a100-40gb")
     effects = {item.flag: item.effect for item in result.advice}
     assert "too short for a large image" in effects["--max-model-len"]

@@ -252,7 +252,7 @@ async def _taken(client: Client, steps: list[Step]) -> tuple[list[Step], list[st
             requests = list(step.requests)
             for number, request in enumerate(requests):
                 answer = await sender.send(request)
-                most = received.logprobs_limit(str(answer.error))
+                most = refusals.logprobs_limit(str(answer.error))
                 if most is not None and "logprobs" in request:
                     requests[number] = {**request, "logprobs": most}
                     answer = await sender.send(requests[number])
