@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workshop.client import reach, received
+from workshop.client import reach, refusals
 from workshop.client.client import Client
 from workshop.errors import BadInput, WorkshopError
 from workshop.measure import checks, timed
