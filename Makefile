@@ -4,7 +4,7 @@
 IN := sh locks/start.sh
 export PYTHON
 
-.PHONY: help workshop test bench model slides site lite planner assignment lock docs
+.PHONY: help workshop dev test bench model slides site lite planner assignment lock docs
 .DEFAULT_GOAL := help
 
 help:       ## this list
@@ -13,6 +13,9 @@ help:       ## this list
 
 workshop:   ## set everything up, start a server, open JupyterLab on the first notebook (Ctrl-C ends both)
 	@$(IN) -- workshop lab
+
+dev:        ## what `make workshop` installs, and the tests' packages (a minute): then .venv/bin/python -m pytest tests/plan
+	@$(IN) dev
 
 test:       ## set up and run every test that this machine can run
 	@$(IN) dev -- python -P tests/run_all.py

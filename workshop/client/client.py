@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -88,7 +88,7 @@ class Client:
     def __repr__(self) -> str:
         return f"Client(model={self.model!r}, url={self.url!r})"
 
-    def complete(self, prompt: str | list, **sampling):
+    def complete(self, prompt: str | list, **sampling) -> Any:
         """Return the completion of a prompt: an `openai` Completion, with vLLM's extra fields.
 
         Args:
@@ -130,7 +130,7 @@ class Client:
             problem, "Say how many tokens the model has, or how many you want to see, such as 20."
         )
 
-    def chat(self, messages: str | list[dict], **sampling):
+    def chat(self, messages: str | list[dict], **sampling) -> Any:
         """Return the answer to a conversation, as an `openai` ChatCompletion.
 
         Args:

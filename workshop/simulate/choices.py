@@ -317,7 +317,8 @@ class _Search:
             remedy = "Give more --max-gpus, a larger --gpu or a shorter --max-model-len."
             return self.refuse(MEMORY, BadInput(problem, remedy))
         try:
-            simulation = on_plan(p, self.arrivals, replicas=replicas, **self.servers)
+            servers: ServerOptions = {**self.servers, "replicas": replicas}
+            simulation = on_plan(p, self.arrivals, **servers)
         except BeyondReach as error:
             remedy = "Give a larger limit, more --max-gpus or a faster --gpu."
             return self.refuse(error.least_ms, BadInput(error.message, remedy))

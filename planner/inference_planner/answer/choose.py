@@ -158,8 +158,8 @@ def _split(d: Deployment, request: PlanRequest, world_size: int) -> Choice:
         return _fewest_a_replica(d, world_size)
     single = fit(d)
     if single.fits:
-        request = f"one request of {d.settings.max_model_len:,} tokens"
-        why = f"The model and {request} fit on a single GPU, so nothing is split."
+        length = f"{d.settings.max_model_len:,} tokens"
+        why = f"The model and one request of {length} fit on a single GPU, so nothing is split."
         return Choice(d, [why], world_size)
     chosen = _over_gpus(d, world_size)
     return Choice(chosen, [_why_not_one(d, single), _why_split(chosen)], world_size)
