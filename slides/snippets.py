@@ -221,9 +221,9 @@ def forms() -> str:
         answer = recorded("chat")[name]
         chosen, tokens = answer["choices"][0], answer["usage"]["completion_tokens"]
         text = chosen["message"]["content"].replace("\n", "\\n")
-        out.append(
-            f"| {form} | `{text if len(text) < 52 else text[:22] + ' …'}` | {chosen['finish_reason']}, {tokens} |"
-        )
+        if len(text) >= 52:
+            text = f"{text[:22]} …"
+        out.append(f"| {form} | `{text}` | {chosen['finish_reason']}, {tokens} |")
     return "\n".join(out)
 
 

@@ -183,12 +183,12 @@ def with_settings(function: Function) -> Function:
         )
         for setting in SETTINGS
     ]
-    kinds = {kind: [p for p in own if p.kind is kind] for kind in {p.kind for p in own}}
-    positional = kinds.get(Parameter.POSITIONAL_OR_KEYWORD, [])
-    parameters = [*positional, *shown, *kinds.get(Parameter.KEYWORD_ONLY, [])]
+    before = [p for p in own if p.kind is p.POSITIONAL_OR_KEYWORD]
+    after = [p for p in own if p.kind is p.KEYWORD_ONLY]
+    parameters = [*before, *shown, *after]
     setattr(function, "__signature__", signature(function).replace(parameters=parameters))  # noqa: B010
     lines = [f"{' ' * 12}{setting.name}: {setting.metadata['help']}" for setting in SETTINGS]
-    before, line, after = (function.__doc__ or "").partition("        settings: ")
-    first, newline, rest = after.partition("\n")
-    function.__doc__ = before + line + first + newline + "\n".join(lines) + newline + rest
+    start, line, end = (function.__doc__ or "").partition("        settings: ")
+    first, newline, rest = end.partition("\n")
+    function.__doc__ = start + line + first + newline + "\n".join(lines) + newline + rest
     return function

@@ -315,10 +315,7 @@ def _say(sentence: str) -> None:
 
 
 def allow_connections(count: int) -> None:
-    """Raise this process's limit of open files for `count` more connections.
-
-    It is raised as far as the system allows.
-    """
+    """Raise this process's limit of open files for `count` more connections, as far as it goes."""
     import resource  # here, as a browser has none
 
     open_files = len(os.listdir("/dev/fd")) + count + SPARE_FILES

@@ -245,6 +245,8 @@ def plan(
 ) -> Plan:
     """Return the planner's plan; without formulas, vLLM's own classes give weights and KV cache.
 
+    The names are vLLM's own, and None means vLLM's default.
+
     >>> from workshop import plan
     >>> p = plan("llama-3.1-70b", "h200", max_model_len=32768)
     >>> p.fits, p.gpus, p.tensor_parallel_size
@@ -257,7 +259,7 @@ def plan(
             is installed.
         learned: what starts measured; None takes the starts of this site
             (`workshop reconcile LOG --keep`).
-        settings: vLLM's own names, as in `PlanRequest`. None means vLLM's default.
+        settings: those of `PlanRequest`.
 
     Raises:
         BadInput: an unknown name or keyword, a number out of range, sizes that cannot split the

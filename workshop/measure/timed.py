@@ -169,7 +169,8 @@ class Sender:
                 if _has_token(choice):
                     timed.tokens_s.append(now_s)
                 timed.token_ids += choice.get("token_ids") or []
-            _count(piece, timed)
+            if piece.get("usage"):  # of the last piece alone
+                _count(piece, timed)
         raise Malformed("a stream that breaks off")
 
 

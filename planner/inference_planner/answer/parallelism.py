@@ -40,6 +40,8 @@ def plan(
 ) -> Plan:
     """Return the plan: how to split the model, what fits, what vLLM prints, and the command.
 
+    The names are vLLM's own, and None means vLLM's default.
+
     >>> from inference_planner import plan
     >>> p = plan("llama-3.1-70b", "h200", max_model_len=32768)
     >>> p.fits, p.gpus, p.tensor_parallel_size
@@ -53,7 +55,7 @@ def plan(
             --keep`).
         find_split: finds the split of a deployment, from the formulas and the records; the workshop
             gives one that also asks vLLM's own classes.
-        settings: vLLM's own names, as in `PlanRequest`. None means vLLM's default.
+        settings: those of `PlanRequest`.
 
     Raises:
         BadInput: an unknown name or keyword, a number out of range, or sizes that cannot split the
