@@ -16,6 +16,7 @@ from inference_planner.catalog.read import from_dict
 from inference_planner.errors import BadInput
 from inference_planner.memory.fit import kv_capacity
 from inference_planner.model.drafts import METHODS, mtp_layers, read, weight_bytes
+from inference_planner.request import PlanRequest
 
 # vLLM 0.28.0, Qwen3.8-27B (the sizes of qwen3.5-27b) on one L20: FP8 weights and KV cache, 9.28 GiB for the cache.
 # Source: a public experiment log (data/public/points.json, L20-qwen38-27b-fp8-mtp2-0280), which has 0 to 2 draft tokens.
@@ -29,6 +30,7 @@ HYBRID = {
     "max_num_seqs": 128,
     "vllm_version": "0.28.0",
 }
+MTP = PlanRequest(spec_method="mtp", spec_tokens=1)
 EAGLE3 = {"method": "eagle3", "model": "no/such-head", "num_speculative_tokens": 3}
 
 
@@ -73,7 +75,7 @@ def test_the_plan_says_how_many_requests_of_a_hybrid_run_at_once():
 def test_mtp_adds_a_decoder_layer_and_the_product_of_its_two_inputs():
     """Qwen3.5-27B: qkv 14336 × 5120, o 5120 × 6144, gate and up 34816 × 5120, down 5120 × 17408, fc 5120 × 10240."""
     m = load_model("qwen3.5-27b")
-    draft = read(m, {"method": "mtp", "num_speculative_tokens": 1})
+    draft = read(m, MTP)
     assert draft and mtp_layers(m) == 1
     elements = 14336 * 5120 + 5120 * 6144 + 34816 * 5120 + 5120 * 17408 + 5120 * 10240
     assert weight_bytes(m, draft, 1) == pytest.approx(2 * elements, rel=0.001)
@@ -112,9 +114,8 @@ def test_an_eagle3_head_is_one_layer_of_the_cache_and_has_the_published_paramete
 def test_a_draft_model_brings_its_own_layers_and_weights():
     """Llama 3.2 1B: 2.47 GB of weights, and 16 layers of 8 heads of 64: 32 KiB a token beside 8B's 128."""
     target = load_model("llama-3.1-8b")
-    draft = read(
-        target, {"method": "draft_model", "model": "llama-3.2-1b", "num_speculative_tokens": 4}
-    )
+    request = PlanRequest(spec_method="draft_model", spec_model="llama-3.2-1b", spec_tokens=4)
+    draft = read(target, request)
     assert draft and draft.layers == 16
     assert weight_bytes(target, draft, 1) == pytest.approx(2.47e9, rel=0.005)
     p = plan(
@@ -214,7 +215,7 @@ def test_a_field_that_is_given_twice_is_refused():
 def test_mtp_of_any_model_is_planned_or_refused_in_a_sentence(name):
     m = load_model(name)
     try:
-        draft = read(m, {"method": "mtp", "num_speculative_tokens": 1})
+        draft = read(m, MTP)
     except BadInput as error:
         assert error.remedy
     else:
@@ -223,7 +224,7 @@ def test_mtp_of_any_model_is_planned_or_refused_in_a_sentence(name):
 
 def test_vllms_older_names_of_mtp_are_read():
     m = load_model("deepseek-v3")
-    draft = read(m, {"method": "deepseek_mtp", "num_speculative_tokens": 1})
+    draft = read(m, PlanRequest(spec_method="deepseek_mtp", spec_tokens=1))
     assert draft and draft.method == METHODS[0] == "mtp"
 
 

@@ -158,7 +158,7 @@ def test_a_token_is_described_by_its_elements_where_a_kind_says_nothing_else(mod
 # What a ModelConfig has of single kinds of attention.
 SIZES_OF_A_KIND = {"mla", "mamba", "latent", "latent_projections", "state_space"}
 PLANNER = Path(inference_planner.__file__).parent
-OWNERS = (PLANNER / "catalog", PLANNER / "attention")
+OWNERS = (PLANNER / "catalog", PLANNER / "model" / "attention")
 MODULES = [
     path
     for folder in (PLANNER, Path(workshop.__file__).parent)
