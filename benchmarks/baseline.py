@@ -14,7 +14,7 @@ import os
 import time
 
 from workshop.client.client import connect
-from workshop.course import live, nb06
+from workshop.course.notebooks import live, nb06
 
 PROMPTS = ["San Francisco is a", "Boston is a", "Chicago is a", "NYC is a"] * 3
 RUNS = 3

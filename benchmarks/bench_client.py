@@ -27,7 +27,7 @@ from pathlib import Path
 
 from workshop.servers import local
 from workshop.servers.local import supervise
-from workshop.servers.record_file import ServerRecord
+from workshop.servers.records.record_file import ServerRecord
 
 SEED = 20261125
 LOADS = {"8 requests at once": {"concurrency": 8}, "10 requests per second": {"rate": 10}}

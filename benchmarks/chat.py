@@ -9,7 +9,7 @@ import json
 from importlib.metadata import version
 from pathlib import Path
 
-from workshop.course import nb10
+from workshop.course.notebooks import nb10
 
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "10_chat.ipynb"
 

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 
-from workshop.course import exercises
+from workshop.course.exercises import checking
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = ROOT / "notebooks"
@@ -86,7 +86,7 @@ def is_hidden(cell: dict) -> bool:
 def written(name: str) -> tuple[float, float, float]:
     """Return the seconds for reading, for code and for answers, from the notebook and its exercises."""
     reading = code = answers = 0.0
-    every = exercises.all_exercises()
+    every = checking.all_exercises()
     for cell in cells(name):
         text = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
@@ -102,7 +102,7 @@ def written(name: str) -> tuple[float, float, float]:
     return reading, code, answers
 
 
-def _answer_s(exercise: exercises.Exercise) -> float:
+def _answer_s(exercise: checking.Exercise) -> float:
     if not exercise.options:
         return EXERCISE_S
     count = word_count(exercise.title)

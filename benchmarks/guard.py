@@ -107,7 +107,7 @@ def measure() -> dict[str, dict[str, float]]:
     record.chmod(0o600)
     os.environ["WORKSHOP_RECORD"] = str(record)
 
-    from workshop.servers.guard import auth, keys
+    from workshop.guard import auth, keys
 
     learner_key = keys.add("ada")
     guarded = auth.RequireKey(app)

@@ -1,4 +1,4 @@
-"""Measure what the forms cost that a class may ask for (workshop/servers/guard/forms.py).
+"""Measure what the forms cost that a class may ask for (workshop/guard/forms.py).
 
     python benchmarks/guard_forms.py [--count 500] [--seed 0] [--engine]
 
@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from workshop.servers.guard import forms
+from workshop.guard import forms
 
 MOST_MS = 50.0
 STEPS = 40

@@ -16,8 +16,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from workshop.course.exercises import all_exercises
-from workshop.servers.local import course
+from workshop import install_words
+from workshop.course.exercises.checking import all_exercises
+from workshop.lab import learner_copies
 
 ROOT = Path(__file__).parents[1]
 GRADER_FILES = (
@@ -103,11 +104,11 @@ def main() -> None:
     """Write the folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "notebook", choices=course.names(), metavar="NOTEBOOK", help="such as 01_memory"
+        "notebook", choices=learner_copies.names(), metavar="NOTEBOOK", help="such as 01_memory"
     )
     parser.add_argument("--to", type=Path, default=Path("assignment"), help="folder (assignment)")
     options = parser.parse_args()
-    source = course.course_folder() / f"{options.notebook}.ipynb"
+    source = install_words.course_folder() / f"{options.notebook}.ipynb"
     made, tests = assignment(json.loads(source.read_text(encoding="utf-8")))
     (options.to / "tests").mkdir(parents=True, exist_ok=True)
     (options.to / source.name).write_text(

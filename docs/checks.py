@@ -26,9 +26,9 @@ sys.path.insert(0, str(TESTS))
 import check_rows  # pyright: ignore[reportMissingImports]  it lies in tests/
 
 import workshop
-from workshop.course.course_map import Chapter, chapters
-from workshop.course.exercises import all_exercises
-from workshop.course.judging import SHAPELESS, Exercise
+from workshop.course.exercises.checking import all_exercises
+from workshop.course.exercises.judging import SHAPELESS, Exercise
+from workshop.course.progress.course_map import Chapter, chapters
 
 GUIDE = HERE / "teaching.md"
 MOST_WRONG = 4  # wrong answers of one check, where a judge has words for many

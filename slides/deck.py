@@ -12,7 +12,7 @@ from pathlib import Path
 from snippets import code, snippets
 from values import values
 
-from workshop.course.exercises import all_exercises
+from workshop.course.exercises.checking import all_exercises
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

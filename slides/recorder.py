@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 
 from workshop import connect
-from workshop.course import timeline
+from workshop.course.topics import timeline
 from workshop.simulate import simulate
 
 FOLDER = Path(__file__).parent / "recorded"

@@ -15,13 +15,13 @@ from inference_planner.split.communication import LINKS, traffic
 from inference_planner.tables import rules
 
 from workshop.client.logprobs import rows
-from workshop.course import roofline, speculation
-from workshop.course.exercise_sets.e01_memory import TIGHT
+from workshop.course.exercises.sets.e01_memory import TIGHT
+from workshop.course.topics import roofline, speculation
 from workshop.course.widgets.xray.case import RECORDED
 from workshop.engine import measured_runs as recorded
 from workshop.engine import trace
 from workshop.engine.exact import plan
-from workshop.engine.reconcile import reconcile
+from workshop.engine.reconcile.compare import reconcile
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.simulate.choices import ENOUGH
 

@@ -122,9 +122,9 @@ start_engine() {
     serve_args+=(--served-model-name "$served"
                  --tensor-parallel-size "$tensor_parallel_size" --pipeline-parallel-size "$pipeline_parallel_size")
     if [ "${WORKSHOP_LEARNERS:-0}" != 0 ]; then     # a class: nobody's request may be large enough to starve the others
-        # workshop/servers/guard/fairshare.py, class_arguments: guidance compiles in milliseconds what may take xgrammar minutes.
+        # workshop/guard/fairshare.py, class_arguments: guidance compiles in milliseconds what may take xgrammar minutes.
         export VLLM_ENFORCE_STRICT_TOOL_CALLING=${VLLM_ENFORCE_STRICT_TOOL_CALLING:-0}
-        serve_args+=(--max-logprobs 20 --middleware workshop.servers.guard.fairshare.FairShare
+        serve_args+=(--max-logprobs 20 --middleware workshop.guard.fairshare.FairShare
                      --structured-outputs-config '{"backend": "guidance"}'
                      --override-generation-config "{\"max_new_tokens\": ${WORKSHOP_MAX_TOKENS:-1024}}")
     fi

@@ -151,7 +151,7 @@ if [ "$watchdog" = yes ]; then              # this vLLM writes the stacks itself
     args=("$1" --watchdog-config "{\"dump_dir\": \"${WORKSHOP_REASONS%/*}/stacks\"}" "${@:2}")
 fi
 if [ "$SLURM_NODEID" = 0 ]; then            # the guard comes last, and so stands in front of all others
-    args+=(--host "$WORKSHOP_API_HOST" --port "$WORKSHOP_API_PORT" --middleware workshop.servers.guard.auth.RequireKey)
+    args+=(--host "$WORKSHOP_API_HOST" --port "$WORKSHOP_API_PORT" --middleware workshop.guard.auth.RequireKey)
 fi
 
 start_native() {                            # vLLM's own way: the same command on every node, one of them the head

@@ -13,7 +13,8 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 from workshop import timestamps
-from workshop.servers import machine, records
+from workshop.servers import records
+from workshop.servers.host import machine
 from workshop.servers.local import Launch
 from workshop.servers.records import ServerRecord
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from workshop.course.course_map import chapters
-from workshop.course.exercises import all_exercises
+from workshop.course.exercises.checking import all_exercises
+from workshop.course.progress.course_map import chapters
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = chapters()

@@ -14,7 +14,7 @@ import pytest
 from needs import lacking
 
 from workshop import own_packages, python_process, vllm_package
-from workshop.servers import doctor
+from workshop.lab import doctor
 from workshop.servers.checks import NOTE
 from workshop.servers.slurm import doctor as slurm_doctor
 

@@ -21,9 +21,10 @@ from workshop.batch import offline
 from workshop.engine import exact
 from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
+from workshop.lab import jupyter
 from workshop.measure import comparison
 from workshop.servers import local, vm
-from workshop.servers.local import jupyter, supervise
+from workshop.servers.local import supervise
 from workshop.servers.slurm import fabric
 from workshop.simulate import process as simulate_process
 from workshop.simulate.arrivals import Arrival
@@ -403,10 +404,10 @@ class TestWhatAChildSays:
 
 STARTERS = ("executable", "ProcessPoolExecutor")  # of sys; of concurrent.futures
 SHOWN_ALONE = {
-    "servers/doctor.py": "a command that a person is told to give",
+    "lab/doctor.py": "a command that a person is told to give",
     "vllm_package.py": "a command that a person is told to give",
-    "course/nb03.py": "a command that a person is told to give",
-    "servers/local/terminal.py": "the folder of this Python, for PATH; nothing is started",
+    "course/notebooks/nb03.py": "a command that a person is told to give",
+    "lab/terminal.py": "the folder of this Python, for PATH; nothing is started",
 }
 
 

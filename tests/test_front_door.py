@@ -24,7 +24,7 @@ pytest.importorskip("ipywidgets")
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-OF_NOTEBOOKS = sorted((ROOT / "workshop/course").glob("nb*.py"))
+OF_NOTEBOOKS = sorted((ROOT / "workshop/course/notebooks").glob("nb*.py"))
 
 
 def example(name: str) -> doctest.DocTest:
@@ -145,18 +145,21 @@ def test_notebooks_import_from_the_front_door_and_modules_of_notebooks_alone(not
         r"^\s*(?:from (workshop[\w.]*) import (.+)|import (workshop[\w.]*))", code, re.MULTILINE
     )
     modules = {module or whole for module, _, whole in imports}
-    assert modules <= {"workshop", "workshop.course"}, "no deeper than `from workshop import …`"
+    rooms = {"workshop", "workshop.course.notebooks", "workshop.course.topics"}
+    assert modules <= rooms, "no deeper than `from workshop import …`"
     for module, listed, _ in imports:
         names = {name.strip() for name in listed.split(",")}
         if module == "workshop":
             assert names <= set(workshop.__all__)
+        elif module == "workshop.course.topics":
+            assert names == {"abstracts"}
         else:
-            assert names <= {"abstracts", *(path.stem for path in OF_NOTEBOOKS)}
+            assert names <= {path.stem for path in OF_NOTEBOOKS}
 
 
 def example_of_module(path: Path) -> doctest.DocTest:
     """The example in the docstring of a notebook's module."""
-    name = f"workshop.course.{path.stem}"
+    name = f"workshop.course.notebooks.{path.stem}"
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     return doctest.DocTestParser().get_doctest(text, {}, path.stem, name, 0)
 

@@ -11,9 +11,9 @@ ROOMS = ("planner", "workshop", "tests", "benchmarks", "docs", "slides")
 EMPTY = {"said", "found", "given", "asked", "kept", "known", "held", "mine", "each", "one", "words"}
 # Names that something else fixes: file → its names.
 FIXED = {
-    "workshop/engine/learned.py": {"kept"},  # files in the user's home have that field
+    "workshop/engine/reconcile/learned.py": {"kept"},  # files in the user's home have that field
     "workshop/servers/checks.py": {"found"},  # so does `workshop doctor --json`
-    "workshop/course/exercise_sets/ecapstone.py": {"words"},  # learners' files: "capstone.words"
+    "workshop/course/exercises/sets/ecapstone.py": {"words"},  # learners' files: "capstone.words"
 }
 
 

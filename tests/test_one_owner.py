@@ -85,8 +85,8 @@ def owners_of(name: str) -> set[str]:
 
 
 def test_the_bytes_of_a_gib_and_a_mib_have_one_owner():
-    """catalog/gpus.py of the planner; servers/disk.py runs in pods, which have no catalog."""
-    assert owners_of("GIB") == {"catalog/gpus.py", "servers/disk.py"}
+    """catalog/gpus.py of the planner; servers/host/disk.py runs in pods, which have no catalog."""
+    assert owners_of("GIB") == {"catalog/gpus.py", "servers/host/disk.py"}
     assert owners_of("MIB") == {"catalog/gpus.py"}
 
 

@@ -26,8 +26,9 @@ from test_teaching import GUIDE, ROOT
 
 from workshop import timestamps
 from workshop.cli import group
+from workshop.lab import doctor
 from workshop.measure import classes
-from workshop.servers import doctor, records
+from workshop.servers import records
 from workshop.servers.records import ServerRecord
 from workshop.servers.weights import prefetch
 

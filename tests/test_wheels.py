@@ -16,7 +16,7 @@ import pytest
 import with_uv
 from needs import lacking
 
-from workshop.course.exercises import all_exercises
+from workshop.course.exercises.checking import all_exercises
 
 ROOT = Path(__file__).parents[1]
 

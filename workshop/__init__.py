@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from workshop import batch, errors, simulate
     from workshop.client import logprobs, sampling
     from workshop.client.client import Client
-    from workshop.course import live, plots
-    from workshop.course import tables as show
-    from workshop.course.course_map import course_map
-    from workshop.course.exercises import check, predict
+    from workshop.course.drawing import plots
+    from workshop.course.drawing import tables as show
+    from workshop.course.exercises.checking import check, predict
+    from workshop.course.notebooks import live
+    from workshop.course.progress.course_map import course_map
     from workshop.course.widgets.batch.view import BatchProgress
     from workshop.course.widgets.kv_cache.view import KvCacheExplorer
     from workshop.course.widgets.logprobs.view import LogprobsViewer
@@ -40,9 +41,9 @@ __version__ = "0.1.0"
 _WIDGETS = "workshop.course.widgets"
 _DOOR = {  # name → where it is, what it is
     "connect": ("", "a client of the running server"),
-    "check": ("workshop.course.exercises:check", "check an answer to an exercise"),
+    "check": ("workshop.course.exercises.checking:check", "check an answer to an exercise"),
     "predict": (
-        "workshop.course.exercises:predict",
+        "workshop.course.exercises.checking:predict",
         "say what you expect; see it beside the result",
     ),
     "plan": ("workshop.engine.exact:plan", "how many GPUs, which split, how fast, which command"),
@@ -65,16 +66,19 @@ _DOOR = {  # name → where it is, what it is
         "what temperature, top_k, top_p and penalties do to probabilities",
     ),
     "show": (
-        "workshop.course.tables",
+        "workshop.course.drawing.tables",
         "tables: any rows, the doctor, an answer field by field, logprobs",
     ),
-    "plots": ("workshop.course.plots", "figures and schematic pictures in the course's style"),
+    "plots": (
+        "workshop.course.drawing.plots",
+        "figures and schematic pictures in the course's style",
+    ),
     "course_map": (
-        "workshop.course.course_map:course_map",
+        "workshop.course.progress.course_map:course_map",
         "the course as a path, with your progress; one notebook's",
     ),
     "live": (
-        "workshop.course.live",
+        "workshop.course.notebooks.live",
         "servers that run here: start, stop, their log, their metrics, requests in time",
     ),
     "errors": ("workshop.errors", "the two errors that the workshop raises on purpose"),

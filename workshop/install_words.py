@@ -1,4 +1,4 @@
-"""Say how this copy of the workshop was installed, and word remedies so that they fit it.
+"""Say how this copy of the workshop was installed, where its course lies, and word remedies so that they fit it.
 
 A checkout has a Makefile. An installed wheel has none: its users run pip. Which `site.sh` is theirs to edit is
 for `workshop.servers.slurm.site` to say.
@@ -11,6 +11,7 @@ for `workshop.servers.slurm.site` to say.
 from pathlib import Path
 
 import workshop
+from workshop.errors import WorkshopError
 
 DISTRIBUTION = "distributed-inference-workshop"
 REPOSITORY = Path(workshop.__file__).parents[1]
@@ -19,6 +20,16 @@ WHEEL_WORDS = {
     "make test installs it": f"pip install '{DISTRIBUTION}[dev]'",
     "make workshop": f"pip install '{DISTRIBUTION}[local]'",
 }
+
+
+def course_folder(part: str = "notebooks") -> Path:
+    """Return the course's own folder: of the checkout, or of the installed package."""
+    for folder in (REPOSITORY / part, REPOSITORY / "workshop" / "_course" / part):
+        if folder.is_dir():
+            return folder
+    raise WorkshopError(
+        f"The course's folder {part} is not installed.", "Install the workshop from its repository."
+    )
 
 
 def is_checkout() -> bool:

@@ -284,7 +284,7 @@ def truth_test(llm) -> dict:
     import truth
     from cases import on_gpu
 
-    from workshop.servers import gpus
+    from workshop.servers.host import gpus
 
     server, compute = truth.Server(llm), on_gpu if gpus.visible() else truth.ours
     outcomes = [
@@ -308,7 +308,7 @@ def truth_test(llm) -> dict:
 
 def facts() -> dict:
     """What this ran on."""
-    from workshop.servers import gpus
+    from workshop.servers.host import gpus
     from workshop.servers.vllm_main import installed
 
     return {

@@ -13,8 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from workshop.course import plots  # noqa: E402
-from workshop.course.figure import svg  # noqa: E402
+from workshop.course.drawing import plots  # noqa: E402
+from workshop.course.drawing.figure import svg  # noqa: E402
 from workshop.engine import measured_runs as recorded  # noqa: E402
 
 CLAIMED = (  # what the workshop's first slides said, and the run on the nearest hardware that we had

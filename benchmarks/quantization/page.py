@@ -8,8 +8,8 @@ from pathlib import Path
 from inference_planner.tables import quantized as planned
 
 from workshop.client import evaluation
-from workshop.course import nb09
-from workshop.course import quantized as measured
+from workshop.course.notebooks import nb09
+from workshop.course.topics import quantized as measured
 
 PAGE = Path(__file__).parents[2] / "docs" / "quantization.md"
 # model, GPU, GPUs: each holds the model as published, so that everything can be compared

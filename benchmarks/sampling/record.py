@@ -14,7 +14,7 @@ from pathlib import Path
 from workshop import connect
 from workshop.client.sampling import Token
 from workshop.client.sampling_settings import Settings
-from workshop.course import abstracts
+from workshop.course.topics import abstracts
 from workshop.course.widgets.sampling.source import ServerSource
 
 PROMPTS = (

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from workshop.course import nb13, nb14
+from workshop.course.notebooks import nb13, nb14
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 

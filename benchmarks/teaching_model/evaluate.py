@@ -23,7 +23,7 @@ from benchmarks.teaching_model.measure import (
     repeated_ngrams,
 )
 from workshop.client.evaluation import TASKS
-from workshop.course import abstracts
+from workshop.course.topics import abstracts
 from workshop.teaching_model import FOLDER
 
 RIGHT_PLACE = 0.5

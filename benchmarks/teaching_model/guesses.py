@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from workshop import live
-from workshop.course import speculation
+from workshop.course.topics import speculation
 from workshop.servers.vllm_main import installed
 
 FILE = Path(__file__).parents[2] / "workshop" / "data" / "guesses.json"

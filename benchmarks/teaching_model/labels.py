@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workshop.course import abstracts
+from workshop.course.topics import abstracts
 
 if TYPE_CHECKING:
     from benchmarks.teaching_model.corpus import Page

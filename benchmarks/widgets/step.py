@@ -25,7 +25,7 @@ from workshop.course.widgets.reconcile.view import LOGS
 from workshop.course.widgets.reconcile.view import picture as comparison
 from workshop.engine.exact import plan
 from workshop.engine.metrics import Metrics
-from workshop.engine.reconcile import reconcile
+from workshop.engine.reconcile.compare import reconcile
 
 LIMIT_MS = 16.0  # a frame
 # redrawn by a click, not by a drag: 100 ms are fast enough

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pygments.formatters import HtmlFormatter
 
-from workshop.course.course_map import Chapter
+from workshop.course.progress.course_map import Chapter
 from workshop.course.widgets import style
 
 MATH = re.compile(r"(`+)(?:.*?)\1|(?<![\\$])\$(?!\s)([^$\n]+?)(?<!\s)\$(?!\d)", re.DOTALL)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from nbconvert.filters import markdown2html
 
-from workshop.course import paths
-from workshop.course.course_map import Chapter
+from workshop.course.progress import paths
+from workshop.course.progress.course_map import Chapter
 
 NAME, TITLE = "summary_cards", "Summary cards"
 PAGES = 2

@@ -34,10 +34,10 @@ from nbconvert.filters import markdown2html
 from static_page import local_links, neighbours, page, with_formulas, with_pictures
 from static_widgets import VIEW, Widgets
 
+from workshop import install_words
 from workshop.cli.say import Bar
-from workshop.course.course_map import Chapter, CourseMap, chapters
+from workshop.course.progress.course_map import Chapter, CourseMap, chapters
 from workshop.errors import WorkshopError
-from workshop.servers.local import course
 from workshop.servers.progress import Progress
 
 ROOT = Path(__file__).parents[2]
@@ -123,7 +123,7 @@ def main() -> int:
         text = path.read_text(encoding="utf-8")
         body = with_pictures(f'<div class="markdown">{markdown2html(text)}</div>', path.parent)
         write(options.to, path.stem, page(title_of(path), body))
-    cards = summary_cards.cards(everything, course.course_folder())
+    cards = summary_cards.cards(everything, install_words.course_folder())
     write(options.to, summary_cards.NAME, page(summary_cards.TITLE, summary_cards.body(cards)))
     code = write_notebooks(options, everything, wanted)
     if code:
@@ -272,7 +272,7 @@ def digest_of_sources() -> str:
 
 def stamp_of(chapter: Chapter, sources: str, run: bool) -> str:
     """Return the comment at the end of a page, which says what it was made of."""
-    notebook = (course.course_folder() / f"{chapter.name}.ipynb").read_bytes()
+    notebook = (install_words.course_folder() / f"{chapter.name}.ipynb").read_bytes()
     digest = hashlib.sha256(notebook + sources.encode() + str(run).encode()).hexdigest()
     return f"<!-- made of {digest} -->\n"
 
@@ -314,7 +314,7 @@ def render(chapter: Chapter, run: bool) -> str:
     Raises:
         WorkshopError: one of its cells fails.
     """
-    path = course.course_folder() / f"{chapter.name}.ipynb"
+    path = install_words.course_folder() / f"{chapter.name}.ipynb"
     notebook = nbformat.read(path, as_version=4)
     first = execute(notebook, path) if run else {}
     with _drawing:

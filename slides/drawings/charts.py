@@ -1,4 +1,4 @@
-"""Charts of numbers on slides: drawn by `workshop.course.figure`, as in the notebooks, in the size of a slide."""
+"""Charts of numbers on slides: drawn by `workshop.course.drawing.figure`, as in the notebooks, in the size of a slide."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.style import context
 
 from drawings.canvas import SANS, WIDTH
-from workshop.course.figure import STYLE, svg
+from workshop.course.drawing.figure import STYLE, svg
 
 SLIDE = [
     STYLE,

@@ -23,7 +23,7 @@ from drawings.canvas import (
     Canvas,
 )
 from drawings.charts import Chart, chart
-from workshop.course.figure import draw
+from workshop.course.drawing.figure import draw
 from workshop.engine import measured_runs as recorded
 
 SPEEDS = {

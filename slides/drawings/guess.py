@@ -6,7 +6,7 @@ from functools import cache
 
 from drawings.canvas import BLUE, GREEN, HAIR, INK, ORANGE, PALE, SOFT, VERMILLION, Canvas
 from drawings.charts import Chart, chart
-from workshop.course import speculation
+from workshop.course.topics import speculation
 from workshop.engine.exact import plan
 
 GUESSES = (1, 3, 5)  # tokens that the draft guesses

@@ -19,7 +19,7 @@ from drawings.canvas import (
     Canvas,
 )
 from drawings.charts import Chart, chart
-from workshop.course.figure import draw
+from workshop.course.drawing.figure import draw
 
 TOKENS = ("San", "Francisco", "is", "a", "port", "in")
 PROMPT = 4

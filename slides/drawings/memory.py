@@ -26,8 +26,8 @@ from drawings.canvas import (
     Canvas,
 )
 from drawings.charts import Chart, chart
-from workshop.course.exercise_sets.e01_memory import TIGHT
-from workshop.course.figure import draw
+from workshop.course.drawing.figure import draw
+from workshop.course.exercises.sets.e01_memory import TIGHT
 from workshop.engine.exact import plan
 
 TOKENS = ("San", "Francisco", "is", "a", "port", "in")

@@ -18,7 +18,7 @@ from drawings.canvas import (
     Canvas,
 )
 from drawings.charts import Chart, chart
-from workshop.course.figure import draw
+from workshop.course.drawing.figure import draw
 from workshop.engine.exact import plan
 
 STAGES, REQUESTS = 4, 8

@@ -26,7 +26,7 @@ from drawings.charts import Chart, chart
 from drawings.recorded import answers
 from workshop.client.logprobs import next_token_logprobs, rows
 from workshop.client.sampling import next_token_probabilities
-from workshop.course.figure import draw
+from workshop.course.drawing.figure import draw
 
 SHOWN = 8
 TEMPERATURES = (0.5, 1.0, 1.5)

@@ -22,8 +22,8 @@ from drawings.canvas import (
 )
 from drawings.charts import Chart, chart
 from drawings.recorded import answers
-from workshop.course.figure import draw
-from workshop.course.timeline import Span, parts
+from workshop.course.drawing.figure import draw
+from workshop.course.topics.timeline import Span, parts
 
 
 def offline_online() -> Canvas:

@@ -24,7 +24,7 @@ from drawings.canvas import (
 )
 from drawings.charts import Chart, chart
 from drawings.recorded import recorded
-from workshop.course import roofline
+from workshop.course.topics import roofline
 
 STEP = ("llama-3.1-8b", "h100")
 TOKENS = [2**n for n in range(14)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from drawings.charts import Chart, chart
-from workshop.course.figure import draw
-from workshop.course.plots import STEP_COLOURS, step_table
+from workshop.course.drawing.figure import draw
+from workshop.course.drawing.plots import STEP_COLOURS, step_table
 
 
 def step() -> Chart:

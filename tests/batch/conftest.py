@@ -100,7 +100,7 @@ def faulty(workshop_home):
 @pytest.fixture
 def quick():
     """Limits that do not make a test wait."""
-    from workshop.batch.send import Limits
+    from workshop.batch.send.sending import Limits
 
     return Limits(backoff_s=0.01, longest_backoff_s=0.05, patience_s=6.0, grace_s=1.0)
 

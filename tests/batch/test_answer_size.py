@@ -11,7 +11,7 @@ import pytest
 import wire_stub
 
 from workshop import batch
-from workshop.batch.rows import CHAT, COMPLETIONS, EMBEDDINGS, Row
+from workshop.batch.read.rows import CHAT, COMPLETIONS, EMBEDDINGS, Row
 
 MIB = 1 << 20
 SPACES = " " * 128  # the longest token of Llama 3 and of GPT-4's vocabulary

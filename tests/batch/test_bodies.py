@@ -9,9 +9,9 @@ import pyarrow.parquet
 import pytest
 
 from workshop import batch
-from workshop.batch.inputs import Source
-from workshop.batch.prepare import Work
-from workshop.batch.rows import CHAT, COMPLETIONS, Builder
+from workshop.batch.read.inputs import Source
+from workshop.batch.read.prepare import Work
+from workshop.batch.read.rows import CHAT, COMPLETIONS, Builder
 from workshop.client.strict_json import decode, members
 
 MESSAGES = '[{"role": "user", "content": "Is it?"}]'

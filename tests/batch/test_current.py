@@ -118,7 +118,7 @@ def test_rows_of_another_shard_are_neither_counted_nor_put_into_its_output(tmp_p
 def test_an_input_that_changes_after_it_was_checked_is_answered_as_it_was(
     tmp_path, faulty, quick, monkeypatch
 ):
-    from workshop.batch import provenance
+    from workshop.batch.keep import provenance
 
     path, out, server = tmp_path / "in.jsonl", tmp_path / "out.jsonl", faulty()
     first, then = [("a", "1"), ("b", "2"), ("c", "3")], [("a", "1"), ("b", "other"), ("d", "3")]
@@ -140,9 +140,9 @@ def test_an_input_that_changes_after_it_was_checked_is_answered_as_it_was(
 
 
 def test_the_rows_that_were_checked_are_those_that_are_sent(tmp_path):
-    from workshop.batch.inputs import Source
-    from workshop.batch.prepare import Work
-    from workshop.batch.rows import Builder
+    from workshop.batch.read.inputs import Source
+    from workshop.batch.read.prepare import Work
+    from workshop.batch.read.rows import Builder
 
     path = tmp_path / "in.jsonl"
     path.write_text('{"prompt": "x"}\n{"prompt": "y", "label": 1}\n')
@@ -172,10 +172,10 @@ INPUTS = st.lists(
 @example(versions=[[("a", "1"), ("b", "2")], [("b", "1"), ("a", "2")], [("b", "2"), ("a", "1")]])
 def test_whatever_the_versions_of_an_input_each_prompt_has_its_answer(versions, tmp_path_factory):
     """With the journal alone: what a run would write, without a server."""
-    from workshop.batch import lines, paths, provenance, store
-    from workshop.batch.inputs import Source
-    from workshop.batch.prepare import Work
-    from workshop.batch.rows import Builder
+    from workshop.batch.keep import lines, paths, provenance, store
+    from workshop.batch.read.inputs import Source
+    from workshop.batch.read.prepare import Work
+    from workshop.batch.read.rows import Builder
 
     folder = tmp_path_factory.mktemp("versions")
     where = paths.Paths(folder / "out.jsonl")

@@ -10,7 +10,7 @@ import pytest
 import wire_stub
 
 from workshop import batch
-from workshop.batch.rows import CHAT, COMPLETIONS, EMBEDDINGS
+from workshop.batch.read.rows import CHAT, COMPLETIONS, EMBEDDINGS
 
 N = 600
 

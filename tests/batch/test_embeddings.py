@@ -7,9 +7,9 @@ import json
 import pytest
 
 from workshop import batch
-from workshop.batch.inputs import Source
-from workshop.batch.prepare import Work
-from workshop.batch.rows import Builder
+from workshop.batch.read.inputs import Source
+from workshop.batch.read.prepare import Work
+from workshop.batch.read.rows import Builder
 from workshop.client import received
 from workshop.client.strict_json import Malformed
 from workshop.errors import BadInput

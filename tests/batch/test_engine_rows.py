@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from workshop.batch.rows import CHAT, COMPLETIONS, Row
+from workshop.batch.read.rows import CHAT, COMPLETIONS, Row
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.vllm_package import installed
@@ -228,7 +228,7 @@ def test_one_answer_of_three_samples_is_among_the_errors(llm, tmp_path):
 
 
 def test_a_disk_that_is_full_at_the_end_is_one_sentence_offline_too(llm, tmp_path, monkeypatch):
-    from workshop.batch import store
+    from workshop.batch.keep import store
     from workshop.batch.offline import run_offline
 
     rows, real = tmp_path / "rows.txt", os.write

@@ -14,12 +14,12 @@ from types import SimpleNamespace
 import pytest
 
 from workshop import batch
-from workshop.batch.answers import current
-from workshop.batch.paths import Paths
-from workshop.batch.prepare import Index
-from workshop.batch.rows import Row
+from workshop.batch.keep.answers import current
+from workshop.batch.keep.paths import Paths
+from workshop.batch.keep.store import Journal
+from workshop.batch.read.prepare import Index
+from workshop.batch.read.rows import Row
 from workshop.batch.session import Ledger
-from workshop.batch.store import Journal
 from workshop.errors import WorkshopError
 
 N = 6
@@ -135,7 +135,7 @@ def test_so_is_having_no_folder_for_them(what, tmp_path, faulty, quick, monkeypa
 
         def close(self): ...
 
-    monkeypatch.setattr("workshop.batch.prepare.sqlite3.connect", lambda *_, **__: Broken())
+    monkeypatch.setattr("workshop.batch.read.prepare.sqlite3.connect", lambda *_, **__: Broken())
     with pytest.raises(WorkshopError, match="TMPDIR"):
         batch.run(prompts, out, url=server.url, limits=quick) if what == "run" else batch.load(out)
 

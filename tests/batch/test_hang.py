@@ -245,7 +245,7 @@ def test_a_row_that_was_tried_often_is_asked_again_before_the_patience_ends(
     path, wire, quick, monkeypatch
 ):
     """Its pauses double, and one longer than the patience would end the run at the first 429."""
-    monkeypatch.setattr("workshop.batch.send.random.uniform", lambda *_: 1.0)
+    monkeypatch.setattr("workshop.batch.send.sending.random.uniform", lambda *_: 1.0)
     limits = dataclasses.replace(quick, backoff_s=0.5, longest_backoff_s=30.0, patience_s=5.0)
     tries = []
 
@@ -265,7 +265,7 @@ def test_a_server_that_answers_otherwise_meanwhile_refuses_not_everything(
     other, path, wire, quick, monkeypatch
 ):
     """429 at first, then an error whose pause is longer than the patience, then the answer."""
-    monkeypatch.setattr("workshop.batch.send.random.uniform", lambda *_: 1.0)
+    monkeypatch.setattr("workshop.batch.send.sending.random.uniform", lambda *_: 1.0)
     limits = dataclasses.replace(quick, backoff_s=2.0, longest_backoff_s=30.0, patience_s=2.0)
     tries = []
 

@@ -12,10 +12,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from workshop.batch import inputs
-from workshop.batch.inputs import Source
-from workshop.batch.prepare import Work
-from workshop.batch.rows import CHAT, COMPLETIONS, Builder, check_sampling
+from workshop.batch.read import inputs
+from workshop.batch.read.inputs import Source
+from workshop.batch.read.prepare import Work
+from workshop.batch.read.rows import CHAT, COMPLETIONS, Builder, check_sampling
 from workshop.client import strict_json
 from workshop.errors import BadInput
 

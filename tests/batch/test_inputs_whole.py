@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from workshop.batch.inputs import Source
-from workshop.batch.prepare import Work
-from workshop.batch.rows import Builder
+from workshop.batch.read.inputs import Source
+from workshop.batch.read.prepare import Work
+from workshop.batch.read.rows import Builder
 from workshop.client import strict_json
 from workshop.errors import BadInput
 

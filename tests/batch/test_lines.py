@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from workshop import batch
-from workshop.batch import lines, paths
-from workshop.batch.answers import write_parquet
+from workshop.batch.keep import lines, paths
+from workshop.batch.keep.answers import write_parquet
 
 KEY = b"k" * 16
 BODY = '{"choices": [{"index": 0, "text": %s, "logprobs": {"token_logprobs": [%s]}}], "usage": {"prompt_tokens": 1}}'

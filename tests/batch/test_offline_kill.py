@@ -7,7 +7,7 @@ import sys
 import pytest
 from needs import lacking
 
-from workshop.servers import processes
+from workshop.servers.host import processes
 from workshop.servers.vllm_main import installed
 
 pytestmark = pytest.mark.starts

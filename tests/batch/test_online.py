@@ -211,7 +211,7 @@ def test_a_fault_of_ours_ends_the_run(prompts, tmp_path, faulty, quick, monkeypa
 def test_lines_that_get_lost_on_their_way_to_the_disk_are_missed(
     prompts, tmp_path, faulty, quick, monkeypatch
 ):
-    from workshop.batch.store import Journal
+    from workshop.batch.keep.store import Journal
 
     monkeypatch.setattr(Journal, "take", lambda self: [self._lines.pop() for _ in self._lines[1:]])
     with pytest.raises(RuntimeError, match=f"{N} answers came, {N - 1} were written"):
@@ -266,10 +266,11 @@ def test_a_commit_that_is_under_way_when_the_run_ends_is_waited_for(
     attempt, prompts, tmp_path, faulty, quick, answers, monkeypatch
 ):
     """It once went, late, into whichever file had been given the closed one's number."""
-    from workshop.batch import send, store
+    from workshop.batch.keep import store
+    from workshop.batch.send import sending
 
     real = store.Journal.write
-    monkeypatch.setattr(send, "COMMIT_S", 0.001)
+    monkeypatch.setattr(sending, "COMMIT_S", 0.001)
     monkeypatch.setattr(
         store.Journal, "write", lambda self, lines: (time.sleep(0.05), real(self, lines))[1]
     )
@@ -281,7 +282,7 @@ def test_a_commit_that_is_under_way_when_the_run_ends_is_waited_for(
 
 
 def test_a_closed_journal_writes_nothing(tmp_path):
-    from workshop.batch.store import Journal
+    from workshop.batch.keep.store import Journal
 
     journal = Journal(tmp_path / "out.jsonl")
     journal.close()

@@ -11,8 +11,9 @@ from hypothesis import example, given, settings
 from odd_answers import BROKEN, BROKEN_MODELS, COMPLETION, MODELS, encoded
 
 from workshop import batch
-from workshop.batch import servers, session
-from workshop.batch.rows import CHAT, COMPLETIONS
+from workshop.batch import session
+from workshop.batch.read.rows import CHAT, COMPLETIONS
+from workshop.batch.send import servers
 from workshop.client import received
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records

@@ -16,9 +16,9 @@ import needs
 import pytest
 
 from workshop import batch
-from workshop.batch import send
-from workshop.batch.pace import FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT, Pace
-from workshop.batch.servers import Outage
+from workshop.batch.send import sending
+from workshop.batch.send.pace import FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT, Pace
+from workshop.batch.send.servers import Outage
 from workshop.batch.session import StillReading
 from workshop.errors import WorkshopError
 
@@ -230,15 +230,15 @@ def test_a_server_that_fails_every_row_is_not_given_the_whole_input(tmp_path, fa
 
 
 def test_pauses_double_up_to_the_longest_and_the_server_may_say_how_long(monkeypatch):
-    monkeypatch.setattr(send.random, "uniform", lambda *_: 1.0)
+    monkeypatch.setattr(sending.random, "uniform", lambda *_: 1.0)
     pauses, ledger = [], SimpleNamespace(work=SimpleNamespace(rows=lambda: iter(())))
 
     async def refused() -> None:
         asyncio.get_running_loop().call_later = lambda pause, *_: pauses.append(pause)
-        sender = send.Sender(
-            ledger, [], "m", send.Limits(attempts=20, backoff_s=0.5, longest_backoff_s=3.0)
+        sender = sending.Sender(
+            ledger, [], "m", sending.Limits(attempts=20, backoff_s=0.5, longest_backoff_s=3.0)
         )
-        attempt = send.Attempt(row=None)
+        attempt = sending.Attempt(row=None)
         server = SimpleNamespace(outage=Outage())
         for retry_after in (None, None, None, None, "7", "0", "-1", "1e9", "900", "soon"):
             attempt.requests_sent += 1

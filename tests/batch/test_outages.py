@@ -16,8 +16,8 @@ import pytest
 import wire_stub
 
 from workshop import batch
-from workshop.batch import clock as clock_module
-from workshop.batch import retries
+from workshop.batch.send import clock as clock_module
+from workshop.batch.send import retries
 from workshop.errors import WorkshopError
 
 N = 40

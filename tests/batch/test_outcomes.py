@@ -8,9 +8,9 @@ import json
 import pytest
 
 from workshop import batch
-from workshop.batch import forms
-from workshop.batch.forms import form_text, has_form
-from workshop.batch.paths import Paths, read_meta
+from workshop.batch.keep.paths import Paths, read_meta
+from workshop.batch.read import forms
+from workshop.batch.read.forms import form_text, has_form
 from workshop.errors import BadInput
 
 NUMBERS = itertools.count()
@@ -241,7 +241,7 @@ def test_there_is_no_other_retry(tmp_path):
 
 
 def test_the_limit_of_a_chat_is_replaced_in_its_place():
-    from workshop.batch.rows import with_more_tokens
+    from workshop.batch.read.rows import with_more_tokens
 
     body = '{"messages": [], "max_completion_tokens" : 9, "seed": 1.50}'
     assert with_more_tokens(body, 36) == body.replace(": 9", ": 36")

@@ -12,10 +12,10 @@ import time
 import pytest
 
 from workshop import batch
-from workshop.batch import paths as paths_module
-from workshop.batch import store
-from workshop.batch.paths import Paths
-from workshop.batch.store import Journal, Output
+from workshop.batch.keep import paths as paths_module
+from workshop.batch.keep import store
+from workshop.batch.keep.paths import Paths
+from workshop.batch.keep.store import Journal, Output
 from workshop.errors import BadInput, WorkshopError
 
 BESIDE = (".errors.jsonl", ".meta.json", ".jsonl")

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workshop.batch import lines, paths, store
-from workshop.batch.inputs import Source
-from workshop.batch.prepare import Work
-from workshop.batch.rows import Builder
+from workshop.batch.keep import lines, paths, store
+from workshop.batch.read.inputs import Source
+from workshop.batch.read.prepare import Work
+from workshop.batch.read.rows import Builder
 from workshop.errors import BadInput, WorkshopError
 
 

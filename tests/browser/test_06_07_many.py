@@ -11,7 +11,7 @@ from widget_page import CUT, SILENT, Widget, address, write_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.live]
 TIMELINE = """import workshop
-from workshop.course import timeline
+from workshop.course.topics import timeline
 llm = workshop.connect()
 at_once = 1
 timeline.draw(timeline.ask(llm, ["Boston is a"] * 6, at_once=at_once, max_tokens=[30, 10, 20, 40, 10, 20]))"""

@@ -28,7 +28,7 @@ def row(part, place, token, *probable):
 LogprobsViewer([row("prompt", 0, "Boston"), row("prompt", 1, " is", (" was", .5), (" is", .3)),
     row("completion", 0, " a", (" a", .6), (" the", .2)),
     row("completion", 1, " moon", (" city", .7), (" moon", .001))])"""
-TIMELINE = """from workshop.course.timeline import Span, draw
+TIMELINE = """from workshop.course.topics.timeline import Span, draw
 draw([Span(f"{n}: {20 * n} tokens", 0.1 * n, 0.1 * n + 0.05, 0.1 * n + 0.2 * n, 20 * n) for n in range(1, 13)])"""
 METRICS = f"""from {WIDGETS}.metrics.view import picture
 from {WIDGETS}.metrics.view import MetricsPanel
@@ -44,22 +44,20 @@ bar = BatchProgress()
 bar(Progress(50, 31, 2, 31, 4.0, 7.7, 240.0, 8, 16, running=8, waiting=1, kv_cache_usage=0.34))
 bar"""
 CHECKS = """from IPython.display import display
-from workshop.course.exercises import check
+from workshop.course.exercises.checking import check
 display(check("server.split", ...), check("server.split", (16, 1)), check("server.split", (8, 2)))"""
 ERRORS = f"""from {WIDGETS}.reconcile.view import recorded_errors
 import pandas as pd
-from workshop.course import plots
+from workshop.course.drawing import plots
 plots.figure(pd.DataFrame(recorded_errors()).T, "points", limit=60, xlabel="error, %", title="Errors")"""
 SWEEP = """plots.figure({.2: 160, .22: 290, .27: 480, .37: 700, .64: 800}, names=["1", "2", "4", "8", "16 at once"],
              xlabel="seconds a request", ylabel="tokens/s of all", title="The knee")"""
-LINES = """from workshop.course import plots
+LINES = """from workshop.course.drawing import plots
 curves = {"without a cache": [n * n for n in range(64)], "with a KV cache": range(64)}
 plots.figure(pd.DataFrame(curves), xlabel="tokens", ylabel="work", title="Growth")"""
-KV_CACHING = "from workshop.course import plots\nplots.kv_caching()"
-PARALLEL = (
-    "from workshop.course import plots\ndisplay(plots.kinds(), plots.links(), plots.megatron())"
-)
-IDEAS = """from workshop.course import plots
+KV_CACHING = "from workshop.course.drawing import plots\nplots.kv_caching()"
+PARALLEL = "from workshop.course.drawing import plots\ndisplay(plots.kinds(), plots.links(), plots.megatron())"
+IDEAS = """from workshop.course.drawing import plots
 for name in ("request", "model_and_gpu", "cluster", "sampling", "surprise", "batch",
              "places", "chat_text", "engine_step", "draft", "chain", "static_batch", "fewer_bits", "nvfp4",
              "agent_turns", "scale_out"):
@@ -67,7 +65,7 @@ for name in ("request", "model_and_gpu", "cluster", "sampling", "surprise", "bat
 STEP = """plots.figure(plots.step_table(), "stacked", xlabel="ms of one token", colours=plots.STEP_COLOURS)
 plots.course_style()
 pd.DataFrame({"tokens/s": [160, 290, 480]}).plot(title="A plot of one's own", xlabel="at once", ylabel="tokens/s");"""
-CLUSTER = """from workshop.course import nb03
+CLUSTER = """from workshop.course.notebooks import nb03
 display(nb03.directives("70b"), nb03.steps(), nb03.submission("70b"), nb03.tail("B", 3),
         nb03.grep("D", "died"))
 print(nb03.body("405b"))"""
@@ -76,7 +74,7 @@ display(show.doctor(), show.fields({"id": "cmpl-b8a636bec93490d8", "object": "te
     "model": "teaching-model", "choices": [{"index": 0, "text": " city", "finish_reason": "length", "logprobs": None,
     "prompt_logprobs": None}],
     "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}}))"""
-COURSE = """from workshop.course.course_map import course_map
+COURSE = """from workshop.course.progress.course_map import course_map
 display(course_map(), course_map("01_memory"))"""
 GALLERY = {
     "server_panel": f"from {WIDGETS}.server.view import ServerPanel\nServerPanel()",
@@ -123,7 +121,7 @@ def test_nothing_that_notebooks_show_is_left_out():
                 assert f"import {node.name}" in shown, (
                     f"{node.name} of {path.name} is not in the gallery"
                 )
-    for path in (ROOT / "workshop/course/drawings").glob("*.svg"):
+    for path in (ROOT / "workshop/course/drawing/pictures").glob("*.svg"):
         assert re.search(rf"\b{path.stem}\b", shown), f"{path.stem} is not in the gallery"
     assert all(f'"{kind}"' in shown for kind in ("stacked", "points")), (
         "kinds of charts that notebooks draw"

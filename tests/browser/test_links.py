@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lab_page import lab
 
-from workshop.servers.local import course
+from workshop.lab import learner_copies
 
 pytestmark = [pytest.mark.browser]
 # JupyterLab opens a link in a tab of its own from the moment that it points here.
@@ -36,7 +36,7 @@ def test_every_link_of_a_notebook_opens(page, opened):
     page.open(url)
     base = url.split("/lab/")[0]
     count = 0
-    for name in course.names():
+    for name in learner_copies.names():
         for link in local_links(folder / f"{name}.ipynb"):
             # JupyterLab asks for the path from its root; nothing is above that.
             path = posixpath.normpath(link)

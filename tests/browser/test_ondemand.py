@@ -29,7 +29,7 @@ panel"""
 EXPLORE = """from workshop.course.widgets.sampling.view import SamplingExplorer
 llm = panel.connect()
 SamplingExplorer(llm)"""
-WORK = """from workshop.course import timeline
+WORK = """from workshop.course.topics import timeline
 from workshop.course.widgets.metrics.view import MetricsPanel
 watching = MetricsPanel(llm, every_s=0.5)
 watching.look()

@@ -9,7 +9,7 @@ import pytest
 from lab_page import lab
 from widget_page import CUT
 
-from workshop.course.exercises import all_exercises
+from workshop.course.exercises.checking import all_exercises
 
 pytestmark = [pytest.mark.browser]
 

@@ -25,7 +25,7 @@ DRAWINGS = "document.querySelectorAll('.jp-OutputArea-output svg').length"
 SMALLEST = """() => [...document.querySelectorAll('.jp-OutputArea-output svg')].filter(e => e.getScreenCTM())
   .map(svg => [...svg.querySelectorAll('text')].map(e => [
     parseFloat(getComputedStyle(e).fontSize) * svg.getScreenCTM().a, e.textContent]).sort((a, b) => a[0] - b[0])[0])"""
-ROOFLINE = "from workshop.course import roofline\nroofline.picture('h200')"
+ROOFLINE = "from workshop.course.topics import roofline\nroofline.picture('h200')"
 FIGURES = ("import pandas as pd", ERRORS, LINES, SWEEP, STEP, TIMELINE, ROOFLINE)
 GPUS = """() => [...document.querySelectorAll('.jp-OutputArea-output svg text')]
   .filter(e => /^GPU \\d+$/.test(e.textContent)).map(e => {

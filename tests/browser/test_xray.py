@@ -167,7 +167,7 @@ def test_on_paper_are_all_steps(page, file):
     keep(page, "xray_paper")
 
 
-LIVE = """from workshop.course import nb11
+LIVE = """from workshop.course.notebooks import nb11
 xray = nb11.XRay({path!r}, every_s=0.1).start()
 xray"""
 

@@ -22,7 +22,7 @@ SHELL_WORDS = {"|", "&&", "||", ";", ">", "2>&1", "&"}
 PASSED_ON = ("serve", "slurm submit", "batch")
 SOURCES = [
     *sorted((ROOT / "notebooks").glob("*.ipynb")),
-    *sorted((ROOT / "workshop" / "course" / "exercise_sets").glob("*.toml")),
+    *sorted((ROOT / "workshop" / "course" / "exercises" / "sets").glob("*.toml")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "kubernetes").glob("*.md")),
     ROOT / "slurm" / "README.md",

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from workshop.cli.doctor import command
-from workshop.servers import doctor
-from workshop.servers.doctor import LACK, NOTE, OK, Check
+from workshop.lab import doctor
+from workshop.lab.doctor import LACK, NOTE, OK, Check
 
 NAMES = [
     "vLLM",

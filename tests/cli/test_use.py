@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from workshop.cli import COMMANDS, group, nearest_command
+from workshop.guard import keys
 from workshop.servers import records
-from workshop.servers.guard import keys
 from workshop.servers.records import ServerRecord
 
 CLI = [sys.executable, "-m", "workshop"]

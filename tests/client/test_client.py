@@ -15,7 +15,8 @@ import pytest
 import workshop
 from workshop import timestamps
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers import processes, records
+from workshop.servers import records
+from workshop.servers.host import processes
 from workshop.servers.records import ServerRecord
 
 COMPLETION = {

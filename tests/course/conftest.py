@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from workshop import live
-from workshop.course import extra_servers, nb14
+from workshop.course.notebooks import extra_servers, nb14
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 

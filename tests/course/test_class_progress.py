@@ -12,9 +12,10 @@ from click.testing import CliRunner
 from workshop.cli import progress as cli
 from workshop.cli.test import command as ask_test
 from workshop.cli.test import questions
-from workshop.course import class_progress, exercises
-from workshop.course.class_progress import read, share, withdraw
-from workshop.course.exercises import all_exercises, check
+from workshop.course.exercises import checking
+from workshop.course.exercises.checking import all_exercises, check
+from workshop.course.progress import class_progress
+from workshop.course.progress.class_progress import read, share, withdraw
 from workshop.errors import BadInput, WorkshopError
 
 GOOD = {"name": "ada", "updated": "2026-11-22T09:00:00+00:00", "checks": {}, "tests": {}}
@@ -46,8 +47,8 @@ def test_nothing_is_shared_unless_the_learner_wants_it(folder):
 
 def test_what_is_shared_follows_the_checks_and_names_nobody(folder, workshop_home):
     check("memory.weights_405b", 405)
-    exercises.predict("memory.example", ("more", "less")).choose("less")
-    name = share(exercises.progress())
+    checking.predict("memory.example", ("more", "less")).choose("less")
+    name = share(checking.progress())
     [path] = folder.iterdir()
     assert path.stat().st_mode & 0o777 == 0o640 and path.stat().st_gid == folder.stat().st_gid
     check("memory.weights_405b", 404)
@@ -228,7 +229,7 @@ def test_questions_are_asked_one_by_one_until_each_has_a_letter(folder):
     assert (
         done.exit_code == 0
         and "10. " in done.stdout
-        and exercises.progress()["test.pre"]["answers"] == "abbbbbbbbb"
+        and checking.progress()["test.pre"]["answers"] == "abbbbbbbbb"
     )
 
 
@@ -301,7 +302,7 @@ def test_odd_files_of_ones_own_never_hang(folder, workshop_home, kind):
     class_progress.renew({})
     with pytest.raises(WorkshopError, match="does not say which file is yours"):
         withdraw()
-    assert exercises.check("memory.weights_405b", 810)
+    assert checking.check("memory.weights_405b", 810)
 
 
 def test_a_home_folder_of_nobody_is_one_sentence(monkeypatch):

@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from workshop.course import course_map as the_map
-from workshop.course import exercises, paths
-from workshop.course.course_map import CourseMap, ProgressLine, chapters, course_map, in_hours
+from workshop.course.exercises import checking
+from workshop.course.progress import course_map as the_map
+from workshop.course.progress import paths
+from workshop.course.progress.course_map import (
+    CourseMap,
+    ProgressLine,
+    chapters,
+    course_map,
+    in_hours,
+)
 from workshop.course.widgets import style
 from workshop.errors import BadInput
 
@@ -49,7 +56,7 @@ def test_every_notebook_is_on_the_map_with_its_minutes_and_its_checks(workshop_h
     on_map = []
     for chapter in all_chapters:
         on_map += [*chapter.checks, *chapter.deeper]
-    assert sorted(on_map) == sorted(exercises.all_exercises()), "each check, once"
+    assert sorted(on_map) == sorted(checking.all_exercises()), "each check, once"
     for chapter, path in zip(all_chapters, NOTEBOOKS, strict=True):
         assert (
             f"{chapter.minutes} minutes" in cells(path)[0]
@@ -90,17 +97,17 @@ def test_a_learner_who_answers_the_core_alone_reaches_its_end(workshop_home):
 def test_progress_moves_on(workshop_home, monkeypatch):
     monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
     assert course_map().next.name == "00_start" and "0 of" in course_map().summary()
-    exercises.check("memory.weights_405b", 810)
+    checking.check("memory.weights_405b", 810)
     deeper = course_map()
     assert deeper.count(deeper.chapters[1]) == "0 of 6 checks"
     assert deeper.count_deeper(deeper.chapters[1]) == "1 of 4 in Deeper"
-    exercises.check("memory.kv_bytes_per_token", 131_072)
+    checking.check("memory.kv_bytes_per_token", 131_072)
     first = course_map()
     assert (
         first.count(first.chapters[1]) == "1 of 6 checks"
         and first.state(first.chapters[1]) == "begun"
     )
-    stored = {key: {"tries": 1, "done": True} for key in exercises.all_exercises()}
+    stored = {key: {"tries": 1, "done": True} for key in checking.all_exercises()}
     (workshop_home / "progress.json").write_text(json.dumps(stored))
     last = course_map()
     assert all(last.state(chapter) == "done" for chapter in last.chapters if chapter.checks)
@@ -216,7 +223,7 @@ def test_what_was_done_in_notebook_13_before_it_was_divided_counts_in_both_parts
 def asked_in_course() -> dict[str, str]:
     """Return each recall question's key, and the number of the notebook that it asks about."""
     numbers = {}
-    for key, exercise in exercises.all_exercises().items():
+    for key, exercise in checking.all_exercises().items():
         number = paths.recalls(exercise.title)
         if number is not None:
             numbers[key] = number
@@ -229,11 +236,11 @@ def test_no_question_is_about_a_notebook_that_the_path_leaves_out(workshop_home,
     course_map(path=path)
     learners_map = course_map()
     numbers = {chapter.name.split("_")[0] for chapter in learners_map.on_path}
-    every = exercises.all_exercises()
+    every = checking.all_exercises()
     assert len(asked_in_course()) >= 8
     for key, number in asked_in_course().items():
-        shown = exercises.check(key)
-        assert isinstance(shown, exercises.Question) == (number in numbers), key
+        shown = checking.check(key)
+        assert isinstance(shown, checking.Question) == (number in numbers), key
         counted = {
             check
             for chapter in learners_map.chapters
@@ -251,14 +258,14 @@ def test_a_recall_question_is_asked_once_its_notebook_was_begun(workshop_home, m
         if number not in paths.CORE.notebooks
     }
     key, number = next(iter(left_out.items()))
-    assert "Go on to the next cell" in repr(exercises.check(key))
+    assert "Go on to the next cell" in repr(checking.check(key))
     other = next(
         name
-        for name, exercise in exercises.all_exercises().items()
+        for name, exercise in checking.all_exercises().items()
         if exercise.notebook.startswith(number) and not exercise.options
     )
     write_progress(workshop_home, {other: {"tries": 1, "done": True}})
-    assert isinstance(exercises.check(key), exercises.Question)
+    assert isinstance(checking.check(key), checking.Question)
 
 
 def test_predictions_stand_beside_their_results(workshop_home):
@@ -266,13 +273,13 @@ def test_predictions_stand_beside_their_results(workshop_home):
     assert len(every) == len(set(every)) >= 20
     keys = [key for chapter in course_map().on_path for key in chapter.predictions]
     assert "prediction" not in course_map().summary()
-    exercises.predict("memory.over_16_gb", ("less than 16 GB", "more than 16 GB")).choose(
+    checking.predict("memory.over_16_gb", ("less than 16 GB", "more than 16 GB")).choose(
         "less than 16 GB"
     )
-    exercises.predict("memory.over_16_gb", result="more than 16 GB")
-    exercises.predict("memory.weights_or_kv", ("its weights", "about equal")).choose("about equal")
-    exercises.predict("memory.weights_or_kv", result="about equal")
-    exercises.predict("memory.fits_80_gb", ("in both", "in neither")).choose("in both")
+    checking.predict("memory.over_16_gb", result="more than 16 GB")
+    checking.predict("memory.weights_or_kv", ("its weights", "about equal")).choose("about equal")
+    checking.predict("memory.weights_or_kv", result="about equal")
+    checking.predict("memory.fits_80_gb", ("in both", "in neither")).choose("in both")
     current_map = course_map()
     with_one_of_deeper = len(keys) + 1  # memory.weights_or_kv counts once it is made
     assert f"3 of {with_one_of_deeper} predictions made, 1 came true" in current_map.summary()

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import needs
 import pytest
 
-from workshop.course import live, nb11
+from workshop.course.notebooks import live, nb11
 from workshop.errors import WorkshopError
 from workshop.servers import local
 from workshop.servers.vllm_main import installed

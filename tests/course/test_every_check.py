@@ -16,7 +16,7 @@ import pytest
 from check_rows import OUTPUT, URL, response
 
 import workshop
-from workshop.course.exercises import SETS, all_exercises, keep, of_notebook, progress_bar
+from workshop.course.exercises.checking import SETS, all_exercises, keep, of_notebook, progress_bar
 from workshop.errors import WorkshopError
 from workshop.servers import records
 

@@ -12,9 +12,9 @@ from typing import get_type_hints
 import pandas as pd
 import pytest
 
-from workshop.course import exercise_sets, exercises
-from workshop.course.exercises import HELD_BACK, check, predict
-from workshop.course.judging import Exercise, close_to, plain
+from workshop.course.exercises import checking, sets
+from workshop.course.exercises.checking import HELD_BACK, check, predict
+from workshop.course.exercises.judging import Exercise, close_to, plain
 from workshop.errors import BadInput, WorkshopError
 
 ASKED = {
@@ -34,19 +34,19 @@ def one_exercise(workshop_home, monkeypatch):
         "demo.breaks": Exercise("Break", lambda answer: 1 / 0),
         "demo.why": Exercise.of(ASKED, None),
     }
-    monkeypatch.setattr(exercises, "all_exercises", lambda: demo_exercises)
+    monkeypatch.setattr(checking, "all_exercises", lambda: demo_exercises)
 
 
 def test_unanswered_is_quiet_and_keeps_no_try():
     assert check("demo.two", ...).state == check("demo.two", ([1, 2], ...)).state == "unanswered"
-    assert exercises.progress() == {}
+    assert checking.progress() == {}
 
 
 @pytest.mark.parametrize("answer", [(1, ...), [..., 1], {"A": 1, "B": ...}, {"A": (1, ...)}])
 def test_an_answer_with_open_parts_is_not_wrong(answer):
     result = check("demo.two", answer)
     assert result.state == "unanswered" and "each ... that is left" in result.message
-    assert exercises.progress() == {}
+    assert checking.progress() == {}
 
 
 def nested(depth: int) -> list:
@@ -73,7 +73,7 @@ ODD_ANSWERS = {
 ENDLESS_ANSWERS = {"deeper than Python goes": nested(5000), "inside itself": inside_itself()}
 
 
-EXERCISES = exercises.all_exercises()
+EXERCISES = checking.all_exercises()
 
 
 @pytest.mark.parametrize("kind", ODD_ANSWERS)
@@ -106,9 +106,9 @@ def test_wrong_is_kind_and_opens_hints_one_by_one():
 def test_right_is_remembered_also_after_a_later_slip():
     assert check("demo.two", 2)
     check("demo.two", 3)
-    assert exercises.progress()["demo.two"] == {"tries": 2, "done": True}
+    assert checking.progress()["demo.two"] == {"tries": 2, "done": True}
     check("demo.breaks", 3)
-    assert "1 of 3" in exercises.progress_bar("demo.two"), "what was tried is not done"
+    assert "1 of 3" in checking.progress_bar("demo.two"), "what was tried is not done"
 
 
 def test_an_answer_that_breaks_the_check_is_no_traceback():
@@ -119,14 +119,14 @@ def test_a_check_that_needs_a_server_and_finds_none_counts_no_try(monkeypatch):
     def ask(answer):
         raise WorkshopError("No server is known here.", "Start one.")
 
-    monkeypatch.setattr(exercises.all_exercises()["demo.two"], "judge", ask)
+    monkeypatch.setattr(checking.all_exercises()["demo.two"], "judge", ask)
     result = check("demo.two", 2)
     assert (result.state, result.message, result.hints) == (
         "unanswered",
         "No server is known here. Start one.",
         (),
     )
-    assert exercises.progress() == {}
+    assert checking.progress() == {}
 
 
 def test_of_an_answer_that_cannot_be_used_the_beginning_is_shown():
@@ -201,13 +201,13 @@ def test_an_answer_that_is_off_by_a_prefix_is_asked_for_its_unit(answer, unit, a
 
 def test_every_judge_has_words_and_every_key_its_notebooks_prefix():
     keys = []
-    for module in pkgutil.iter_modules(exercise_sets.__path__):
-        notebook_keys = exercises.of_notebook(module.name.removeprefix("e"))
+    for module in pkgutil.iter_modules(sets.__path__):
+        notebook_keys = checking.of_notebook(module.name.removeprefix("e"))
         # some were of 08, some of 13
         prefixes = 2 if module.name in ("e09_fewer_bits", "e14_agents") else 1
         assert len({key.split(".")[0] for key in notebook_keys}) == prefixes
-        names = vars(importlib.import_module(f"{exercise_sets.__name__}.{module.name}"))
-        entries = tomllib.loads((exercises.SETS / f"{module.name}.toml").read_text())
+        names = vars(importlib.import_module(f"{sets.__name__}.{module.name}"))
+        entries = tomllib.loads((checking.SETS / f"{module.name}.toml").read_text())
         for key, entry in entries.items():
             judged = key.split(".")[1] in names
             assert judged == (not {"answer", "options"} & set(entry)), (
@@ -225,7 +225,7 @@ def test_every_judge_has_words_and_every_key_its_notebooks_prefix():
         judges = {name for name in judges if name[0] != "_" and name != "prompt_problem"}
         assert judges <= {key.split(".")[1] for key in notebook_keys}, "a judge that nothing asks"
         keys += notebook_keys
-    assert len(keys) == len(set(keys)) and exercises.of_notebook("99_none") == ()
+    assert len(keys) == len(set(keys)) and checking.of_notebook("99_none") == ()
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def test_a_solution_is_silent_until_its_check_was_tried(cell, capsys):
     assert cell(SOLUTION) is None and capsys.readouterr().out.strip() == HELD_BACK
     assert not cell(MINE.replace("...", "3"))
     assert cell(SOLUTION) and "two" in capsys.readouterr().out
-    assert exercises.progress()["demo.two"] == {"tries": 1, "done": False}
+    assert checking.progress()["demo.two"] == {"tries": 1, "done": False}
 
 
 def test_tests_run_solutions_at_once(cell, monkeypatch):
@@ -267,9 +267,9 @@ def test_other_cells_run_as_they_are(cell):
 def test_a_solution_that_ran_with_the_others_is_not_the_learners_answer(cell):
     assert not cell(MINE.replace("...", "3"))
     assert "Only yours counts" in cell(SOLUTION)._repr_html_()
-    assert not exercises.progress()["demo.two"]["done"]
+    assert not checking.progress()["demo.two"]["done"]
     assert "Only yours counts" not in cell(MINE.replace("...", "2"))._repr_html_()
-    assert exercises.progress()["demo.two"] == {"tries": 2, "done": True}
+    assert checking.progress()["demo.two"] == {"tries": 2, "done": True}
 
 
 def test_a_prediction_is_kept_and_shown_beside_the_result(workshop_home):
@@ -300,7 +300,7 @@ def test_a_click_predicts():
     buttons = prediction.buttons()
     assert buttons.value is None and "widget-view+json" in str(prediction._repr_mimebundle_())
     buttons.value = "more"
-    assert exercises.progress()["demo.more"]["predicted"] == "more"
+    assert checking.progress()["demo.more"]["predicted"] == "more"
 
 
 def test_who_did_not_predict_sees_the_result_and_may_predict_later():
@@ -324,11 +324,11 @@ def test_a_question_is_shown_with_its_options_and_answers_each_of_them():
     assert all(
         text in repr(check("demo.why")) for text in ("Why?", "a) One.", "b) Two.", "c) Three.")
     )
-    assert exercises.progress() == {}, "to look is no try"
+    assert checking.progress() == {}, "to look is no try"
     wrong, right = check("demo.why", "c"), check("demo.why", " B) ")
     assert not wrong and "✗ c) Three. It is not three." in repr(wrong)
     assert right and "✓ b) Two. It is two." in repr(right) and "It is two." in right._repr_html_()
-    assert exercises.progress()["demo.why"] == {"first": "c", "tries": 2, "done": True}
+    assert checking.progress()["demo.why"] == {"first": "c", "tries": 2, "done": True}
 
 
 @pytest.mark.parametrize("answer", ["d", "", 2, None, "Two."])
@@ -347,22 +347,22 @@ def test_a_click_answers_a_question():
         "c) Three.",
     ]
     buttons.value = "a"
-    assert "It is not one." in feedback.value and not exercises.progress()["demo.why"]["done"]
+    assert "It is not one." in feedback.value and not checking.progress()["demo.why"]["done"]
     buttons.value = "b"
-    assert "It is two." in feedback.value and exercises.progress()["demo.why"]["done"]
+    assert "It is two." in feedback.value and checking.progress()["demo.why"]["done"]
 
 
 def test_tests_answer_questions_by_themselves(monkeypatch):
     monkeypatch.setenv("WORKSHOP_STRICT", "1")
     check("demo.why")._repr_mimebundle_()
-    assert exercises.progress()["demo.why"]["done"]
+    assert checking.progress()["demo.why"]["done"]
 
 
 @pytest.mark.parametrize("stored", ["[1]", "{", '{"demo.two": 3}', "null"])
 def test_a_damaged_file_of_progress_is_an_empty_one(workshop_home, stored):
     workshop_home.mkdir()
     (workshop_home / "progress.json").write_text(stored)
-    assert exercises.progress() == {} and check("demo.two", 2)
+    assert checking.progress() == {} and check("demo.two", 2)
 
 
 @pytest.mark.parametrize(

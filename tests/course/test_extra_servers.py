@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from workshop.course import extra_servers
+from workshop.course.notebooks import extra_servers
 from workshop.servers import records
 
 # A kernel that starts a small engine under the name, and ends without stopping it.
@@ -15,7 +15,7 @@ KERNEL = """
 import sys; sys.path[:] = sys.argv[2:]
 import small_server
 from workshop.servers import local
-from workshop.course import extra_servers
+from workshop.course.notebooks import extra_servers
 local.prepare = lambda **how: small_server.launch(how["name"])
 print(extra_servers.start(sys.argv[1]).pid, flush=True)
 sys.stdin.readline()

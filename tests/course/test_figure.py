@@ -10,8 +10,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from workshop.course import chart, figure, plots, roofline
-from workshop.course.figure import colours_of, draw, number, series_of, spread, to_html, words_of
+from workshop.course.drawing import chart, figure, plots
+from workshop.course.drawing.figure import (
+    colours_of,
+    draw,
+    number,
+    series_of,
+    spread,
+    to_html,
+    words_of,
+)
+from workshop.course.topics import roofline
 from workshop.course.widgets import style
 from workshop.errors import BadInput
 
@@ -26,7 +35,7 @@ WAITED = {
     "sent, no token yet": {"1": 0.1, "2": 0.2},
     "tokens come": {"1": 1.0, "2": 2.0},
 }
-DRAWINGS = sorted((Path(plots.__file__).parent / "drawings").glob("*.svg"))
+DRAWINGS = sorted((Path(plots.__file__).parent / "pictures").glob("*.svg"))
 CASES = {"line": GROWTH, "barh": WEIGHTS, "stacked": WAITED, "points": ERRORS}
 
 
@@ -185,7 +194,7 @@ def test_the_style_is_for_one_figure_unless_it_is_asked_for_all():
 
 
 def test_importing_the_helper_does_not_import_matplotlib():
-    code = "import sys, workshop.course.plots; sys.exit('matplotlib' in sys.modules or 'pandas' in sys.modules)"
+    code = "import sys, workshop.course.drawing.plots; sys.exit('matplotlib' in sys.modules or 'pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from workshop.course import chart, html
-from workshop.course.html import Html, div, tag
+from workshop.course.drawing import chart, html
+from workshop.course.drawing.html import Html, div, tag
 from workshop.course.widgets import style
 from workshop.errors import BadInput
 
-LEARN = Path(html.__file__).parent
+LEARN = Path(html.__file__).parents[1]
 SOURCE = "\n".join(
     path.read_text().replace("from __future__ import annotations", "")
     for path in sorted(LEARN.rglob("*.py"))

@@ -9,8 +9,8 @@ from pathlib import Path
 import course_minutes
 import pytest
 
-from workshop.course import paths
-from workshop.course.course_map import chapters
+from workshop.course.progress import paths
+from workshop.course.progress.course_map import chapters
 
 ROOT = Path(__file__).parents[2]
 

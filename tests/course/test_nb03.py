@@ -12,9 +12,9 @@ from dataclasses import asdict
 
 import pytest
 
-from workshop.course import nb03
-from workshop.course.exercise_sets import e03_server
-from workshop.course.exercises import all_exercises
+from workshop.course.exercises.checking import all_exercises
+from workshop.course.exercises.sets import e03_server
+from workshop.course.notebooks import nb03
 from workshop.course.widgets.loading import view as loading
 from workshop.course.widgets.loading.view import LoadingView, picture
 from workshop.engine import log

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workshop.course import nb04
+from workshop.course.notebooks import nb04
 from workshop.errors import BadInput
 
 

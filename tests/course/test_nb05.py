@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.teaching_model import labels as learned
 from benchmarks.teaching_model.abstracts.select import UNSEEN
-from workshop.course import abstracts, nb05
+from workshop.course.notebooks import nb05
+from workshop.course.topics import abstracts
 
 # Probabilities of a label's words, chosen by hand; any other word has 0.5.
 PROBABILITIES = {"biology": 0.6, "physics": 0.1, "life": 0.5, "science": 0.9}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from needs import lacking
 
-from workshop.course import nb06
-from workshop.course.timeline import Span
+from workshop.course.notebooks import nb06
+from workshop.course.topics.timeline import Span
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "06_many_prompts.ipynb"
 

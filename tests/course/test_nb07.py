@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from workshop.cli.batch import more_sampling
 from workshop.cli.simulate import command as simulate
-from workshop.course import abstracts, nb07
+from workshop.course.notebooks import nb07
+from workshop.course.topics import abstracts
 from workshop.servers.vllm_main import installed
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "07_offline_batching.ipynb"

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from workshop.course import nb10
+from workshop.course.notebooks import nb10
 from workshop.errors import BadInput, WorkshopError
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "10_chat.ipynb"

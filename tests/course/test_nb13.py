@@ -9,7 +9,7 @@ import needs
 import pytest
 
 from workshop import simulate
-from workshop.course import nb13
+from workshop.course.notebooks import nb13
 from workshop.errors import BadInput
 from workshop.servers.vllm_main import installed
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from workshop.course import nb13, nb14
+from workshop.course.notebooks import nb13, nb14
 from workshop.errors import BadInput
-from workshop.servers import machine
+from workshop.servers.host import machine
 
 
 def test_without_vllm_the_notebook_runs_to_its_end_on_what_was_recorded(run_to_its_end):

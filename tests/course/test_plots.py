@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from workshop.course import plots
-from workshop.course.figure import to_html
+from workshop.course.drawing import plots
+from workshop.course.drawing.figure import to_html
 
 SWEEP = {1: (160.0, 0.2), 4: (480.0, 0.27), 16: (800.0, 0.64)}
 
@@ -41,7 +41,7 @@ def test_the_table_of_a_step_has_the_limit_and_both_measurements():
 
 def test_most_of_what_tuning_gains_comes_from_kernels_for_one_token():
     """What notebook 2 says beside the picture, whose first bar is of vLLM without FlashInfer's fused kernel."""
-    data = Path(plots.__file__).parents[1] / "data" / "tuning" / "h200_vllm_0.25.1.json"
+    data = Path(plots.__file__).parents[2] / "data" / "tuning" / "h200_vllm_0.25.1.json"
     runs = {run["name"]: run for run in json.loads(data.read_text())["runs"]}
     assert not runs["70b-tp4-unfused"]["compilation_config"]["pass_config"]["fuse_allreduce_rms"]
     base, sizes, both = (

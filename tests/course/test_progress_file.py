@@ -11,7 +11,8 @@ import os
 import pytest
 
 from workshop import files
-from workshop.course import exercises, progress_file
+from workshop.course.exercises import checking
+from workshop.course.progress import progress_file
 
 FORK = multiprocessing.get_context("fork")
 DONE = {"tries": 1, "done": True}
@@ -23,8 +24,8 @@ DONE = {"tries": 1, "done": True}
 def test_a_damaged_file_is_kept_under_another_name(workshop_home, text):
     workshop_home.mkdir()
     (workshop_home / "progress.json").write_text(text)
-    assert exercises.keep("demo.two", DONE) == ""
-    assert exercises.progress()["demo.two"] == DONE
+    assert checking.keep("demo.two", DONE) == ""
+    assert checking.progress()["demo.two"] == DONE
     (damaged_copy,) = workshop_home.glob("progress.json.damaged-*")
     assert damaged_copy.read_text() == text
 
@@ -32,23 +33,23 @@ def test_a_damaged_file_is_kept_under_another_name(workshop_home, text):
 def test_entries_that_are_whole_go_on(workshop_home):
     workshop_home.mkdir()
     (workshop_home / "progress.json").write_text(json.dumps({"demo.one": DONE, "x": 2}))
-    exercises.keep("demo.two", DONE)
-    assert exercises.progress() == {"demo.one": DONE, "demo.two": DONE}
+    checking.keep("demo.two", DONE)
+    assert checking.progress() == {"demo.one": DONE, "demo.two": DONE}
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.ESTALE])
 def test_a_file_that_is_unreadable_for_a_moment_is_left_alone_and_the_learner_is_told(
     workshop_home, monkeypatch, code
 ):
-    exercises.keep("demo.one", DONE)
+    checking.keep("demo.one", DONE)
 
     def fails(*_, **__):
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch:
         patch.setattr(files.os, "stat", fails)
-        assert os.strerror(code) in exercises.keep("demo.two", DONE)
-    assert exercises.progress() == {"demo.one": DONE}
+        assert os.strerror(code) in checking.keep("demo.two", DONE)
+    assert checking.progress() == {"demo.one": DONE}
 
 
 def keep_some(number: int) -> None:
@@ -66,4 +67,4 @@ def test_notebooks_that_write_at_the_same_time_lose_nothing(workshop_home, monke
     for notebook in notebooks:
         notebook.join(120)
         assert notebook.exitcode == 0
-    assert len(exercises.progress()) == 40
+    assert len(checking.progress()) == 40

@@ -11,7 +11,7 @@ from inference_planner.catalog import load_model
 from inference_planner.model.weights import parameters
 from inference_planner.tables import quantized as planned
 
-from workshop.course import quantized
+from workshop.course.topics import quantized
 from workshop.errors import BadInput
 
 ROOT = Path(__file__).parents[2]

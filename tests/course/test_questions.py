@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from workshop.course.exercises import all_exercises
+from workshop.course.exercises.checking import all_exercises
 
 QUESTIONS = {key: exercise for key, exercise in all_exercises().items() if exercise.options}
 RIGHT = {

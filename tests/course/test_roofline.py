@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from inference_planner.split.deployment import prepare
 
-from workshop.course import roofline
+from workshop.course.topics import roofline
 
 
 def test_the_critical_batch_is_where_both_peaks_take_as_long():

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from workshop.course import solutions
-from workshop.course.exercises import check, keep
+from workshop.course.exercises import solutions
+from workshop.course.exercises.checking import check, keep
 from workshop.errors import BadInput
-from workshop.servers.local import course
-from workshop.servers.local import solutions as in_copies
+from workshop.lab import learner_copies
+from workshop.lab import solutions as in_copies
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -27,7 +27,7 @@ def copies(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("mine")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WORKSHOP_NOTEBOOKS", str(folder))
-        course.copy_notebooks()
+        learner_copies.copy_notebooks()
     return folder
 
 
@@ -94,7 +94,7 @@ def test_a_solution_runs_in_a_notebook_and_counts_for_nothing(workshop_home, mon
         shell.run_cell("from workshop import check")
         result = shell.run_cell(source, store_history=True)
         assert result.success
-        from workshop.course.exercises import progress
+        from workshop.course.exercises.checking import progress
 
         assert progress()["memory.weights_405b"] == {"tries": 2, "done": False}
     finally:

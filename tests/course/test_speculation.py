@@ -10,7 +10,8 @@ import pytest
 from inference_planner.catalog.read import from_dict
 from needs import lacking
 
-from workshop.course import nb12, speculation
+from workshop.course.notebooks import nb12
+from workshop.course.topics import speculation
 from workshop.engine import measured_runs as recorded
 from workshop.engine.exact import plan
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from workshop.engine import log as engine_log
 from workshop.engine.log.facts import EngineLog
-from workshop.engine.reconcile import Reconciliation, reconcile
+from workshop.engine.reconcile.compare import Reconciliation, reconcile
 from workshop.errors import BadInput
 
 DATA = Path(__file__).parent / "data"

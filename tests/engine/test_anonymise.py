@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from workshop.cli.reconcile import command
-from workshop.engine import anonymise as anonymising
 from workshop.engine import log as engine_log
-from workshop.engine.reconcile import reconcile
+from workshop.engine.reconcile import anonymise as anonymising
+from workshop.engine.reconcile.compare import reconcile
 from workshop.errors import WorkshopError
 
 DATA = Path(__file__).parents[2] / "workshop" / "data" / "logs"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from workshop.cli.reconcile import number
 from workshop.engine import log as engine_log
 from workshop.engine.log.lines import MAX_LINE_CHARS
-from workshop.engine.reconcile import reconcile
+from workshop.engine.reconcile.compare import reconcile
 from workshop.errors import BadInput, WorkshopError
 
 LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 from workshop.cli.reconcile import command
 from workshop.engine import log as engine_log
-from workshop.engine import recording
-from workshop.engine.reconcile import reconcile
-from workshop.engine.reconcile_case import make_case
+from workshop.engine.reconcile import recording
+from workshop.engine.reconcile.case import make_case
+from workshop.engine.reconcile.compare import reconcile
 from workshop.errors import BadInput
 
 # vllm issue 23278: 0.10.1, which the lines do not say

@@ -16,12 +16,13 @@ from inference_planner.catalog.gpus import GIB
 
 from workshop.cli.plan import command as plan_command
 from workshop.cli.reconcile import command
-from workshop.engine import exact, learned
+from workshop.engine import exact
 from workshop.engine import log as engine_log
-from workshop.engine.learned import KeptStart, Measured
 from workshop.engine.measured_runs import model_of, plan_of, runs
-from workshop.engine.reconcile_case import make_case
-from workshop.engine.recording import kept_start
+from workshop.engine.reconcile import learned
+from workshop.engine.reconcile.case import make_case
+from workshop.engine.reconcile.learned import KeptStart, Measured
+from workshop.engine.reconcile.recording import kept_start
 from workshop.errors import BadInput
 
 LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"

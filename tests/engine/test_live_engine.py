@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workshop.engine import log, metrics
-from workshop.engine.reconcile import reconcile
+from workshop.engine.reconcile.compare import reconcile
 from workshop.errors import WorkshopError
 
 pytestmark = pytest.mark.live

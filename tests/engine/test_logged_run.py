@@ -7,8 +7,8 @@ from click.testing import CliRunner
 
 from workshop.cli.reconcile import command
 from workshop.engine import log
-from workshop.engine.reconcile import Reconciliation, reconcile
-from workshop.engine.reconcile_case import make_case
+from workshop.engine.reconcile.case import make_case
+from workshop.engine.reconcile.compare import Reconciliation, reconcile
 from workshop.errors import BadInput
 
 CONFIG = """\

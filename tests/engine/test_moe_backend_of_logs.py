@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from workshop.engine import log
-from workshop.engine.reconcile import reconcile
-from workshop.engine.reconcile_case import make_case
-from workshop.engine.recording import described
+from workshop.engine.reconcile.case import make_case
+from workshop.engine.reconcile.compare import reconcile
+from workshop.engine.reconcile.recording import described
 
 # The figures of benchmarks/gpu/records/two_h100_0.32.json, in vLLM 0.32.0's words.
 MARLIN = """\

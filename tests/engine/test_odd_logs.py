@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import workshop
-from workshop.engine import log, recording
-from workshop.engine.reconcile import reconcile
+from workshop.engine import log
+from workshop.engine.reconcile import recording
+from workshop.engine.reconcile.compare import reconcile
 from workshop.errors import BadInput
 
 LOGS = Path(workshop.__file__).parent / "data" / "logs"

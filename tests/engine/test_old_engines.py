@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from workshop.cli.reconcile import command
 from workshop.engine import log as engine_log
-from workshop.engine.reconcile import Reconciliation, reconcile
-from workshop.engine.reconcile_case import make_case
+from workshop.engine.reconcile.case import make_case
+from workshop.engine.reconcile.compare import Reconciliation, reconcile
 from workshop.errors import BadInput
 
 V1 = """INFO 05-30 06:40:20 [core.py:69] Initializing a V1 LLM engine (v{version}) with config: \

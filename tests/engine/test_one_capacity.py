@@ -12,7 +12,7 @@ from inference_planner.memory.fit import fit
 
 from workshop.engine.exact import plan
 from workshop.engine.log.facts import EngineLog
-from workshop.engine.reconcile_case import LoggedRun
+from workshop.engine.reconcile.case import LoggedRun
 
 VERSIONS = ("0.25.1", "0.28.0", "0.32.0", "0.33.0")
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from workshop.engine import log
-from workshop.engine.reconcile import Reconciliation, reconcile
+from workshop.engine.reconcile.compare import Reconciliation, reconcile
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.local import TEACHING_FOLDER
 

@@ -7,7 +7,7 @@ import pytest
 from workshop.course.widgets import style
 from workshop.course.widgets.reconcile import view as widget
 from workshop.course.widgets.reconcile.view import LOGS, picture
-from workshop.engine.reconcile import Reconciliation, Row, reconcile
+from workshop.engine.reconcile.compare import Reconciliation, Row, reconcile
 
 
 def test_every_recorded_log_is_drawn():

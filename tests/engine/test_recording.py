@@ -10,7 +10,7 @@ from inference_planner.catalog import load_model
 
 from workshop.engine import log
 from workshop.engine.measured_runs import model_of, plan_of, runs
-from workshop.engine.reconcile import reconcile
+from workshop.engine.reconcile.compare import reconcile
 from workshop.errors import BadInput
 
 LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"

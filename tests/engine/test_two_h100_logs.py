@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from workshop.engine.reconcile import reconcile
+from workshop.engine.reconcile.compare import reconcile
 
 ROOT = Path(__file__).parents[2]
 LOGS = ROOT / "workshop" / "data" / "logs"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from predict import plan_of
 
-from workshop.engine.reconcile import reconcile
+from workshop.engine.reconcile.compare import reconcile
 
 ROOT = Path(__file__).parents[2]
 LOGS = Path(__file__).parent / "data" / "two_h200"

@@ -65,7 +65,7 @@ def probes_ask_where_there_is_an_answer(docs, e) -> Iterator[str]:
                 yield f"{name}: {kind} has no time-out"
             command = probe.get("exec", {}).get("command")
             if name == "server" and kind == "livenessProbe":
-                if command != ["python3", "-m", "workshop.servers.pod", "works", "8000"]:
+                if command != ["python3", "-m", "workshop.servers.kubernetes.pod", "works", "8000"]:
                     yield "server: /health answers while the engine hangs"
             elif name == "server" and probe.get("httpGet", {}).get("path") != "/health":
                 yield f"server: {kind} must ask /health, the path without a key"
@@ -111,7 +111,7 @@ def a_job_downloads_and_servers_wait(docs, e) -> Iterator[str]:
     if len(jobs) != 1 or containers(jobs[0]["spec"]["template"])[0]["command"][:4] != [
         "python3",
         "-m",
-        "workshop.servers.pod",
+        "workshop.servers.kubernetes.pod",
         "download",
     ]:
         yield "there is no Job that downloads"
@@ -124,7 +124,13 @@ def a_job_downloads_and_servers_wait(docs, e) -> Iterator[str]:
         yield "a finished Job cannot be applied again with another image: it must go by itself"
     for name, template in serving(docs).items():
         waits = template["spec"].get("initContainers", [{}])[0]
-        if waits.get("command") != ["python3", "-m", "workshop.servers.pod", "wait", folder]:
+        if waits.get("command") != [
+            "python3",
+            "-m",
+            "workshop.servers.kubernetes.pod",
+            "wait",
+            folder,
+        ]:
             yield f"{name} does not wait for {folder}"
         if vllm(template)["args"][0] != folder:
             yield f"{name} serves another folder"
@@ -160,7 +166,7 @@ def keys_come_from_secrets_and_stand_nowhere(docs, e) -> Iterator[str]:
     ):
         yield "the server's key is not the Secret's file, closed to others"
     middleware = [word for word in vllm(server)["args"] if word.startswith("--middleware")]
-    if middleware[-1:] != ["--middleware=workshop.servers.guard.auth.RequireKey"]:
+    if middleware[-1:] != ["--middleware=workshop.guard.auth.RequireKey"]:
         yield "the guard must stand in front of all paths: the last middleware"
     download = containers(templates(docs)["weights"])[0]
     token = env(download).get("HF_TOKEN", {}).get("valueFrom", {}).get("secretKeyRef", {})
@@ -179,8 +185,8 @@ def the_code_that_pods_run_is_mounted(docs, e) -> Iterator[str]:
                 item["path"]: maps.get(config_map.get("name"), {}).get(item["key"])
                 for item in config_map.get("items", [])
             }
-            if not files.get("workshop/servers/guard/auth.py") or not files.get(
-                "workshop/servers/pod.py"
+            if not files.get("workshop/guard/auth.py") or not files.get(
+                "workshop/servers/kubernetes/pod.py"
             ):
                 yield f"{name}: {container['name']} lacks the workshop's modules"
 

@@ -24,8 +24,8 @@ from k8s_cases import resolved
 from k8s_read import env, leader_address, of, serving, vllm
 from needs import lacking
 
+from workshop.servers.host.machine import free_port
 from workshop.servers.local import TEACHING_FOLDER
-from workshop.servers.machine import free_port
 from workshop.servers.vllm_main import installed
 
 pytestmark = pytest.mark.starts

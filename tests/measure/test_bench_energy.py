@@ -16,9 +16,9 @@ from workshop.cli import bench as bench_command
 from workshop.measure import conversations, points
 from workshop.measure.points import Point
 from workshop.measure.vllm_client import ClientRun
-from workshop.servers import gpus
-from workshop.servers.gpus import Gpu
-from workshop.servers.record_file import ServerRecord
+from workshop.servers.host import gpus
+from workshop.servers.host.gpus import Gpu
+from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.report import Outcome
 from workshop.simulate.sessions import Sessions
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from needs import SEED
 
-from workshop.course import class_steps, nb06
+from workshop.course.notebooks import class_steps, nb06
 from workshop.measure import classes
 from workshop.measure.classes import Plan, Step
 

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 import small_server
 
-from workshop.course import class_steps
+from workshop.course.notebooks import class_steps
 from workshop.errors import BadInput, WorkshopError
 from workshop.measure import classes
 from workshop.measure.classes import Step

@@ -14,7 +14,7 @@ from workshop.errors import BadInput
 from workshop.measure import checks, conversations, points, prediction, results
 from workshop.servers import records
 from workshop.servers.local import TEACHING_FOLDER
-from workshop.servers.record_file import ServerRecord
+from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.report import Outcome
 
 

@@ -14,7 +14,7 @@ import small_server
 from workshop.engine.metrics import Metrics
 from workshop.measure import conversations, points, results
 from workshop.measure.vllm_client import ClientRun
-from workshop.servers.record_file import ServerRecord
+from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.sessions import Sessions, drawn_sessions
 
 PROMPT_TOKENS = 1024

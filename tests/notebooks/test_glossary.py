@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 IN_ORDER = [path for path in NOTEBOOKS if path.stem[:2].isdigit()]
-SETS = ROOT / "workshop" / "course" / "exercise_sets"
+SETS = ROOT / "workshop" / "course" / "exercises" / "sets"
 
 
 def written(path: Path) -> list[str]:

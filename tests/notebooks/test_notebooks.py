@@ -16,11 +16,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from workshop.course import exercise_sets
-from workshop.course.exercises import all_exercises, of_notebook
-from workshop.course.judging import Exercise
+from workshop.course.exercises import sets
+from workshop.course.exercises.checking import all_exercises, of_notebook
+from workshop.course.exercises.judging import Exercise
 from workshop.engine.exact import plan
-from workshop.servers import machine
+from workshop.servers.host import machine
 
 MOST_FOLDED = 44  # characters of a collapsed cell's line that are seen beside a chat
 ROOT = Path(__file__).parents[2]
@@ -134,7 +134,7 @@ def test_no_text_near_an_exercise_says_its_number(notebook):
     cells = json.loads(notebook.read_text())["cells"]
     sources = ["".join(cell["source"]) for cell in cells]
     for key in of_notebook(notebook.stem):
-        if "answer" not in exercise_sets.texts(f"e{notebook.stem}").get(key, {}):
+        if "answer" not in sets.texts(f"e{notebook.stem}").get(key, {}):
             continue
         at = next(n for n, source in enumerate(sources) if f'check("{key}"' in source)
         near = range(max(0, at - 4), min(len(cells), at + 5))

@@ -10,7 +10,7 @@ import pytest
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.speed.roofline import bandwidth_limit_tokens_per_s
 
-from workshop.course.plots import step_parts
+from workshop.course.drawing.plots import step_parts
 from workshop.engine import measured_runs as recorded
 
 ROOT = Path(__file__).parents[2]

@@ -244,9 +244,9 @@ OTHER_COMPARISONS = {
     # whether a start that was kept is of the plan's release
     "planner/inference_planner/memory/learned.py": {"same_minor"},
     # NVIDIA's drivers
-    "workshop/servers/gpus.py": {"numbers"},
+    "workshop/servers/host/gpus.py": {"numbers"},
     # the C library's version
-    "workshop/servers/doctor.py": {"<"},
+    "workshop/lab/doctor.py": {"<"},
 }
 
 

@@ -110,7 +110,7 @@ def test_experts_that_do_not_divide_leave_the_fullest_rank_one_more():
 
 
 # model, tp, dp, ep → bytes of one rank in PyTorch's blocks: vLLM 0.32.0's own class, built on the meta device
-# (workshop.engine.exact_worker with jobs of these sizes); DeepSeek's without DeepGEMM's workspace of 32 MiB
+# (workshop.engine.exact.worker with jobs of these sizes); DeepSeek's without DeepGEMM's workspace of 32 MiB
 BUILT = [
     ("qwen1.5-moe-a2.7b", 1, 8, True, 7_042_498_560),
     ("qwen1.5-moe-a2.7b", 2, 4, True, 5_213_634_560),

@@ -314,7 +314,7 @@ def planted() -> Iterator[str]:
         "__import__('socket')",
         "exec('import socket')",
         "from importlib import import_module\nimport_module('subprocess')",
-        "from importlib import import_module\nimport_module('workshop.servers.guard.keys')",
+        "from importlib import import_module\nimport_module('workshop.guard.keys')",
         "from importlib import import_module\nimport_module('sub' + 'process')",
         "from importlib import import_module\nimport_module(f'{chosen}.keys')",
         "import importlib\nimportlib.reload(module)",

@@ -25,7 +25,7 @@ engine.add("a", list(range(20)), 2)
 print(sum(tokens for _, tokens, _, _ in engine.schedule().work))
 """
 WORKER = """
-from workshop.engine import exact_worker
+from workshop.engine.exact import worker
 exact_worker.main()
 """
 

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from workshop.servers import disk, doctor
-from workshop.servers.disk import Quota
-from workshop.servers.programs import Answer, ask
+from workshop.lab import doctor
+from workshop.servers.host import disk
+from workshop.servers.host.disk import Quota
+from workshop.servers.host.programs import Answer, ask
 from workshop.servers.slurm import doctor as slurm_doctor
 
 GIB = 2**30

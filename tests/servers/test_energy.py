@@ -15,8 +15,9 @@ from small_server import record, serving
 
 from workshop.batch.progress import Summary
 from workshop.cli import group
-from workshop.servers import energy, gpus, processes, records
-from workshop.servers.gpus import Gpu
+from workshop.servers import records
+from workshop.servers.host import energy, gpus, processes
+from workshop.servers.host.gpus import Gpu
 
 
 @pytest.fixture

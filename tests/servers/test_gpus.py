@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from workshop.engine.log.reader import Reader
-from workshop.servers import gpus, machine
-from workshop.servers.gpus import Gpu, Look
-from workshop.servers.programs import Answer
+from workshop.servers.host import gpus, machine
+from workshop.servers.host.gpus import Gpu, Look
+from workshop.servers.host.programs import Answer
 from workshop.servers.vllm_main import name_gpus
 
 GIB = 2**30

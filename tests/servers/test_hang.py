@@ -14,7 +14,9 @@ from click.testing import CliRunner
 from workshop.cli import servers as servers_command
 from workshop.engine import metrics
 from workshop.engine.metrics import Engine
-from workshop.servers import doctor, hang, pod, records
+from workshop.lab import doctor
+from workshop.servers import hang, records
+from workshop.servers.kubernetes import pod
 
 COUNTERS = (
     'vllm:num_requests_running{{engine="{0}",model_name="m"}} {1}\n'

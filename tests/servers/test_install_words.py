@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from workshop import cli, install_words
 from workshop.errors import WorkshopError
-from workshop.servers import doctor
+from workshop.lab import doctor
 from workshop.servers.checks import LACK, NOTE
 from workshop.servers.slurm import site, submit
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workshop.servers import doctor
-from workshop.servers.doctor import NOTE, OK
+from workshop.lab import doctor
+from workshop.lab.doctor import NOTE, OK
 
 
 @pytest.fixture

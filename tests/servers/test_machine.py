@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from workshop.errors import WorkshopError
-from workshop.servers import machine
+from workshop.servers.host import machine
 
 GIB = 2**30
 

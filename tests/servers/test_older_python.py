@@ -15,9 +15,9 @@ from workshop.servers.slurm import job as slurm_job
 ROOT = Path(__file__).parents[2]
 RUN = (
     "servers.vllm_main",
-    "servers.guard.auth",
-    "servers.guard.keys",
-    "servers.guard.fairshare",
+    "guard.auth",
+    "guard.keys",
+    "guard.fairshare",
     "servers.local.scratch",
     "servers.slurm.job",
     "servers.slurm.preflight",

@@ -21,9 +21,9 @@ from hub_server import HUB_ID, FakeHub, model, point_to
 
 from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
-from workshop.servers import kubernetes, pod
-from workshop.servers.home import cannot_write
-from workshop.servers.kubernetes import code
+from workshop.home import cannot_write
+from workshop.servers import kubernetes
+from workshop.servers.kubernetes import code, pod
 from workshop.servers.weights import hub as prefetch_hub
 
 
@@ -170,7 +170,7 @@ def read_only(hub, monkeypatch):
     def temporary(dir):
         raise OSError(errno.EROFS, "Read-only file system", str(dir))
 
-    monkeypatch.setattr("workshop.servers.pod.tempfile.TemporaryFile", temporary)
+    monkeypatch.setattr("workshop.servers.kubernetes.pod.tempfile.TemporaryFile", temporary)
 
 
 @pytest.mark.parametrize(
@@ -286,13 +286,11 @@ def test_the_config_maps_files_alone_run_download_wait_and_guard(hub, tmp_path):
 
     folder = str(tmp_path / "models" / "Tiny-Llama")
     for command in (("download", HUB_ID, folder), ("wait", folder)):
-        done = run("-m", "workshop.servers.pod", *command)
+        done = run("-m", "workshop.servers.kubernetes.pod", *command)
         assert done.returncode == 0, done.stdout + done.stderr
     # others may run here, not so many
-    assert run("-m", "workshop.servers.pod", "workers", "9999").returncode == 1
-    done = run(
-        "-c", "import workshop.servers.guard.auth as a; print(a.__file__); a.RequireKey(None)"
-    )
+    assert run("-m", "workshop.servers.kubernetes.pod", "workers", "9999").returncode == 1
+    done = run("-c", "import workshop.guard.auth as a; print(a.__file__); a.RequireKey(None)")
     assert done.returncode == 0 and str(tmp_path) in done.stdout, done.stderr
 
 
@@ -309,13 +307,13 @@ def test_whatever_the_pods_modules_import_comes_with_them():
 
 
 HOLDERS = {
-    "workshop": Path(pod.__file__).parents[2],
+    "workshop": Path(pod.__file__).parents[3],
     "inference_planner": Path(inference_planner.__file__).parents[1],
 }
 
 
 def source_of(name: str) -> Path:
-    """Return the file of a module such as "workshop/servers/pod"."""
+    """Return the file of a module such as "workshop/servers/kubernetes/pod"."""
     return HOLDERS[name.partition("/")[0]] / f"{name}.py"
 
 

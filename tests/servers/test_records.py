@@ -12,7 +12,8 @@ import pytest
 import small_server
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers import processes, records
+from workshop.servers import records
+from workshop.servers.host import processes
 from workshop.servers.records import ServerRecord
 
 # The names that others rely on, as the design lists them.

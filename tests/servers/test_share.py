@@ -14,8 +14,8 @@ import small_server
 from needs import lacking
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers import record_file, records, share
-from workshop.servers.records import ServerRecord
+from workshop.servers import records
+from workshop.servers.records import ServerRecord, record_file, share
 
 GROUP = grp.getgrgid(os.getegid()).gr_name
 

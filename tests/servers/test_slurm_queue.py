@@ -15,8 +15,8 @@ from stand_ins import stand_in
 from workshop import timestamps
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers import records, share
-from workshop.servers.records import ServerRecord
+from workshop.servers import records
+from workshop.servers.records import ServerRecord, share
 from workshop.servers.slurm import job as slurm_job
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import status as slurm_status

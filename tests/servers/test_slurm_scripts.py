@@ -311,7 +311,7 @@ def test_a_class_has_its_limits_however_its_size_is_said(tmp_path, monkeypatch, 
     wait_until_ready() { printf '%s\n' "${serve_args[@]}"; exit; }
     """
     done = job(tmp_path, monkeypatch, "70b.sbatch", parts=parts)
-    assert "workshop.servers.guard.fairshare.FairShare\n" in done.stdout, done.stderr
+    assert "workshop.guard.fairshare.FairShare\n" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(("name", "value"), [("TP", "four"), ("PP", "-1"), ("MIN_GPU_GIB", "75G")])

@@ -10,7 +10,7 @@ import sys
 import psutil
 import pytest
 
-from workshop.servers.guard import auth
+from workshop.guard import auth
 from workshop.servers.local import HEADERS_BYTES
 
 MIB = 2**20
@@ -18,7 +18,7 @@ HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
 SERVER = f"""
 import socket, sys
 import uvicorn
-from workshop.servers.guard.auth import RequireKey
+from workshop.guard.auth import RequireKey
 async def app(scope, receive, send):
     raise SystemExit("a request without the key passed the guard")
 listener = socket.create_server(("127.0.0.1", 0))
@@ -122,7 +122,7 @@ def test_the_guard_takes_the_parser_that_has_a_limit():
     code = """
 import uvicorn.config as config
 config.HTTP_PROTOCOLS["auto"] = "nowhere:Fast"
-import workshop.servers.guard.auth
+import workshop.guard.auth
 print(config.HTTP_PROTOCOLS["auto"])"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "uvicorn.protocols.http.h11_impl:H11Protocol", done.stderr

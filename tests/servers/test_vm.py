@@ -75,8 +75,7 @@ def test_the_unit_runs_the_plans_command_with_the_guard_on_this_machine_alone(ca
     assert flags["--tensor-parallel-size"] == "2" and flags["--max-model-len"] == "65536"
     assert flags["--download-dir"] == "/mnt/share/models"
     assert (
-        flags["--host"] == "127.0.0.1"
-        and flags["--middleware"] == "workshop.servers.guard.auth.RequireKey"
+        flags["--host"] == "127.0.0.1" and flags["--middleware"] == "workshop.guard.auth.RequireKey"
     )
 
 
@@ -190,7 +189,7 @@ def test_no_line_holds_a_key_and_all_have_the_guard(case):
         vm.container(case, "docker"),
     ]
     for line in lines:
-        assert "--middleware workshop.servers.guard.auth.RequireKey" in line.replace("\\\n    ", "")
+        assert "--middleware workshop.guard.auth.RequireKey" in line.replace("\\\n    ", "")
         assert "--api-key" not in line and "HF_TOKEN=hf" not in line
     for line in lines[1:]:
         assert (

@@ -9,8 +9,8 @@ import pytest
 import summary_cards
 from static_page import page as page_of
 
-from workshop.course import paths
-from workshop.course.course_map import chapters
+from workshop.course.progress import paths
+from workshop.course.progress.course_map import chapters
 
 ROOT = Path(__file__).parents[2]
 pytest.importorskip("nbconvert")

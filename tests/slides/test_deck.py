@@ -9,7 +9,7 @@ import deck
 import pytest
 import snippets
 
-from workshop.course.exercises import all_exercises
+from workshop.course.exercises.checking import all_exercises
 
 WORKSHOP = deck.slides("workshop")
 SLIDES = (*WORKSHOP, *deck.slides("day_two"))

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.teaching_model import card, corpus, dialogue, labels, renew, sentences
 from benchmarks.teaching_model.abstracts.select import UNSEEN
-from workshop.course import abstracts
+from workshop.course.topics import abstracts
 from workshop.teaching_model import FOLDER
 
 

@@ -8,7 +8,7 @@ import pytest
 from needs import SEED
 
 from benchmarks.teaching_model.measure import agreement, first_sentence, repeated_ngrams
-from workshop.course import abstracts
+from workshop.course.topics import abstracts
 from workshop.teaching_model import FOLDER
 
 pytestmark = pytest.mark.live

@@ -11,9 +11,9 @@ pytest.importorskip("ipywidgets")
 
 from check_rows import MANIFEST_FAULTS, TOO_SMALL_MACHINES
 
-from workshop.course import manifest
-from workshop.course.exercise_sets.e08_elsewhere import IDS, too_small
-from workshop.course.exercise_sets.e09_fewer_bits import CODES, FOUR, SCALE
+from workshop.course.exercises.sets.e08_elsewhere import IDS, too_small
+from workshop.course.exercises.sets.e09_fewer_bits import CODES, FOUR, SCALE
+from workshop.course.topics import manifest
 from workshop.course.widgets.bits.view import BitsExplorer, bits_case, matrix
 from workshop.course.widgets.elsewhere import view as elsewhere_view
 from workshop.course.widgets.elsewhere.view import ThreePlaces

@@ -7,7 +7,8 @@ import re
 import pytest
 from needs import lacking
 
-from workshop.course import extra_servers, recorded_data
+from workshop.course.notebooks import extra_servers
+from workshop.course.topics import recorded_data
 from workshop.course.widgets.load.view import RECORDED, LoadExplorer, picture, steps
 from workshop.servers.vllm_main import installed
 

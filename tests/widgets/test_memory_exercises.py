@@ -10,9 +10,9 @@ from inference_planner.answer import choose
 from inference_planner.split.deployment import prepare
 
 from workshop import MemorySliders
-from workshop.course import plots
-from workshop.course.exercise_sets.e01_memory import TIGHT
-from workshop.course.exercises import all_exercises
+from workshop.course.drawing import plots
+from workshop.course.exercises.checking import all_exercises
+from workshop.course.exercises.sets.e01_memory import TIGHT
 from workshop.course.widgets.memory.case import Case, memory
 from workshop.course.widgets.reconcile.view import recorded_errors
 

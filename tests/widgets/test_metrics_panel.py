@@ -8,9 +8,9 @@ import re
 import pytest
 
 from workshop.batch.progress import Progress
-from workshop.course import timeline
-from workshop.course.figure import to_html
-from workshop.course.timeline import Span
+from workshop.course.drawing.figure import to_html
+from workshop.course.topics import timeline
+from workshop.course.topics.timeline import Span
 from workshop.course.widgets.batch.view import BatchProgress
 from workshop.course.widgets.batch.view import picture as progress_html
 from workshop.course.widgets.metrics import view as metrics_view

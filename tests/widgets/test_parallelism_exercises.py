@@ -9,8 +9,8 @@ pytest.importorskip("ipywidgets")
 from inference_planner.catalog import load_model
 from inference_planner.memory.fit import kv_cache_bytes_per_token
 
-from workshop.course import plots
-from workshop.course.exercise_sets.e02_parallelism import DECIDED
+from workshop.course.drawing import plots
+from workshop.course.exercises.sets.e02_parallelism import DECIDED
 from workshop.course.widgets import style
 from workshop.engine.exact import plan
 from workshop.servers.local import TEACHING_FOLDER

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("ipywidgets")
 
 from workshop.client.sampling_settings import DEFAULTS, Settings
-from workshop.course import abstracts
+from workshop.course.topics import abstracts
 from workshop.course.widgets.sampling.source import Position
 from workshop.course.widgets.sampling.view import SLIDERS, SamplingExplorer
 from workshop.errors import BadInput

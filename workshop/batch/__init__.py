@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 from workshop.lazy import lazily
 
 if TYPE_CHECKING:  # so that editors know the types of what is imported on demand
-    from workshop.batch.answers import load as load
+    from workshop.batch.keep.answers import load as load
+    from workshop.batch.keep.shards import merge as merge
     from workshop.batch.offline import OfflineBatch as OfflineBatch
     from workshop.batch.offline import run_offline as run_offline
     from workshop.batch.online import Batch as Batch
     from workshop.batch.online import run as run
     from workshop.batch.progress import Progress as Progress
     from workshop.batch.progress import Summary as Summary
-    from workshop.batch.send import Limits as Limits
-    from workshop.batch.shards import merge as merge
+    from workshop.batch.send.sending import Limits as Limits
 
 # No module is called like what it gives: importing `workshop.batch.run` would put the module in its
 # place.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from workshop.batch.rows import CHAT, EMBEDDINGS, Row
+from workshop.batch.read.rows import CHAT, EMBEDDINGS, Row
 
 LOWEST_LOGPROB = -9999.0  # JSON has no -inf; the server says this instead
 TEMPLATES_KEPT = 1024

@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from workshop.batch import engine_rows
+from workshop.batch.keep.store import COMMIT_S
 from workshop.batch.progress import Summary
-from workshop.batch.rows import Row
+from workshop.batch.read.rows import Row
 from workshop.batch.session import Ledger, Session
-from workshop.batch.store import COMMIT_S
 from workshop.errors import WorkshopError
-from workshop.servers import local, processes
-from workshop.servers.guard import auth
+from workshop.guard import auth
+from workshop.servers import local
+from workshop.servers.host import processes
 from workshop.servers.local import scratch
 from workshop.vllm_package import installed
 from workshop.workarounds import cpu_package_name, one_import

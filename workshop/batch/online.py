@@ -10,12 +10,12 @@ from pathlib import Path
 
 import uvloop
 
-from workshop.batch import servers
-from workshop.batch.clock import clock
-from workshop.batch.pace import LARGEST_LIMIT
-from workshop.batch.prepare import Work
 from workshop.batch.progress import Progress, Summary
-from workshop.batch.send import Limits, Sender
+from workshop.batch.read.prepare import Work
+from workshop.batch.send import servers
+from workshop.batch.send.clock import clock
+from workshop.batch.send.pace import LARGEST_LIMIT
+from workshop.batch.send.sending import Limits, Sender
 from workshop.batch.session import REPORT_S, Ledger, Session
 from workshop.client import reach
 from workshop.errors import BadInput, WorkshopError

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from workshop.servers.energy import Energy
+from workshop.servers.host.energy import Energy
 
 COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: run it again

@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from workshop.batch import provenance
-from workshop.batch.cut_answers import ENDED_IN_LENGTH, RETRY_FACTOR
-from workshop.batch.inputs import Source
-from workshop.batch.lines import answer_line, error_line
-from workshop.batch.paths import Paths, cannot_write, read_meta
-from workshop.batch.prepare import Work, shard_of
+from workshop.batch.keep import provenance
+from workshop.batch.keep.cut_answers import ENDED_IN_LENGTH, RETRY_FACTOR
+from workshop.batch.keep.lines import answer_line, error_line
+from workshop.batch.keep.paths import Paths, cannot_write, read_meta
+from workshop.batch.keep.store import Journal, Output, newest
 from workshop.batch.progress import COMPLETE, FAILED, INTERRUPTED, Progress, Rate, Summary
-from workshop.batch.rows import Builder, Row, check_sampling
-from workshop.batch.store import Journal, Output, newest
+from workshop.batch.read.inputs import Source
+from workshop.batch.read.prepare import Work, shard_of
+from workshop.batch.read.rows import Builder, Row, check_sampling
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers import energy
+from workshop.servers.host import energy
 
 REPORT_S = 0.5
 HOPELESS = 50  # rows refused before any was answered, in this run or before: then the run stops

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workshop.batch.cut_answers import ENDED_IN_LENGTH, RETRY_FACTOR
+from workshop.batch.keep.cut_answers import ENDED_IN_LENGTH, RETRY_FACTOR
 from workshop.cli.say import Bar, Seconds, json_option, say, say_json
 from workshop.cli.serve import Forwarding
 from workshop.errors import BadInput
@@ -128,7 +128,7 @@ def command(
     Exit codes: 0 every row is answered, 1 some are not, 2 wrong use, 75 interrupted (SIGTERM,
     SIGUSR1, Ctrl-C) with everything kept: run it again.
     """
-    from workshop.servers.processes import on_signals
+    from workshop.servers.host.processes import on_signals
     from workshop.servers.progress import Progress
 
     if merge:
@@ -173,7 +173,7 @@ def _shown(now: BatchProgress) -> Progress:
 
 def _merge(folder: Path, output: Path) -> None:
     from workshop import batch as batch_package
-    from workshop.batch.paths import Paths, read_meta
+    from workshop.batch.keep.paths import Paths, read_meta
 
     count = batch_package.merge(folder, output)
     paths = Paths(output)

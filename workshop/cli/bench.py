@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from workshop.measure.classes import ClassPoint
     from workshop.measure.points import Load, Point
     from workshop.measure.prediction import Simulate
-    from workshop.servers.record_file import ServerRecord
+    from workshop.servers.records.record_file import ServerRecord
     from workshop.simulate.sessions import Sessions
 
 HEADER = (
@@ -127,7 +127,7 @@ def command(
     if files:
         _read_files(files, as_json)
         return
-    from workshop.course import class_steps
+    from workshop.course.notebooks import class_steps
     from workshop.measure import classes, conversations, points
     from workshop.simulate.report import parse_slo
 
@@ -293,7 +293,7 @@ def _simulation(
 
 
 def _uses_a_gpu() -> bool:
-    from workshop.servers import gpus
+    from workshop.servers.host import gpus
 
     return bool(gpus.visible())
 
@@ -414,7 +414,7 @@ def drawing(measured: list[Point]) -> str:
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.style import context
 
-    from workshop.course.figure import STYLE, draw, svg
+    from workshop.course.drawing.figure import STYLE, draw, svg
 
     curves = _curves(measured)
     with context(STYLE):

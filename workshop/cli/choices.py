@@ -23,7 +23,7 @@ def as_text(choices: list[Choice]) -> str:
 
 def drawing(choices: list[Choice]) -> str:
     """Return the choices as SVG: what they cost against how long the first token takes."""
-    from workshop.course.figure import figure, svg
+    from workshop.course.drawing.figure import figure, svg
 
     unit = "GPUs"
     if choices[0].usd_per_million_tokens is not None:

@@ -13,7 +13,7 @@ def command(as_json: bool) -> None:
     """Examine this machine or cluster. Exit code 0 if nothing that the course needs is lacking."""
     from dataclasses import asdict
 
-    from workshop.servers import doctor
+    from workshop.lab import doctor
 
     checks = doctor.examine()
     lacks = 0

@@ -5,9 +5,9 @@ import click
 @click.argument("notebook")
 def command(notebook: str) -> None:
     """Put a fresh copy of NOTEBOOK (01_memory) in place; yours is kept beside it."""
-    from workshop.servers.local import course
+    from workshop.lab import learner_copies
 
-    copy, previous = course.fresh(notebook)
+    copy, previous = learner_copies.fresh(notebook)
     message = f"✓ {copy} is fresh."
     if previous:
         message += f" Yours is kept as {previous.name}."

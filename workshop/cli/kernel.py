@@ -12,7 +12,7 @@ def install() -> None:
 
     It needs no administrator.
     """
-    from workshop.servers.local import kernel
+    from workshop.lab import kernel
 
     for line in kernel.install():
         click.echo(f"✓ {line}")

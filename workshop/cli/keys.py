@@ -20,7 +20,7 @@ def add(names: tuple[str, ...], as_json: bool) -> None:
     Several names give a line NAME,KEY each. One that has a key already, or cannot be a learner's
     name, is refused, and then nobody gets a key.
     """
-    from workshop.servers.guard import keys
+    from workshop.guard import keys
 
     new_keys = keys.add_all(list(names))
     if as_json:
@@ -38,7 +38,7 @@ def add(names: tuple[str, ...], as_json: bool) -> None:
 @json_option("A list of names, when each key was made and when it was revoked; no keys.")
 def list_(as_json: bool) -> None:
     """Show who has a key, and since when."""
-    from workshop.servers.guard import keys
+    from workshop.guard import keys
 
     learners = keys.listed()
     if as_json:
@@ -61,7 +61,7 @@ def revoke(name: str, as_json: bool) -> None:
 
     Servers that run refuse it within a second, and end the requests that it sent.
     """
-    from workshop.servers.guard import keys
+    from workshop.guard import keys
 
     keys.revoke(name)
     if as_json:

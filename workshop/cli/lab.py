@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--no-browser", is_flag=True, help="Print the address, open no browser.")
 def command(port: int | None, host: str, no_server: bool, no_browser: bool) -> None:
     """Open JupyterLab on your copy of the notebooks, with a server behind it; Ctrl-C ends both."""
-    from workshop.servers.local import lab
+    from workshop.lab import session
 
     bar: Bar | None = None
 
@@ -42,7 +42,7 @@ def command(port: int | None, host: str, no_server: bool, no_browser: bool) -> N
 
     own_packages.forget_foreign_python()
     try:
-        lab.run(
+        session.run(
             port=port,
             host=host,
             server=not no_server,

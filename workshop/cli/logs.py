@@ -53,8 +53,8 @@ def _log_of(name: str, record: ServerRecord | None) -> Path:
 
     Raises BadInput: there is none, or the server is elsewhere.
     """
+    from workshop.home import home
     from workshop.servers import records
-    from workshop.servers.home import home
 
     if record is not None and record.where == "slurm":
         raise BadInput(f"{name} is a job of SLURM.", f"Its log: workshop slurm logs {name}")

@@ -46,7 +46,7 @@ def command(
     """
     from huggingface_hub import get_token
 
-    from workshop.servers.disk import refuse_closed
+    from workshop.servers.host.disk import refuse_closed
     from workshop.servers.slurm import site
     from workshop.servers.slurm.recipes import model_of
     from workshop.servers.weights import hub as prefetch_hub

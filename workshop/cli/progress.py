@@ -10,7 +10,7 @@ from workshop.cli.say import console, json_option, say, say_json, shown
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
-    from workshop.course import class_progress
+    from workshop.course.progress import class_progress
 
 CLASS = (
     '{"learners": [{"name", "file", "updated", "notebook", "done", "failing", "tests"}], '
@@ -33,11 +33,12 @@ def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> N
 
     With --shared, show the progress of a class. Its files are in $WORKSHOP_SHARED/progress.
     """
-    from workshop.course import class_progress, exercises
-    from workshop.course.course_map import course_map
+    from workshop.course.exercises import checking
+    from workshop.course.progress import class_progress
+    from workshop.course.progress.course_map import course_map
 
     own_checks = {}
-    for key, entry in exercises.progress().items():
+    for key, entry in checking.progress().items():
         if "tries" in entry:
             own_checks[key] = entry
     if shared + withdraw + (share is not None) > 1:
@@ -57,15 +58,16 @@ def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> N
         say_json(own_checks)
     else:
         say(repr(course_map()))
-        for key, exercise in exercises.all_exercises().items():
+        for key, exercise in checking.all_exercises().items():
             if key in own_checks and not own_checks[key].get("done"):
                 say(f"  not yet: {key} ({own_checks[key]['tries']} tries): {exercise.title}")
 
 
 def _class(as_json: bool) -> None:
-    from workshop.course import class_progress, exercises
+    from workshop.course.exercises import checking
+    from workshop.course.progress import class_progress
 
-    every = exercises.all_exercises()
+    every = checking.all_exercises()
     learners, passed = class_progress.read(every)  # their checks are in the course's order
     people = [_person(learner) for learner in learners]
     failing: Counter[str] = Counter()
@@ -122,7 +124,7 @@ def _row_of_person(person: dict[str, Any]) -> tuple[object, ...]:
 
 def _say_mean(when: str, learners: Sequence[class_progress.Learner]) -> None:
     """Print the mean of a test ("pre" or "post"), if somebody has done it."""
-    from workshop.course.readable_numbers import counted
+    from workshop.course.drawing.readable_numbers import counted
 
     scores = [learner.tests[when] for learner in learners if when in learner.tests]
     if scores:
@@ -131,9 +133,10 @@ def _say_mean(when: str, learners: Sequence[class_progress.Learner]) -> None:
 
 
 def _share(name: str) -> None:
-    from workshop.course import class_progress, exercises
+    from workshop.course.exercises import checking
+    from workshop.course.progress import class_progress
 
-    shown_name = class_progress.share(exercises.progress(), name)
+    shown_name = class_progress.share(checking.progress(), name)
     say(f"✓ Your instructor sees your tries as {shown_name}.", fg="green")
     place = class_progress.folder()
     who = class_progress.who_may_list(place)
@@ -144,10 +147,10 @@ def _share(name: str) -> None:
 
 def _last_notebook(checks: Mapping[str, Mapping]) -> str:
     """Return the notebook of the last check in the course's order; empty without any."""
-    from workshop.course import exercises
+    from workshop.course.exercises import checking
 
     for key in reversed(list(checks)):
-        return exercises.all_exercises()[key].notebook
+        return checking.all_exercises()[key].notebook
     return ""
 
 

@@ -10,7 +10,7 @@ from workshop.cli.say import console, json_option, say, say_json, shown
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
-    from workshop.engine.reconcile_case import LoggedRun
+    from workshop.engine.reconcile.case import LoggedRun
 
 NUMBERS = ("predicted", "actual", "error")
 
@@ -93,10 +93,10 @@ def command(
       workshop reconcile vllm.log --gpu h100 --keep      plan this site with what the start measured
       workshop reconcile vllm.log --anonymise > out.log  a copy that can be shared
     """
-    from workshop.engine import learned
     from workshop.engine import log as engine_log
-    from workshop.engine.reconcile import reconcile
-    from workshop.engine.reconcile_case import make_case
+    from workshop.engine.reconcile import learned
+    from workshop.engine.reconcile.case import make_case
+    from workshop.engine.reconcile.compare import reconcile
 
     _check_actions(log, keep=keep, forget=forget, forget_all=forget_all, anonymise=anonymise)
     if forget_all:
@@ -140,7 +140,7 @@ def _check_actions(log: Path | None, **flags: bool) -> None:
 def _keep_or_forget(case: LoggedRun, keep: bool, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from workshop.engine import learned, recording
+    from workshop.engine.reconcile import learned, recording
 
     for assumption in case.assumed:
         say(f"· {assumption}", err=True)
@@ -174,8 +174,8 @@ def _say_removed(count: int, as_json: bool) -> None:
 
 def _anonymise(log: Path) -> None:
     """Print a log without what names its owner; show on stderr what changed, and ask a person first."""
-    from workshop.engine import anonymise
     from workshop.engine import log as engine_log
+    from workshop.engine.reconcile import anonymise
 
     before = engine_log.text_of(log)
     after, removed = anonymise.anonymise(before, *anonymise.own_names())

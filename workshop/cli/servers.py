@@ -96,7 +96,9 @@ def _say_configuration(record: ServerRecord, kind: str) -> None:
 
 
 def _say_record(record: ServerRecord) -> None:
-    from workshop.servers import energy, hang, record_file
+    from workshop.servers import hang
+    from workshop.servers.host import energy
+    from workshop.servers.records import record_file
 
     sign = SIGNS.get(record.state, "✗")
     colour = COLOURS.get(record.state, "red")
@@ -133,7 +135,7 @@ def _with_energy(record: ServerRecord) -> dict:
 
     The energy is None without counters.
     """
-    from workshop.servers import energy
+    from workshop.servers.host import energy
 
     used_energy = energy.of_server(record)
     fields = {**record.public(), "energy": None}

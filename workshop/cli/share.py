@@ -16,7 +16,8 @@ def command(name: str, group: str | None, folder: str | None, stop: bool) -> Non
 
     Learners set WORKSHOP_SHARED to that folder, and `workshop.connect()` finds the server.
     """
-    from workshop.servers import records, share
+    from workshop.servers import records
+    from workshop.servers.records import share
 
     if stop:
         removed = records.withdraw(name)

@@ -8,7 +8,7 @@ from workshop.cli.say import json_option, say, say_json
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
-    from workshop.course.judging import Exercise
+    from workshop.course.exercises.judging import Exercise
 
 
 def questions() -> dict[str, Exercise]:
@@ -16,9 +16,9 @@ def questions() -> dict[str, Exercise]:
     import tomllib
     from importlib.resources import files
 
-    from workshop.course.judging import Exercise
+    from workshop.course.exercises.judging import Exercise
 
-    path = files("workshop.course") / "before_after.toml"
+    path = files("workshop.course.progress") / "before_after.toml"
     tables = tomllib.loads(path.read_text(encoding="utf-8"))
     return {key: Exercise.of(table, None) for key, table in tables.items()}
 
@@ -38,7 +38,7 @@ def command(when: str, answers: str | None, as_json: bool) -> None:
 
     Before it no solution is shown, after it all of them.
     """
-    from workshop.course import exercises
+    from workshop.course.exercises import checking
 
     exercises_by_key = questions()
     if answers is None:
@@ -50,8 +50,8 @@ def command(when: str, answers: str | None, as_json: bool) -> None:
     for key, chosen in letters.items():
         right += exercises_by_key[key].test(chosen) is None
     count = len(exercises_by_key)
-    before = exercises.progress().get("test.pre", {}).get("right")
-    problem = exercises.keep(f"test.{when}", {"right": right, "answers": answers})
+    before = checking.progress().get("test.pre", {}).get("right")
+    problem = checking.keep(f"test.{when}", {"right": right, "answers": answers})
     if problem:
         say(problem, err=True)
     if as_json:
@@ -74,7 +74,7 @@ def _letters(answers: str, exercises_by_key: dict[str, Exercise]) -> dict[str, s
 
     Raises BadInput: there are more or fewer, or others than a to d.
     """
-    from workshop.course.judging import letter
+    from workshop.course.exercises.judging import letter
 
     letters = dict(zip(exercises_by_key, map(letter, answers), strict=False))
     count = len(exercises_by_key)

@@ -19,7 +19,7 @@ import workshop
 from workshop import python_process
 from workshop.client import paired
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers.record_file import ServerRecord
+from workshop.servers.records.record_file import ServerRecord
 
 TASKS = Path(workshop.__file__).parent / "data" / "evaluation"
 TEACHING_TASK = "teaching_places"

@@ -23,8 +23,8 @@ from urllib.parse import SplitResult, urlsplit
 from workshop.engine.http import PROXY_VARIABLE, trusted_proxy
 from workshop.errors import BadInput, WorkshopError, plain
 from workshop.servers import records
-from workshop.servers.record_file import SUSPENDED
 from workshop.servers.records import ServerRecord
+from workshop.servers.records.record_file import SUSPENDED
 
 if TYPE_CHECKING:
     import ssl

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from workshop.engine.metrics import Metrics
-from workshop.servers.record_file import ServerRecord
+from workshop.servers.records.record_file import ServerRecord
 
 # A percentile is told apart from the maximum only if at least one request lies beyond it.
 FEWEST_REQUESTS = {"p50": 2, "p95": 20, "p99": 100}

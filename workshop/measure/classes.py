@@ -1,6 +1,6 @@
 """Measures a class: many learners run the same cell of a notebook within a few seconds.
 
-What a learner runs is a list of `Step`; `workshop.course.class_steps` has that of the course.
+What a learner runs is a list of `Step`; `workshop.course.notebooks.class_steps` has that of the course.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workshop.measure.checks import Fault
 from workshop.measure.points import MEASURES, Figures, Point, Watch
 from workshop.measure.prediction import goodput, times_ms
 from workshop.measure.timed import Timed
-from workshop.servers.record_file import ServerRecord
+from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.report import Outcome, parse_slo, percentiles
 
 MOST_LEARNERS = 500

@@ -19,7 +19,7 @@ from workshop.errors import WorkshopError
 from workshop.measure import conversations, server_clock, timed, vllm_client
 from workshop.measure.points import MEASURES, Figures, figures_of
 from workshop.servers import records
-from workshop.servers.record_file import ServerRecord
+from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, drawn
 from workshop.simulate.clock import Clock

@@ -15,7 +15,7 @@ from workshop.measure import checks, points, timed
 from workshop.measure.checks import Fault
 from workshop.measure.points import MEASURES, Point, SessionLoad
 from workshop.measure.prediction import Simulate, figures_of, goodput, times_ms
-from workshop.servers.record_file import ServerRecord
+from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.report import Outcome, parse_slo, percentiles
 from workshop.simulate.sessions import Sessions, drawn_sessions

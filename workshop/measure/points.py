@@ -21,9 +21,9 @@ from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput, WorkshopError
 from workshop.measure import checks, timed, vllm_client
 from workshop.measure.checks import Fault
-from workshop.servers import energy
-from workshop.servers.energy import Energy
-from workshop.servers.record_file import ServerRecord
+from workshop.servers.host import energy
+from workshop.servers.host.energy import Energy
+from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.report import PERCENTILES, parse_slo
 from workshop.simulate.sessions import Sessions

@@ -14,7 +14,7 @@ from typing import Any
 from workshop.client.client import Client
 from workshop.measure import server_clock, timed
 from workshop.measure.points import MEASURES, Load
-from workshop.servers.record_file import ServerRecord
+from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.report import Outcome, percentiles

@@ -11,7 +11,7 @@ from workshop.client.client import Client
 from workshop.engine import metrics
 from workshop.errors import WorkshopError
 from workshop.measure import timed
-from workshop.servers.record_file import ServerRecord
+from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.clock import Clock
 from workshop.simulate.engine import Rules

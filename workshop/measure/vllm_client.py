@@ -18,7 +18,7 @@ from typing import Any, Self
 import psutil
 
 from workshop.errors import WorkshopError
-from workshop.servers.record_file import ServerRecord
+from workshop.servers.records.record_file import ServerRecord
 from workshop.vllm_package import WITHOUT_A_MODEL
 from workshop.worker_process import JsonLines, NoAnswer, WorkerProcess
 

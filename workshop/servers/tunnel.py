@@ -20,11 +20,12 @@ from urllib.parse import urljoin, urlsplit
 
 from workshop import timestamps
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers import machine, processes, record_file, records
+from workshop.servers import records
+from workshop.servers.host import machine, processes
 from workshop.servers.local import claims
 from workshop.servers.local.answering import alive, answers
 from workshop.servers.local.supervise import end
-from workshop.servers.records import ServerRecord
+from workshop.servers.records import ServerRecord, record_file
 
 WAIT_S = 20.0
 LOOK_EVERY_S = 5.0  # at the server, through the tunnel

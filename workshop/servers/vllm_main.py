@@ -12,7 +12,7 @@ import signal
 from collections import Counter
 from pathlib import Path
 
-from workshop.servers import gpus, machine, processes
+from workshop.servers.host import gpus, machine, processes
 from workshop.vllm_package import installed, is_cpu
 from workshop.workarounds import (
     api_server_event_loop,

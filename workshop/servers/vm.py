@@ -16,7 +16,7 @@ from inference_planner.answer.report import plus_minus
 from inference_planner.catalog import load_gpu
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers.guard.auth import GUARD, KEY_FILE_VARIABLE
+from workshop.guard.auth import GUARD, KEY_FILE_VARIABLE
 from workshop.servers.start_time import start_budget_s
 
 PORT = 8000

@@ -7,5 +7,5 @@ Upstream: Kludex/uvicorn#157 (closed; the maintainer says that httptools' limit 
 #1684, closed without being merged.
 Versions: uvicorn up to 0.54. Ends when: uvicorn's httptools protocol has a limit of its own.
 
-Applied in `workshop/servers/guard/auth.py`, when it is imported: a pod has that file and little else of the workshop.
+Applied in `workshop/guard/auth.py`, when it is imported: a pod has that file and little else of the workshop.
 """

@@ -18,7 +18,7 @@ import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from workshop.course.abstracts import NEW_TOPICS as UNSEEN
+from workshop.course.topics.abstracts import NEW_TOPICS as UNSEEN
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -34,7 +34,7 @@ ROOT = HERE.parents[2]
 sys.path.insert(0, str(HERE.parent))
 from live import pages  # noqa: E402
 
-from workshop.servers.local import course_pages, solutions  # noqa: E402
+from workshop.lab import course_pages, solutions  # noqa: E402
 
 TOOLS = HERE / "tools"
 NOTEBOOKS = ROOT / "notebooks"

@@ -120,7 +120,9 @@ class PageClient:
              stop: str | list[str] | None = None, seed: int | None = None,
              **sampling: object) -> ChatCompletion | Iterator[ChatCompletion]:  # fmt: skip
         """Return the answer to a conversation, or its pieces as they are computed; a string is one user message."""
-        from workshop.course.nb10 import render  # the templates' Jinja is not in every page
+        from workshop.course.notebooks.nb10 import (
+            render,  # the templates' Jinja is not in every page
+        )
 
         messages = (
             [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
@@ -215,7 +217,7 @@ class PageClient:
     def _asked(self, prompt: str = "", messages: list[dict] | None = None, add_special_tokens: bool | None = None,
                **template: object) -> list[int]:  # fmt: skip
         """Return the tokens of what /tokenize is asked: a text, which begins with a special token, or a chat."""
-        from workshop.course.nb10 import render
+        from workshop.course.notebooks.nb10 import render
 
         template = {
             name: value

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import load_model
 
-from workshop.course import html
+from workshop.course.drawing import html
 from workshop.course.widgets import controls as make
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError

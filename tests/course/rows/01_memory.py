@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from workshop.course.exercise_sets.e01_memory import TIGHT
+from workshop.course.exercises.sets.e01_memory import TIGHT
 from workshop.course.widgets.memory.case import Case
 
 TIGHT_CASE = Case(**TIGHT)

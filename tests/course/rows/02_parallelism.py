@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workshop.course.exercise_sets.e02_parallelism import DECIDED, toy
+from workshop.course.exercises.sets.e02_parallelism import DECIDED, toy
 
 
 def parts(first, second):

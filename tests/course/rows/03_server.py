@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from check_rows import URL
 
-from workshop.course.exercise_sets.e03_server import RIGHT as CAUSES
+from workshop.course.exercises.sets.e03_server import RIGHT as CAUSES
 
 ROWS = {
     "server.hand_tokens": (

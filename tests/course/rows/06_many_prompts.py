@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from workshop.course.timeline import Span
+from workshop.course.topics.timeline import Span
 
 # Eight requests by four threads: the first four take 4, 1, 1 and 1 s, the others begin as threads become free.
 SPANS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from workshop.course.nb10 import render
+from workshop.course.notebooks.nb10 import render
 
 MESSAGES = [
     {"role": "user", "content": "What is Boston?"},

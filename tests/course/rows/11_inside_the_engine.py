@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from workshop.course.timeline import Span
+from workshop.course.topics.timeline import Span
 
 # Sent at 0.5 s; four tokens, with gaps of 0.1, 0.4 and 0.1 s: TTFT 0.3, TPOT 0.2.
 SEEN = (0.8, 0.9, 1.3, 1.4)

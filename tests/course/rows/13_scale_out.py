@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workshop.course.exercise_sets.e13_scale_out import RIGHT, pieces, toy
+from workshop.course.exercises.sets.e13_scale_out import RIGHT, pieces, toy
 
 x, router, W1, W2 = toy()
 

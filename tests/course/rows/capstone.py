@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workshop.batch.progress import Summary
 from workshop.engine.exact import plan
-from workshop.engine.reconcile import reconcile
+from workshop.engine.reconcile.compare import reconcile
 from workshop.servers import kubernetes
 
 ROOT = Path(__file__).parents[3]

@@ -18,9 +18,10 @@ import pytest
 from small_server import launch, record
 
 from workshop.errors import WorkshopError
-from workshop.servers import machine, processes, records
+from workshop.lock import Busy, is_held
+from workshop.servers import records
+from workshop.servers.host import machine, processes
 from workshop.servers.local import claims, stopping, supervise
-from workshop.servers.lock import Busy, is_held
 from workshop.servers.records import ServerRecord
 
 # A process that takes the name `a` and then does nothing, until its standard input ends.

@@ -120,7 +120,7 @@ def test_jupyterlab_and_its_kernels_listen_on_loopback_alone(namespace, tmp_path
         + """
 from pathlib import Path
 from urllib.request import Request, urlopen
-from workshop.servers.local import lab
+from workshop.lab import session
 from workshop.servers.local import supervise
 jupyter = lab.start_jupyter(Path(os.environ["WORKSHOP_HOME"]).parent)
 try:

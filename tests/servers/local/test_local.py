@@ -11,8 +11,9 @@ import small_server
 from needs import lacking
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers import disk, local, machine, processes, records
+from workshop.servers import local, records
 from workshop.servers.flags import flags_of
+from workshop.servers.host import disk, machine, processes
 from workshop.servers.vllm_main import installed
 
 
@@ -39,7 +40,7 @@ def test_the_teaching_model_is_the_default_and_only_this_machine_is_let_in():
 
 def test_the_guard_comes_last_so_that_it_is_outermost():
     launch = prepare(vllm_args=("--middleware", "other.Class"))
-    assert launch.argv[-2:] == ["--middleware", "workshop.servers.guard.auth.RequireKey"]
+    assert launch.argv[-2:] == ["--middleware", "workshop.guard.auth.RequireKey"]
 
 
 def test_flags_that_are_given_win_over_defaults():
@@ -225,8 +226,8 @@ def test_learners_bring_the_limits_of_a_class_inside_the_guard():
         launch.argv[place + 1] for place, word in enumerate(launch.argv) if word == "--middleware"
     ]
     assert middlewares == [
-        "workshop.servers.guard.fairshare.FairShare",
-        "workshop.servers.guard.auth.RequireKey",
+        "workshop.guard.fairshare.FairShare",
+        "workshop.guard.auth.RequireKey",
     ]
     flags = flags_of(tuple(launch.argv))
     assert flags["max-logprobs"] == "20", (
@@ -265,6 +266,4 @@ def test_a_limit_that_is_no_number_is_refused_before_the_start(variable, monkeyp
 
 def test_the_limits_of_a_class_are_put_in_once():
     with pytest.raises(BadInput, match="by itself"):
-        prepare(
-            learners=2, vllm_args=("--middleware", "workshop.servers.guard.fairshare.FairShare")
-        )
+        prepare(learners=2, vllm_args=("--middleware", "workshop.guard.fairshare.FairShare"))

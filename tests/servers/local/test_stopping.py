@@ -17,7 +17,8 @@ import small_server
 from small_server import launch
 
 from workshop.errors import WorkshopError
-from workshop.servers import processes, records
+from workshop.servers import records
+from workshop.servers.host import processes
 from workshop.servers.local import claims, scratch, stopping, supervise
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import queue as slurm_queue

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from workshop.cli.prefetch import command
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers.disk import Quota
+from workshop.servers.host.disk import Quota
 from workshop.servers.slurm.recipes import model_of
 from workshop.servers.weights import check as slurm_weights
 from workshop.servers.weights import prefetch

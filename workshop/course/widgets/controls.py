@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 import ipywidgets as widgets
 from inference_planner.catalog import list_gpus, list_models, load_gpu
 
-from workshop.course import html
+from workshop.course.drawing import html
 from workshop.errors import WorkshopError
 
 # What a learner can set, and what a picture is drawn of. ipywidgets has no type hints: a control's

@@ -15,7 +15,7 @@ from inference_planner.answer.parallelism import Plan
 from inference_planner.answer.report import plus_minus
 
 from workshop.errors import BadInput
-from workshop.servers.home import writing
+from workshop.home import writing
 from workshop.servers.kubernetes import code
 from workshop.servers.kubernetes.case import Case
 from workshop.servers.kubernetes.options import Options

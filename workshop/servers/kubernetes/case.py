@@ -13,7 +13,7 @@ from inference_planner.catalog.gpus import GIB
 from inference_planner.releases import versions
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers.guard.auth import GUARD
+from workshop.guard.auth import GUARD
 from workshop.servers.kubernetes import code, placement
 from workshop.servers.kubernetes.options import Options
 from workshop.servers.kubernetes.rendering import MODELS, PORT, PROBE_EVERY_S, read_template

@@ -19,14 +19,15 @@ MODULES = (
     "workshop/files",
     "workshop/home",
     "workshop/servers/__init__",
-    "workshop/servers/guard/__init__",
-    "workshop/servers/guard/asgi",
-    "workshop/servers/guard/auth",
-    "workshop/servers/disk",
+    "workshop/guard/__init__",
+    "workshop/guard/asgi",
+    "workshop/guard/auth",
+    "workshop/servers/host/__init__",
+    "workshop/servers/host/disk",
     "workshop/servers/hang",
-    "workshop/servers/home",
-    "workshop/servers/pod",
-    "workshop/servers/programs",
+    "workshop/servers/kubernetes/__init__",
+    "workshop/servers/kubernetes/pod",
+    "workshop/servers/host/programs",
     "workshop/servers/progress",
     "workshop/engine/__init__",
     "workshop/engine/http",
@@ -43,7 +44,7 @@ PACKAGES = {
 
 
 def key(module: str) -> str:
-    """Return the ConfigMap's key for a module: workshop/servers/pod → workshop.servers.pod.py."""
+    """Return the ConfigMap's key for a module: workshop/servers/kubernetes/pod → workshop.servers.kubernetes.pod.py."""
     return f"{module.replace('/', '.')}.py"
 
 

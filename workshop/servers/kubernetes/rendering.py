@@ -6,7 +6,7 @@ from typing import Any
 import jinja2
 import yaml
 
-from workshop.servers.guard.auth import KEY_FILE_VARIABLE, METRICS_KEY_FILE_VARIABLE
+from workshop.guard.auth import KEY_FILE_VARIABLE, METRICS_KEY_FILE_VARIABLE
 from workshop.servers.hang import LONGEST_STEP_S
 from workshop.servers.kubernetes import code, placement
 from workshop.servers.start_time import START_ALLOWANCE_S

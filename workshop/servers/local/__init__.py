@@ -22,12 +22,13 @@ from workshop import install_words, python_process
 from workshop.engine import trace_writer
 from workshop.errors import BadInput, WorkshopError
 from workshop.files import create_private, open_regular, reason
-from workshop.servers import gpus, machine, records
-from workshop.servers.disk import refuse_full
+from workshop.guard import auth, fairshare
+from workshop.home import home
+from workshop.servers import records
 from workshop.servers.flags import checked
 from workshop.servers.flags import flags_of as flags_of
-from workshop.servers.guard import auth, fairshare
-from workshop.servers.home import home
+from workshop.servers.host import gpus, machine
+from workshop.servers.host.disk import refuse_full
 from workshop.servers.local import claims
 from workshop.servers.weights import smollm2
 from workshop.vllm_package import installed, is_cpu

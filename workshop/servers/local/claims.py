@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from workshop.errors import WorkshopError
+from workshop.home import private_folder
+from workshop.lock import WAIT_S, Busy, locked
 from workshop.servers import records
-from workshop.servers.home import private_folder
-from workshop.servers.lock import WAIT_S, Busy, locked
 from workshop.servers.records import ServerRecord
 
 

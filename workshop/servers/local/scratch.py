@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from workshop.errors import WorkshopError
-from workshop.servers.home import home, private_folder, write_private
+from workshop.home import home, private_folder, write_private
 from workshop.workarounds import shared_memory_names
 
 VARIABLE = "WORKSHOP_SERVER_FOLDER"

@@ -8,9 +8,10 @@ import signal
 import subprocess
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers import processes, records
+from workshop.lock import Busy
+from workshop.servers import records
+from workshop.servers.host import processes
 from workshop.servers.local import claims, scratch
-from workshop.servers.lock import Busy
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import queue as slurm_queue
 

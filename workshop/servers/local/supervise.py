@@ -21,9 +21,10 @@ from typing import NoReturn
 from workshop import preloaded, python_process
 from workshop.engine.log import Reader
 from workshop.errors import WorkshopError
-from workshop.servers import energy, processes, records
-from workshop.servers.energy import Energy
-from workshop.servers.home import new_log, private_folder
+from workshop.home import new_log, private_folder
+from workshop.servers import records
+from workshop.servers.host import energy, processes
+from workshop.servers.host.energy import Energy
 from workshop.servers.local import Launch, claims, scratch
 from workshop.servers.local.answering import answers
 from workshop.servers.local.stopping import STOP_GRACE_S, end

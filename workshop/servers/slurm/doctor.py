@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workshop.errors import WorkshopError
+from workshop.home import home
 from workshop.servers.checks import LACK, NOTE, OK, Check
-from workshop.servers.disk import quotas, who_sees
-from workshop.servers.home import home
-from workshop.servers.programs import Finished, run
+from workshop.servers.host.disk import quotas, who_sees
+from workshop.servers.host.programs import Finished, run
 from workshop.servers.slurm import partitions, submit
 from workshop.servers.slurm import site as slurm_site
 

@@ -18,13 +18,14 @@ from pathlib import Path
 
 from workshop.engine.log.failures import ROOT
 from workshop.errors import WorkshopError
-from workshop.servers import machine, records, share
-from workshop.servers.disk import refuse_full
-from workshop.servers.home import private_folder
+from workshop.home import private_folder
+from workshop.servers import records
+from workshop.servers.host import machine
+from workshop.servers.host.disk import refuse_full
 from workshop.servers.local import claims
 from workshop.servers.local.answering import answers
-from workshop.servers.record_file import CLUSTER
-from workshop.servers.records import ServerRecord
+from workshop.servers.records import ServerRecord, share
+from workshop.servers.records.record_file import CLUSTER
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm.follow import DONE, Follower, refuse
 from workshop.servers.start_time import LOAD_GB_PER_S, START_ALLOWANCE_S, start_budget_s

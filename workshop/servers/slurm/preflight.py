@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from workshop.errors import WorkshopError
-from workshop.servers import gpus, machine
-from workshop.servers.disk import GIB, free_bytes
+from workshop.servers.host import gpus, machine
+from workshop.servers.host.disk import GIB, free_bytes
 from workshop.servers.slurm import fabric
 from workshop.servers.slurm.follow import refuse
 from workshop.servers.weights import check as slurm_weights

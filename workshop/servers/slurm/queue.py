@@ -15,9 +15,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers.home import home, private_folder, write_private
-from workshop.servers.programs import run
-from workshop.servers.record_file import CLUSTER, SUSPENDED, WAITING, ServerRecord
+from workshop.home import home, private_folder, write_private
+from workshop.servers.host.programs import run
+from workshop.servers.records.record_file import CLUSTER, SUSPENDED, WAITING, ServerRecord
 from workshop.servers.slurm import reasons
 
 TIMEOUT_S = 10.0

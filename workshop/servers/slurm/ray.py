@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from workshop.errors import WorkshopError
-from workshop.servers import processes
+from workshop.servers.host import processes
 from workshop.servers.slurm.follow import refuse
 from workshop.servers.slurm.queue import listens
 from workshop.workarounds import ray_node_start

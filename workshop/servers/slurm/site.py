@@ -9,9 +9,8 @@ from inference_planner.catalog import load_gpu
 
 from workshop import install_words
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers.home import home, private_folder, write_private
-from workshop.servers.local import course
-from workshop.servers.programs import ask
+from workshop.home import home, private_folder, write_private
+from workshop.servers.host.programs import ask
 from workshop.servers.slurm import options
 
 READ_S = 30
@@ -63,7 +62,7 @@ def scripts_folder() -> Path:
     chosen = os.environ.get("WORKSHOP_SLURM")
     if chosen:
         return Path(chosen).expanduser().resolve()
-    return course.course_folder("slurm")
+    return install_words.course_folder("slurm")
 
 
 def own_file() -> Path:

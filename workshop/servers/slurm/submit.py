@@ -22,11 +22,11 @@ from inference_planner.split.ranks import tp_problem
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
+from workshop.home import private_folder, write_private
 from workshop.servers import records
 from workshop.servers.flags import check_for_job, check_release, for_plan, remarks
-from workshop.servers.home import private_folder, write_private
-from workshop.servers.programs import LATE, run
-from workshop.servers.record_file import CLUSTER
+from workshop.servers.host.programs import LATE, run
+from workshop.servers.records.record_file import CLUSTER
 from workshop.servers.slurm import options, partitions, reasons
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import site as slurm_site

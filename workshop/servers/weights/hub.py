@@ -28,7 +28,7 @@ from huggingface_hub.utils import build_hf_headers, disable_progress_bars
 from huggingface_hub.utils import logging as hub_logging
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers.home import cannot_write
+from workshop.home import cannot_write
 from workshop.servers.weights import check
 
 HUB = "https://huggingface.co"

@@ -14,8 +14,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers.disk import GIB, left_bytes, quotas, who_sees
-from workshop.servers.home import writing
+from workshop.home import writing
+from workshop.servers.host.disk import GIB, left_bytes, quotas, who_sees
 from workshop.servers.progress import Progress
 from workshop.servers.weights import check
 from workshop.servers.weights import hub as prefetch_hub

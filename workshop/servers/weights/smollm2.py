@@ -14,8 +14,8 @@ from pathlib import Path
 
 from workshop import python_process
 from workshop.errors import WorkshopError
-from workshop.servers.disk import left_bytes
-from workshop.servers.home import home, private_folder, writing
+from workshop.home import home, private_folder, writing
+from workshop.servers.host.disk import left_bytes
 
 NAME = "smollm2"
 FOLDER = "SmolLM2-135M-Instruct"

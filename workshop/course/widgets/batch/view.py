@@ -8,7 +8,7 @@ import ipywidgets as widgets
 from IPython.display import display
 
 from workshop.batch.progress import Progress, summary_line
-from workshop.course.html import Html, bar, bold, muted, panel
+from workshop.course.drawing.html import Html, bar, bold, muted, panel
 from workshop.course.widgets.controls import View
 
 

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from workshop.course.chart import FRAME, Axes, Picture, dot, path, text
+from workshop.course.drawing.chart import FRAME, Axes, Picture, dot, path, text
 from workshop.course.widgets import style
 from workshop.course.widgets.controls import Explorer, choice, steps, whole
 from workshop.teaching_model import quantize, reference
@@ -64,7 +64,7 @@ class BitsExplorer(Explorer[Bits]):
     scale for fewer weights fits them better, and costs bits of its own. Errors are ‖ΔW‖ / ‖W‖,
     sizes bits a weight, scales included.
 
-    >>> from workshop.course import nb09
+    >>> from workshop.course.notebooks import nb09
     >>> four = nb09.BitsExplorer(bits=4, group="64 inputs").result
     >>> four.bits_per_weight                    # 4, and 16 bits of scale for each 64 weights
     4.25

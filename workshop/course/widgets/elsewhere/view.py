@@ -10,7 +10,7 @@ from inference_planner.answer.parallelism import Plan
 from inference_planner.answer.report import plus_minus
 from inference_planner.catalog import load_gpu
 
-from workshop.course.html import Html, bold, div, legend, panel, tag, verdict
+from workshop.course.drawing.html import Html, bold, div, legend, panel, tag, verdict
 from workshop.course.widgets.controls import Explorer, choice, gpus, models
 from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
@@ -160,7 +160,7 @@ class ThreePlaces(Explorer[Elsewhere]):
     What a place is told differs in its words only: how many GPUs, how the model is split over them,
     the longest request (`max_model_len`, tokens), how long a start may take, who may ask.
 
-    >>> from workshop.course import nb08
+    >>> from workshop.course.notebooks import nb08
     >>> places = nb08.ThreePlaces("llama-3.1-70b", "h100", gpus_per_node=4, max_model_len=32768)
     >>> [place.name for place in places.result.places]
     ['SLURM', 'Kubernetes', 'A VM']

@@ -18,8 +18,8 @@ from inference_planner.catalog.config import ModelConfig
 from inference_planner.model.attention import main_kind
 from inference_planner.model.kv_cache import BLOCK_SIZE, kv_cache_bytes_per_token
 
-from workshop.course.html import Html, bar, div, muted, panel, span, tag, tiles
-from workshop.course.readable_numbers import size
+from workshop.course.drawing.html import Html, bar, div, muted, panel, span, tag, tiles
+from workshop.course.drawing.readable_numbers import size
 from workshop.errors import BadInput
 
 SIGNS = {

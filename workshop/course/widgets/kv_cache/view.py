@@ -5,7 +5,7 @@ import ipywidgets as widgets
 from inference_planner.catalog import load_model
 from inference_planner.model.kv_cache import BLOCK_SIZE
 
-from workshop.course.readable_numbers import size
+from workshop.course.drawing.readable_numbers import size
 from workshop.course.widgets.controls import Explorer, models, whole
 from workshop.course.widgets.kv_cache.case import REQUESTS, State, picture, simulate, token_bytes
 from workshop.errors import WorkshopError

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import load_gpu
 
-from workshop.course import extra_servers, html, recorded_data
-from workshop.course.chart import Axes, box, path, svg
-from workshop.course.html import Html, bold, div, join, legend, panel, tiles, verdict
+from workshop.course.drawing import html
+from workshop.course.drawing.chart import Axes, box, path, svg
+from workshop.course.drawing.html import Html, bold, div, join, legend, panel, tiles, verdict
+from workshop.course.notebooks import extra_servers
+from workshop.course.topics import recorded_data
 from workshop.course.widgets import controls as make
 from workshop.course.widgets import style
 from workshop.course.widgets.metrics.view import chart

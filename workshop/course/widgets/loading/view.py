@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import ipywidgets as widgets
 
-from workshop.course import recorded_data
-from workshop.course.html import Html, bar, between, bold, div, muted, panel, tag, tiles
+from workshop.course.drawing.html import Html, bar, between, bold, div, muted, panel, tag, tiles
+from workshop.course.topics import recorded_data
 from workshop.course.widgets.controls import Explorer, choice, in_a_row, whole
 from workshop.engine.log import STAGES, Reader
 from workshop.errors import BadInput

@@ -14,8 +14,8 @@ import ipywidgets as widgets
 from workshop.client import logprobs
 from workshop.client.logprobs import Row
 from workshop.client.sampling_settings import Settings
-from workshop.course.html import BR, Html, alert, bold, div, join, muted, panel, span, tag
-from workshop.course.readable_numbers import counted, percent
+from workshop.course.drawing.html import BR, Html, alert, bold, div, join, muted, panel, span, tag
+from workshop.course.drawing.readable_numbers import counted, percent
 from workshop.course.widgets import style
 from workshop.course.widgets.controls import (
     Explorer,

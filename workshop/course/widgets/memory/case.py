@@ -23,7 +23,7 @@ from inference_planner.request import PlanRequest
 from inference_planner.split.deployment import Deployment, deployment_of
 from inference_planner.split.measured_start import Start
 
-from workshop.course.readable_numbers import counted, gib
+from workshop.course.drawing.readable_numbers import counted, gib
 from workshop.engine.exact import kept_starts
 from workshop.errors import BadInput
 

@@ -6,9 +6,21 @@ The functions are pure: a result in, HTML out.
 from inference_planner.answer.command import command_of
 from inference_planner.model.kv_cache import kv_cache_bytes_per_token
 
-from workshop.course.html import Html, bold, code, div, join, legend, muted, panel, span, tag, tiles
-from workshop.course.html import verdict as at_the_edge
-from workshop.course.readable_numbers import gib
+from workshop.course.drawing.html import (
+    Html,
+    bold,
+    code,
+    div,
+    join,
+    legend,
+    muted,
+    panel,
+    span,
+    tag,
+    tiles,
+)
+from workshop.course.drawing.html import verdict as at_the_edge
+from workshop.course.drawing.readable_numbers import gib
 from workshop.course.widgets.memory.case import Memory, Stage, verdict, weight_words
 
 NO_BREAK = "\u00a0"

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import ipywidgets as widgets
 
-from workshop.course import html
-from workshop.course.chart import Axes, line, path, round_up, svg
-from workshop.course.html import Html, bold, div, join, legend, muted, panel, tag
+from workshop.course.drawing import html
+from workshop.course.drawing.chart import Axes, line, path, round_up, svg
+from workshop.course.drawing.html import Html, bold, div, join, legend, muted, panel, tag
 from workshop.course.widgets import style
 from workshop.course.widgets.controls import Watching
 from workshop.engine import metrics

@@ -12,9 +12,9 @@ from inference_planner.model.attention import main_kind
 from inference_planner.split.communication import NETWORKS, network_link, node_link
 from inference_planner.split.ranks import Rank, tp_problem
 
-from workshop.course.chart import LEAST_WIDTH, box, path, svg, text
-from workshop.course.html import Html, bar, bold, div, legend, muted, panel, table, verdict
-from workshop.course.readable_numbers import duration, size
+from workshop.course.drawing.chart import LEAST_WIDTH, box, path, svg, text
+from workshop.course.drawing.html import Html, bar, bold, div, legend, muted, panel, table, verdict
+from workshop.course.drawing.readable_numbers import duration, size
 from workshop.course.widgets import controls as make
 from workshop.course.widgets import style
 from workshop.course.widgets.parallelism.case import Choice, Layout, head_range, layout

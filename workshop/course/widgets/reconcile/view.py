@@ -8,13 +8,13 @@ import ipywidgets as widgets
 from inference_planner.catalog import list_gpus, load_gpu, load_model
 from inference_planner.tables import calculators
 
-from workshop.course import recorded_data
-from workshop.course.html import Html, bold, div, join, panel, span, tag
-from workshop.course.readable_numbers import figure_of
+from workshop.course.drawing.html import Html, bold, div, join, panel, span, tag
+from workshop.course.drawing.readable_numbers import figure_of
+from workshop.course.topics import recorded_data
 from workshop.course.widgets import style
 from workshop.course.widgets.controls import Explorer, choice, made, set_shown
 from workshop.engine import log as engine_log
-from workshop.engine.reconcile import Reconciliation, Row, reconcile
+from workshop.engine.reconcile.compare import Reconciliation, Row, reconcile
 
 LOGS = recorded_data.DATA / "logs"
 OTHERS: dict[str, Callable] = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from workshop.client.sampling import Pipeline, Step, Token, entropy_bits
 from workshop.client.sampling_settings import LOWEST_TEMPERATURE, Settings
-from workshop.course.html import (
+from workshop.course.drawing.html import (
     Html,
     between,
     bold,
@@ -24,7 +24,7 @@ from workshop.course.html import (
     table,
     tag,
 )
-from workshop.course.readable_numbers import counted, percent
+from workshop.course.drawing.readable_numbers import counted, percent
 from workshop.course.widgets.sampling.source import Completion
 
 ROWS = 14

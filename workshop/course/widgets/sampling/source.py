@@ -23,7 +23,7 @@ import httpx
 from workshop.client import logprobs, refusals
 from workshop.client.sampling import Token
 from workshop.client.sampling_settings import Settings
-from workshop.course import recorded_data
+from workshop.course.topics import recorded_data
 from workshop.errors import BadInput, WorkshopError
 
 if TYPE_CHECKING:

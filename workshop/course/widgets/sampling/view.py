@@ -8,7 +8,7 @@ import ipywidgets as widgets
 
 from workshop.client.sampling import Pipeline, Step, Token, draw, model_step, pipeline
 from workshop.client.sampling_settings import DEFAULTS, Settings
-from workshop.course.html import Html, alert, join, panel, says, span
+from workshop.course.drawing.html import Html, alert, join, panel, says, span
 from workshop.course.widgets.controls import (
     Explorer,
     beside,

@@ -9,7 +9,7 @@ from pathlib import Path
 import ipywidgets as widgets
 
 from workshop.client import client
-from workshop.course.html import Html, alert, bar, bold, muted, panel, tag
+from workshop.course.drawing.html import Html, alert, bar, bold, muted, panel, tag
 from workshop.course.widgets.controls import View, button, set_shown
 from workshop.engine.log.lines import ANSI
 from workshop.errors import WorkshopError

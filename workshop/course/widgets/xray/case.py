@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from importlib.resources import files
 
-from workshop.course import recorded_data
+from workshop.course.topics import recorded_data
 from workshop.course.widgets import style
 from workshop.course.widgets.xray.questions import Asker, listed, verb
 from workshop.engine.trace import Pool, RequestStep, Step, reasons

@@ -8,7 +8,7 @@ v1/core/kv_cache_manager.py.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from workshop.course.readable_numbers import counted
+from workshop.course.drawing.readable_numbers import counted
 from workshop.engine.trace import Pool, Step
 
 Question = tuple[str, object, Iterable[object], str]  # the question, the right answer, others, why

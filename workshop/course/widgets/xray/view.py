@@ -3,7 +3,7 @@ from pathlib import Path
 
 import ipywidgets as widgets
 
-from workshop.course.html import panel, tag
+from workshop.course.drawing.html import panel, tag
 from workshop.course.widgets.controls import Watching
 from workshop.course.widgets.xray.case import RECORDED, Replay, packed, page
 from workshop.engine.trace import Trace
@@ -19,7 +19,7 @@ class XRay(Watching):
     do, and says by which rule. `start` follows a trace that a server still writes, `stop` ends
     that. `workshop xray FILE --html PAGE` makes one file of it.
 
-    >>> from workshop.course import nb11
+    >>> from workshop.course.notebooks import nb11
     >>> xray = nb11.XRay()                              # a recorded run of the teaching model
     >>> xray.steps, xray.score             # how many steps; predictions that were right, and made
     (56, (0, 0))

@@ -1,0 +1,213 @@
+"""What one request may ask for in a class: ordinary use passes, and what would hold up the others is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workshop.guard import request_limits
+from workshop.guard.fairshare import FairShare
+
+OTHER_FIELDS = "n prompt response_format structured_outputs text output_config repetition_detection"
+FIELDS = [*request_limits.LENGTHS, *request_limits.TEXTS, *request_limits.CLOSED]
+FIELDS += [*request_limits.LOGPROBS, *OTHER_FIELDS.split()]
+WORDS = (
+    "schema json_schema format allOf anyOf $ref $defs enum const properties required pattern items "
+    "maxItems minimum multipleOf tags grammar choice regex json content url source image_url tool "
+    "definition data type parameters function structural_tag input_audio maxLength"
+)
+
+
+def problem(**fields) -> str:
+    """What a class says of a chat request with these fields."""
+    body = {"messages": [{"role": "user", "content": "hello"}], **fields}
+    return FairShare(None).problem(json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"stop": ["\n\n", "Question:", "</s>"], "temperature": 0.3, "seed": 7, "user": "ada"},
+        {"logit_bias": {str(token): -100 for token in range(50)}, "bad_words": ["foo", "bar"]},
+        {"logprobs": True, "top_logprobs": 20},
+        {"chat_template_kwargs": {"enable_thinking": False}, "request_id": "0f3c-1", "priority": 0},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "What is it?"}]}]},
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "image_url",
+                            "image_url": {"url": "data:image/png;base64," + "A" * 3_000_000},
+                        }
+                    ],
+                }
+            ]
+        },
+        {"messages": [{"role": "user", "content": "https://example.org/ is an address in a text"}]},
+        {
+            "messages": [
+                {
+                    "role": "assistant",
+                    "content": [
+                        {
+                            "type": "tool_use",
+                            "id": "1",
+                            "name": "fetch",
+                            "input": {"url": "http://10.0.0.1/"},
+                        },
+                    ],
+                }
+            ]
+        },
+        {"messages": [{"role": "user", "content": "word " * 40}] * 300},
+    ],
+    ids=lambda fields: ", ".join(fields)[:30],
+)
+def test_ordinary_requests_pass(fields):
+    assert problem(**fields) == ""
+
+
+def test_a_long_text_passes_whatever_stands_in_it():
+    code = 'if (a[0] == {"b": [1, 2]}) { return f(x, "\\"", y); }\n' * 15_000
+    assert problem(messages=[{"role": "user", "content": code}]) == ""
+
+
+def test_each_list_text_and_closed_field_is_limited():
+    for name, most in request_limits.LENGTHS.items():
+        entries = {str(place): 1 for place in range(most + 1)}
+        value = (
+            entries
+            if name in ("logit_bias", "metadata", "chat_template_kwargs")
+            else ["a"] * (most + 1)
+        )
+        assert f'"{name}" has {most + 1:,} entries' in problem(**{name: value})
+    for name, most in request_limits.TEXTS.items():
+        long = "x" * (most + 1)
+        value = {"k": long} if name in ("metadata", "chat_template_kwargs") else long
+        assert f'"{name}"' in problem(**{name: value})
+    for name in request_limits.CLOSED:
+        assert f'"{name}"' in problem(**{name: 5 if name == "priority" else {"a": 1}})
+    assert "repetition_detection" in problem(
+        repetition_detection={"max_pattern_size": 5000, "min_count": 2}
+    )
+
+
+@pytest.mark.parametrize("name", ["logprobs", "top_logprobs", "prompt_logprobs"])
+def test_logprobs_are_refused_in_the_words_from_which_clients_read_the_limit(name):
+    for value in (21, -1, 10**6):
+        assert problem(**{name: value}).endswith("which is greater than max allowed: 20")
+    assert problem(**{name: 20}) == problem(**{name: 0}) == ""
+    assert "whole number" in problem(**{name: "21"})
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": "http://169.254.169.254/latest/meta-data"}},
+        {"type": "image_url", "image_url": "https://example.org/a.png"},
+        {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}},
+        {"image_url": {"url": "HTTP://localhost:8000/x"}},
+        {"type": "video_url", "video_url": {"url": "http://[::1]/"}},
+        {"type": "audio_url", "audio_url": {"url": "ftp://x/y"}},
+        {"type": "input_image", "image_url": "//evil/x"},
+        {"type": "input_file", "file_url": "gopher://x"},
+        {"type": "image", "source": {"type": "url", "url": "http://10.0.0.1/"}},
+        {
+            "type": "tool_result",
+            "content": [{"type": "image_url", "image_url": {"url": "http://10.0.0.1/"}}],
+        },
+        {"type": "image_embeds", "image_embeds": "AAAA"},
+    ],
+    ids=str,
+)
+def test_the_server_fetches_nothing_for_a_learner(part):
+    """An address may name a service that answers only machines of the cluster."""
+    for name in ("messages", "input"):
+        message = problem(**{name: [{"role": "user", "content": [part]}]})
+        assert "data:image" in message or "unpack" in message
+    assert problem(input=[part]) != ""
+
+
+def test_hosts_that_the_owner_allows_are_fetched_from():
+    message = {
+        "role": "user",
+        "content": [{"type": "image_url", "image_url": {"url": "https://pictures.org/a.png"}}],
+    }
+    allowed = {"media_domains": ("pictures.org",)}
+    assert request_limits.problem({"messages": [message]}, **allowed) == ""
+    assert "pictures.org" in request_limits.problem(
+        {"messages": [message]}, media_domains=("other.org",)
+    )
+    message["content"][0]["image_url"]["url"] = "https://pictures.org.evil/a.png"
+    assert request_limits.problem({"messages": [message]}, **allowed) != ""
+
+
+def test_media_text_and_values_have_a_largest_number():
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+    assert "16 pictures" in problem(messages=[{"role": "user", "content": [picture] * 17}])
+    assert "split it" in problem(messages=[{"role": "user", "content": "x" * 1_100_000}])
+    share = FairShare(None)
+    assert "split it" in share.problem(json.dumps({"prompt": "x" * 300_000}).encode(), False)
+    assert "objects and lists" in share.problem(b'{"a": [' + b"{}," * 20_000 + b"{}]}")
+    assert "values" in share.problem(b'{"a": [' + b"1," * 200_000 + b"1]}")
+    assert share.problem(b'{"prompt": [' + b"1," * 130_000 + b"1]}") == "", "a prompt of token ids"
+
+
+def test_what_is_read_many_times_has_a_largest_size():
+    long = "word " * 10_000
+    assert (
+        problem(prompt=long) == ""
+        and problem(prompt=["word " * 100] * 32) == problem(prompt="word " * 300, n=20) == ""
+    )
+    assert "answered" in problem(prompt=long, n=2) and "answered" in problem(prompt=[long] * 2)
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 300_000}}
+    assert problem(messages=[{"role": "user", "content": [picture]}], n=4) == "", (
+        "the picture is no text"
+    )
+
+
+def test_logprobs_have_a_largest_number_in_all():
+    assert problem(prompt="x", logprobs=20, n=3) == problem(prompt="x", logprobs=1, n=32) == ""
+    assert "a step" in problem(prompt="x", logprobs=20, n=4)
+    assert "a step" in problem(top_logprobs=20, logprobs=True, n=4)
+    assert "a step" in problem(prompt="x", logprob_token_ids=list(range(100)))
+    assert problem(prompt="word " * 1000, prompt_logprobs=5) == ""
+    assert problem(prompt="word " * 6000, prompt_logprobs=0) == ""
+    for prompt in ("word " * 6000, [5] * 6000, [[5] * 3000] * 2, ["word " * 3000] * 2):
+        assert "in all" in problem(prompt=prompt, prompt_logprobs=5)
+    assert "in all" in problem(
+        messages=[{"role": "user", "content": "word " * 6000}], prompt_logprobs=20
+    )
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(WORDS.split()) | st.text(max_size=3), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4), st.booleans())
+def test_any_request_is_judged_and_none_breaks_the_limits(fields, generates):
+    message = FairShare(None).problem(json.dumps(fields).encode(), generates)
+    assert isinstance(message, str) and len(message) < 600
+
+
+@pytest.mark.parametrize("depth", [100, 900, 990])
+def test_deep_values_are_judged(depth):
+    for name in ("metadata", "messages", "tools", "response_format", "prompt", "x"):
+        body = f'{{"prompt_logprobs": 5, "{name}": {"[" * depth}{"]" * depth}}}'
+        assert isinstance(FairShare(None).problem(body.encode()), str)

@@ -1,0 +1,77 @@
+"""The report's remedies: never the report itself, and settings of another Python are named."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import workshop
+from workshop import own_packages
+from workshop.errors import WorkshopError
+from workshop.lab import doctor
+from workshop.servers.checks import LACK, NOTE, Check
+
+ITSELF = (
+    "The words are your cluster's own; `workshop doctor` checks slurm/site.sh against this cluster."
+)
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """Make the report one part alone."""
+
+    def make(part) -> list[Check]:
+        for name in (
+            "_packages",
+            "_vllm",
+            "_gpus",
+            "_system",
+            "_resources",
+            "_folders",
+            "_jupyter",
+            "_kubernetes",
+        ):
+            monkeypatch.setattr(doctor, name, list)
+        monkeypatch.setattr(doctor, "_servers", list)
+        monkeypatch.setattr(doctor.slurm_doctor, "examine", part)
+        return doctor.examine()
+
+    return make
+
+
+def test_the_report_is_no_remedy_of_its_own(only, monkeypatch):
+    monkeypatch.setattr(doctor, "_python_settings", list)
+    [check] = only(lambda: [Check("sbatch", LACK, "would be refused: no", ITSELF)])
+    assert "doctor" not in check.remedy and check.remedy and check.found == "would be refused: no"
+
+
+def test_a_part_that_fails_with_a_remedy_keeps_it(only, monkeypatch):
+    monkeypatch.setattr(doctor, "_python_settings", list)
+
+    def breaks():
+        raise WorkshopError("The site's file is odd.", "Edit slurm/site.sh.")
+
+    [check] = only(breaks)
+    assert (check.state, check.remedy) == (NOTE, "Edit slurm/site.sh.") and "odd" in check.found
+    monkeypatch.setattr(doctor.slurm_doctor, "examine", lambda: [][0])
+    assert doctor.examine()[0].remedy
+
+
+def test_settings_of_another_python_are_named_and_our_own_are_not(only, monkeypatch):
+    for name in own_packages.FOREIGN_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert only(list) == []
+    monkeypatch.setenv("PYTHONPATH", str(Path(workshop.__file__).parents[1]))
+    assert only(list) == []
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([os.environ["PYTHONPATH"], "/apps/python/2.7/site-packages"])
+    )
+    monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+    [check] = only(list)
+    assert (check.name, check.state, check.remedy) == (
+        "Python settings",
+        NOTE,
+        "unset PYTHONPATH PYTHONOPTIMIZE",
+    )

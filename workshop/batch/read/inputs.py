@@ -1,0 +1,448 @@
+"""Reads a file of prompts, one row at a time, in any of its formats.
+
+The file may be larger than the memory.
+
+.json a JSON array · .txt one prompt a line · .jsonl any fields, or OpenAI's batch format · .csv,
+.tsv, .parquet a column. All but Parquet may be compressed with gzip (.jsonl.gz). No row is lost or
+changed in silence: what cannot be read whole is refused with its place, what a file leaves open is
+said (`notes`).
+"""
+
+import codecs
+import contextlib
+import csv
+import gzip
+import hashlib
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+from workshop.batch.keep.paths import cannot_read
+from workshop.client import strict_json
+from workshop.client.strict_json import Malformed
+from workshop.errors import BadInput, plain
+
+FORMATS = (".json", ".txt", ".jsonl", ".csv", ".tsv", ".parquet")
+SEPARATORS = {",": "a comma", ";": "';'", "\t": "a tab", "|": "'|'"}
+PROMPTS = ("prompt", "messages", "text")  # names of columns that hold prompts
+_EXCELS_LINE = re.compile(r"sep=(\\t|[^\w\s\"]|\t)", re.IGNORECASE)
+REQUESTS = "body"  # … and of the one in which OpenAI's requests lie whole
+LOOK_BYTES = 1 << 20  # of the beginning, to see how it is written
+_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",  # the longer ones first
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+# what a format yields before it is decoded: bytes of a line, text of an item, a dict of a table
+Raw = object
+
+
+class Source:
+    """An input file, row by row.
+
+    `raws()` yields raw rows; `decode()` turns one raw row into a string or a dict.
+
+    `notes` say how the file was understood where it could have been meant otherwise; `tell()`
+    prints them.
+    Raises BadInput: there is no such file, it is not UTF-8, or its name says no format that is read
+    here.
+    """
+
+    def __init__(self, path: str | Path, column: str | None = None):
+        self.path = Path(path)
+        self.column = column
+        if not self.path.exists():
+            problem = f"There is no input file {path}."
+            raise BadInput(
+                problem, "Give a file of prompts: a JSON array, text lines, JSONL, CSV or Parquet."
+            )
+        if not self.path.is_file():
+            raise BadInput(
+                f"{path} is no file.",
+                "Give one file; of many, make one JSONL, or run each to its output.",
+            )
+        is_gzip = self.path.suffix.lower() == ".gz"
+        ending = "".join(self.path.suffixes[-2:] if is_gzip else self.path.suffixes[-1:])
+        self.format = ending.lower().removesuffix(".gz")
+        if self.format == ".ndjson":
+            self.format = ".jsonl"
+        if self.format not in FORMATS or (is_gzip and self.format == ".parquet"):
+            problem = (
+                f"{path} ends in {ending or 'nothing'}, which names no format that is read here."
+            )
+            raise BadInput(
+                problem, f"There are: {', '.join(FORMATS)}; .gz behind all but .parquet."
+            )
+        # what a row's position counts
+        self.place = {".json": "item", ".parquet": "row"}.get(self.format, "line")
+        self.notes = []
+        self._told = set()  # notes that were printed
+        # called again and again while it is read; what it raises ends that
+        self.poll = lambda: None
+        self._cr_alone = self._look()
+        self.table = self.format in TABLES
+        if self.table:
+            self._table = TABLES[self.format](self.path, column)
+            self.column = choose_column(self.path, self._table.names, column)
+            self.notes += self._table.notes
+
+    def raws(self) -> Iterator[tuple[int, Raw]]:
+        """Yield (position from 1, raw row).
+
+        Positions are lines, items of an array, or rows of a table.
+        """
+        if self.format == ".json":
+            with _opened(self.path, "rb") as file:
+                yield from enumerate(strict_json.array_items(file, self.path), 1)
+            return
+        empty = 0
+        rows = self._lines()
+        if self.table:
+            rows = self._table.rows()
+        for number, raw in rows:
+            if raw or isinstance(raw, Malformed):
+                yield number, raw
+            else:
+                empty += 1
+        if empty and self.format != ".jsonl":
+            lines, hold = ("lines", "hold") if empty > 1 else ("line", "holds")
+            self._note(f"{empty:,} empty {lines} of {self.path} {hold} no prompt.")
+
+    def decode(self, raw: Raw) -> object:
+        """Turn a raw row into a prompt or a dict of fields. Raises Malformed: it is none."""
+        return self.read(raw)[0]
+
+    def read(self, raw: Raw) -> tuple[object, str | None]:
+        """Return a row as `decode` does, and its JSON text as the file has it.
+
+        The text is None if the file holds no JSON.
+
+        Raises Malformed: no row can be made of it.
+        """
+        if isinstance(raw, Malformed):
+            raise raw
+        if isinstance(raw, bytes):
+            try:
+                raw = raw.decode()
+            except UnicodeDecodeError as error:
+                raise Malformed(
+                    f"it is not UTF-8 (byte {error.start + 1}: 0x{raw[error.start]:02x})"
+                ) from None
+            if self.format == ".txt":
+                return _one_line(raw), None
+        if isinstance(raw, str):
+            return strict_json.decode(raw), raw
+        return raw, None
+
+    def tell(self) -> None:
+        """Print the notes that were not printed yet, on stderr.
+
+        What is printed on stdout may be data.
+        """
+        for note in self.notes:
+            if note not in self._told:
+                print(f"! {plain(note)}", file=sys.stderr)
+                self._told.add(note)
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the file in hexadecimal."""
+        digest = hashlib.sha256()
+        with self.path.open("rb") as file:
+            for chunk in iter(lambda: file.read(1 << 20), b""):
+                self.poll()
+                digest.update(chunk)
+        return digest.hexdigest()
+
+    def stamp(self) -> tuple[int, int]:
+        """Return (bytes, modification time in ns), which change if the file does.
+
+        Both are zero if the file is gone.
+        """
+        if not self.path.exists():
+            return 0, 0
+        stat = self.path.stat()
+        return stat.st_size, stat.st_mtime_ns
+
+    def _note(self, note: str) -> None:
+        """Add a note, once."""
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _look(self) -> bool:
+        """Look at the beginning: refuse what is not UTF-8; return whether lines end in CR alone."""
+        try:
+            with _opened(self.path, "rb") as file:
+                head = file.read(LOOK_BYTES)
+        except OSError as error:
+            raise cannot_read(self.path, error) from None
+        if self.format == ".parquet":
+            return False
+        code = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
+        bare = {head[1:4:2]: "UTF-16LE", head[:4:2]: "UTF-16BE"}.get(b"\0\0")
+        if code or bare:
+            begins = "with NUL bytes, as UTF-16 without a mark does"
+            if code:
+                begins = f"as {code} does"
+            remedy = f"Save it as UTF-8: iconv -f {code or bare} -t UTF-8 {self.path}"
+            raise BadInput(f"{self.path} begins {begins}.", remedy)
+        alone = b"\r" in head.rstrip(b"\r\n") and b"\n" not in head
+        if alone and self.format != ".json":
+            self._note(
+                f"The lines of {self.path} end in CR alone, as old Macs wrote them, and are read so."
+            )
+        return alone
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield (line from 1, its bytes without its end); '' is an empty line."""
+        # Lines of bytes end in LF; for those that end in CR alone the text layer is needed, which
+        # keeps every byte so.
+        newline = "\r" if self._cr_alone else "\n"
+        with _opened(self.path, "rt", newline=newline, encoding="latin-1") as file:
+            for number, line in enumerate(file, 1):
+                raw = line.encode("latin-1").removesuffix(b"\n").removesuffix(b"\r")
+                if number == 1:
+                    raw = raw.removeprefix(codecs.BOM_UTF8)
+                if self.format == ".jsonl" and not raw.strip():
+                    raw = b""
+                yield number, raw
+
+
+@contextlib.contextmanager
+def _opened(path: Path, mode: str, **options) -> Iterator[IO]:
+    """Open an input as `open` does. One that ends in .gz is decompressed as it is read.
+
+    Raises BadInput: it ends in .gz and is no gzip file, or was cut.
+    """
+    opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
+    with opener(path, mode, **options) as file:
+        try:
+            yield file
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            remedy = "Compress it again; if it is not compressed, leave .gz out of its name."
+            raise BadInput(f"{path} cannot be read as gzip: {error}.", remedy) from None
+
+
+def _one_line(text: str) -> str:
+    """Return a line of text. Raises Malformed: it holds a character that cannot be in a line."""
+    for character, name in (
+        ("\0", "NUL byte"),
+        ("\r", "carriage return (CR)"),
+        ("\n", "line feed (LF)"),
+    ):
+        if character in text:
+            raise Malformed(f"it holds a {name}: is the file UTF-8, with one kind of line ends?")
+    return text
+
+
+def choose_column(path: Path, names: list[str], column: str | None) -> str | None:
+    """Return the column of the prompts; None where a table holds OpenAI's requests whole.
+
+    Raises BadInput: it has none of that name, or several columns of which none is called so.
+    """
+    if column is None and REQUESTS in names:
+        return None
+    if column:
+        candidates = [column]
+        problem = f"has no column {column!r}"
+    else:
+        candidates = [*PROMPTS]
+        problem = "has no column called prompt"
+        if len(names) == 1:
+            candidates.append(names[0])
+    for name in candidates:
+        if name in names:
+            return name
+    raise BadInput(
+        f"{path} {problem}.", f"Choose one with --column: {', '.join(names) or 'it has none'}."
+    )
+
+
+def told_apart(names: list[str]) -> list[str]:
+    """Return the names, each once: a repeated name gets .2, .3, … after it."""
+    unique_names: list[str] = []
+    for name in names:
+        unique_name = name
+        number = 2
+        while unique_name in unique_names:
+            unique_name = f"{name}.{number}"
+            number += 1
+        unique_names.append(unique_name)
+    return unique_names
+
+
+def _has_odd_bytes(text: str) -> bool:
+    """Return True if a text that was read with `surrogateescape` holds bytes that are not UTF-8."""
+    return not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text)
+
+
+class Csv:
+    """A CSV file whose first line names the columns.
+
+    `names` are the names of the columns; `notes` say what the file left open.
+
+    Rows come from the standard library's `csv` in its strict mode. pandas cannot take its place:
+    with unmatched quotes its Python engine drops rows without an error, and its C engine joins
+    them, so both break test_quotes_that_do_not_match_are_no_bad_rows_that_may_be_left_out and
+    test_a_table_with_one_character_too_many_is_refused_or_holds_it. Neither tells the line of a bad
+    row. The separator comes from the head alone, because csv.Sniffer also reads the prompts, whose
+    punctuation misleads it (see test_the_separator_is_that_of_the_head_whatever_the_prompts_hold).
+    """
+
+    marks = (*SEPARATORS,)
+    _text: ClassVar = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
+
+    def __init__(self, path: Path, column: str | None):
+        csv.field_size_limit(1 << 30)
+        self._path = path
+        self.notes = []
+        named_mark = self._excels_mark()
+        self._lines_before_head = 0
+        marks = self.marks
+        if named_mark:
+            self._lines_before_head = 1
+            marks = (named_mark,)
+        heads = {mark: self._head(mark) for mark in marks}
+        prompt_columns = {*PROMPTS, REQUESTS}
+        if column:
+            prompt_columns = {column}
+        with_prompts = [mark for mark, names in heads.items() if prompt_columns & set(names)]
+        with_several = [mark for mark, names in heads.items() if len(names) > 1]
+        self._mark = [*with_prompts, *with_several, *marks][0]
+        written = heads[self._mark]
+        if _has_odd_bytes("".join(written)):
+            raise BadInput(f"The first line of {path} is not UTF-8.", "Save it as UTF-8.")
+        self.names = told_apart(written)
+        if self._mark != marks[0]:
+            self.notes.append(f"{path} is read with {SEPARATORS[self._mark]} between its columns.")
+        if self.names != written:
+            self.notes.append(repeated(path, written, self.names))
+        if len(written) == 1 and not prompt_columns & set(written):
+            self.notes.append(
+                f"{path} is read with {written[0]!r} as the name of its only column, not as a prompt."
+            )
+
+    def rows(self) -> Iterator[tuple[int, dict | Malformed]]:
+        """Yield (line where it begins, fields by name or why there are none); an empty line is {}.
+
+        Raises BadInput: quotes that do not match: where a row ends cannot be known from there on.
+        """
+        with self._open() as file:
+            reader = csv.reader(file, delimiter=self._mark, strict=True)
+            before = self._lines_before_head + 1
+            at = before
+            try:
+                next(reader, None)
+                at = reader.line_num + before
+                for cells in reader:
+                    yield at, self._row(cells)
+                    at = reader.line_num + before
+            except csv.Error as error:
+                problem = f"the quotes of the row that begins here do not match ({error}). Nothing was started."
+                remedy = 'Put a cell that holds quotes, commas or line ends into "…", and write "" for each quote in it.'
+                raise BadInput(f"{self._path}, line {at:,}: {problem}", remedy) from None
+
+    def _row(self, cells: list[str]) -> dict | Malformed:
+        """Return the fields of a row by name, or why it has none."""
+        if cells and len(cells) != len(self.names):
+            return Malformed(f"it has {len(cells)} cells, and the head has {len(self.names)}")
+        whole = "".join(cells)
+        if _has_odd_bytes(whole):
+            return Malformed("it is not UTF-8")
+        if "\0" in whole:
+            return Malformed("it holds a NUL byte")
+        return dict(zip(self.names, cells, strict=False))
+
+    def _excels_mark(self) -> str:
+        """Return the separator that Excel names in a first line such as `sep=;`.
+
+        '' if there is no such line.
+        """
+        with _opened(self._path, "rt", **self._text) as file:
+            first = file.readline(16).rstrip("\r\n").strip('"')
+        named = _EXCELS_LINE.fullmatch(first)
+        if named is None:
+            return ""
+        return named[1].replace("\\t", "\t")
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[IO[str]]:
+        """Open the file where its head begins."""
+        with _opened(self._path, "rt", **self._text) as file:
+            for _ in range(self._lines_before_head):
+                file.readline()
+            yield file
+
+    def _head(self, mark: str) -> list[str]:
+        """Return the names in the head if `mark` separates them.
+
+        There are none if the quotes do not match then.
+        """
+        with self._open() as file:
+            try:
+                return next(csv.reader(file, delimiter=mark, strict=True), [])
+            except csv.Error:
+                return []
+
+
+class Tsv(Csv):
+    """A file of tab separated values, read as a CSV file is."""
+
+    marks = ("\t",)
+
+
+class Parquet:
+    """A Parquet file; `names` and `notes` as of a CSV file."""
+
+    def __init__(self, path: Path, column: str | None):
+        self._path = path
+        written = self._read(lambda: self._file().schema_arrow.names)
+        self.names = told_apart(written)
+        self.notes = []
+        if self.names != written:
+            self.notes.append(repeated(path, written, self.names))
+
+    def rows(self) -> Iterator[tuple[int, dict]]:
+        """Yield (row from 1, fields by name). Raises BadInput: the file is broken."""
+        import pyarrow
+
+        batches = self._read(lambda: self._file().iter_batches(batch_size=1024))
+        before = 0
+        batch = self._read(lambda: next(batches, None))
+        while batch is not None:
+            named = pyarrow.RecordBatch.from_arrays(batch.columns, names=self.names)
+            yield from enumerate(self._read(named.to_pylist), before + 1)
+            before += len(batch)
+            batch = self._read(lambda: next(batches, None))
+
+    def _file(self):
+        import pyarrow.parquet
+
+        return pyarrow.parquet.ParquetFile(self._path, page_checksum_verification=True)
+
+    def _read(self, read):
+        """Return what `read` returns. Raises BadInput: the file is not sound."""
+        import pyarrow
+
+        try:
+            return read()
+        except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
+            problem = (str(error).splitlines() or [type(error).__name__])[0]
+            raise BadInput(
+                f"{self._path} cannot be read as Parquet: {problem}", "Was it cut?"
+            ) from None
+
+
+def repeated(path: Path, written: list[str], names: list[str]) -> str:
+    """Return a note that names the columns whose names are repeated, and their new names."""
+    pairs = []
+    for old, new in zip(written, names, strict=True):
+        if old != new:
+            pairs.append(f"another {old!r} is called {new!r}")
+    return f"{path} has columns of the same name: {', '.join(pairs)}."
+
+
+TABLES = {".csv": Csv, ".tsv": Tsv, ".parquet": Parquet}

@@ -1,0 +1,1 @@
+"""Drawings of the course: figures, schematic pictures, tables, and HTML that escapes."""

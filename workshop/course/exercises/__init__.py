@@ -1,0 +1,1 @@
+"""Exercises: checks, hints, solutions and predictions; the texts and judges are in sets."""

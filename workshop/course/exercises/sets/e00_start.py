@@ -1,0 +1,60 @@
+import workshop
+from workshop.course.exercises.judging import Exercise, exactly
+from workshop.errors import WorkshopError
+
+PROMPT, ASKED = "San Francisco is a", 40
+
+
+def prompt_problem(answer: dict, prompt: str) -> str | None:
+    """Return a sentence if a server's answer belongs to another prompt; None if it does not.
+
+    The number of prompt tokens shows it.
+    """
+    tokens = answer["usage"]["prompt_tokens"]
+    try:
+        expected = (
+            workshop.connect().complete(prompt, max_tokens=1, temperature=0).usage.prompt_tokens
+        )
+    except WorkshopError:  # several servers, or none any more: no fault of the answer
+        return None
+    if tokens == expected:
+        return None
+    counts = f"usage counts {tokens} tokens of it, and {prompt!r} has {expected}"
+    return f"this answers another prompt: {counts}"
+
+
+def stop(answer: object) -> str | None:
+    if not isinstance(answer, dict) or not answer.get("choices"):
+        return (
+            "give the whole answer, as llm.complete(…) returns it "
+            "(with httpx that is response.json())"
+        )
+    choice = answer["choices"][0]
+    if choice["finish_reason"] == "length":
+        return (
+            "it still ended because max_tokens was reached (finish_reason 'length'): "
+            "which string should end it?"
+        )
+    if choice.get("stop_reason") is None:
+        return (
+            "the model's own end-of-text token ended it; "
+            "let a string of yours do it, so that stop_reason says so"
+        )
+    if choice["stop_reason"] != ".":
+        return f"{choice['stop_reason']!r} ended it; a full stop is wanted"
+    return prompt_problem(answer, PROMPT)
+
+
+def total_tokens(answer: object) -> str | None:
+    llm = workshop.connect()
+    usage = llm.complete(PROMPT, max_tokens=ASKED, min_tokens=ASKED, temperature=0).usage
+    total = usage.total_tokens
+    first_total = usage.prompt_tokens + 16
+    wrong = {
+        usage.completion_tokens: f"{ASKED} is what you asked for; the prompt's tokens count as well",
+        total - 1: "close: one more token stands in front of the words of the prompt",
+        total + 1: "close: the answer has exactly 40 tokens, and nothing is added after them",
+        usage.prompt_tokens: "those are the prompt's tokens alone; the answer's count as well",
+        first_total: f"that is the total of the first request; this one generates {ASKED} tokens",
+    }
+    return Exercise("", exactly(total, "tokens"), wrong=wrong).test(answer)

@@ -1,0 +1,97 @@
+from dataclasses import fields
+from math import prod
+
+from workshop.course.exercises.judging import SHAPELESS, Exercise, exactly, not_a_number
+from workshop.course.exercises.sets import texts
+from workshop.course.widgets.memory.case import Case, memory
+
+GPU_MEMORY_GB = {"H100": 80, "A100": 40}
+# K and V, layers, KV heads, head_dim, bytes: config.json of Llama 3.1 8B
+KV_FACTORS = (2, 32, 8, 128, 2)
+EASIER = {"requests": "fewer requests", "context": "a shorter context", "model": "another model"}
+# Where the sliders stand when the exercise begins.
+TIGHT = {"model": "llama-3.1-70b", "gpu": "h200", "gpus": 4, "context": 131072, "requests": 16}
+
+
+def _wrong_kv_bytes() -> dict[object, str]:
+    """Return the typical wrong answers to the question for bytes per token, with what is wrong."""
+    wrong: dict[object, str] = {}
+    for value, why in texts("e01_memory")["memory.kv_bytes_per_token"]["wrong"]:
+        if isinstance(value, list):
+            value = tuple(value)
+        wrong[value] = why
+    return wrong
+
+
+def kv_bytes_per_token(answer: object) -> str | None:
+    """Judge the product, or its five factors: other factors with the same product are wrong."""
+    exercise = Exercise("", exactly(prod(KV_FACTORS), "bytes"), wrong=_wrong_kv_bytes())
+    exercise.factors = len(KV_FACTORS)
+    problem = exercise.test(answer)
+    if problem is not None or not isinstance(answer, tuple | list) or len(answer) == 1:
+        return problem
+    if sorted(answer) == sorted(KV_FACTORS):
+        return None
+    return "the product is right, but not these factors: look at the printed sizes again"
+
+
+def gpus_405b(answer: object) -> str | None:
+    numbers = _both(answer)
+    if numbers is None:
+        return SHAPELESS
+    for name, memory_gb in GPU_MEMORY_GB.items():
+        number, exact = numbers[name], 810 / memory_gb
+        problem = not_a_number(number, "GPUs")
+        if problem:
+            return f"{name}: {problem}"
+        if number == int(exact):
+            return f"{number} {name}s hold {number * memory_gb} GB, and 810 GB are needed: round up"
+        if number != int(number):
+            return f"there is no part of a GPU: {number:g} {name}s cannot be bought"
+        if number != int(exact) + 1:
+            verdict = "too few"
+            if number > exact:
+                verdict = "fewer are enough"
+            room = f"{number} {name}s have {number * memory_gb:,} GB"
+            return f"{room}; the weights are 810 GB: {verdict}"
+    return None
+
+
+def _both(answer: object) -> dict | None:
+    """Return the numbers by the kind of GPU; None if the answer does not have one for each.
+
+    An answer is a dictionary, whose keys may have any capitals, or two numbers in the order of the
+    question.
+    """
+    if isinstance(answer, tuple | list) and len(answer) == len(GPU_MEMORY_GB):
+        return dict(zip(GPU_MEMORY_GB, answer, strict=True))
+    if not isinstance(answer, dict):
+        return None
+    numbers = {}
+    for name, number in answer.items():
+        numbers[str(name).strip().upper()] = number
+    if set(numbers) != set(GPU_MEMORY_GB):
+        return None
+    return numbers
+
+
+def one_change(answer: object) -> str | None:
+    answer = getattr(answer, "case", answer)  # of the sliders themselves
+    if not isinstance(answer, Case):
+        return "give sliders.case: what the controls say"
+    start = Case(**TIGHT)
+    changed = []
+    for field in fields(Case):
+        if getattr(answer, field.name) != getattr(start, field.name):
+            changed.append(field.name)
+    if not changed:
+        return "nothing is changed yet: some of the 16 requests have to wait"
+    if len(changed) > 1:
+        return f"these are {len(changed)} changes ({', '.join(changed)}); one is enough"
+    if changed[0] in EASIER:
+        wanted = "16 requests of 131,072 tokens to this model are wanted"
+        return f"{EASIER[changed[0]]} would do, but {wanted}"
+    result = memory(answer)
+    if result.state == "fits":
+        return None
+    return f"with that change {result.max_concurrency:.1f} requests fit, not 16"

@@ -1,0 +1,188 @@
+"""Judges of the capstone: they work on the learner's own model, plan, log and file.
+
+Their words: ecapstone.toml.
+"""
+
+import re
+from pathlib import Path
+
+from inference_planner.answer.parallelism import Plan
+from inference_planner.catalog import load_model
+from inference_planner.catalog.config import ModelConfig
+from inference_planner.memory.fit import weight_bytes
+
+from workshop.batch.progress import Summary
+from workshop.course.exercises.judging import Exercise, called, close_to, is_number, not_a_number
+from workshop.engine.reconcile.compare import Reconciliation
+from workshop.errors import WorkshopError
+
+ASKED = {
+    "need": "what you need it for",
+    "surprise": "what surprised you",
+    "next": "what you do next",
+}
+LEAST_WORDS = 12
+# between a flag and its value: in a command, a variable's default, a list of YAML
+TO = r"[=:\s\"',-]+"
+KIND = r"(?:[\w.-]+:)?"  # of a GPU, as a site calls it
+GPUS_OF_SLURM = rf"--gpus-per-node[= ]{KIND}|--gres[= ]gpu:{KIND}"
+SAYS = {  # how scripts, manifests and commands say what a plan decides
+    "--tensor-parallel-size": rf"(?:--tensor-parallel-size|-tp|WORKSHOP_TP){TO}(\d+)",
+    "--pipeline-parallel-size": rf"(?:--pipeline-parallel-size|-pp|WORKSHOP_PP){TO}(\d+)",
+    "--max-model-len": rf"(?:--max-model-len|WORKSHOP_MAX_MODEL_LEN){TO}(\d+)",
+    "nodes": rf"(?:(?:--n?nodes|(?<!\S)size:){TO}|(?<!\S)-N\s*)(\d+)\b",
+    "GPUs a node": rf"(?:nvidia\.com/gpu: *['\"]?|{GPUS_OF_SLURM})(\d+)",
+}
+GPUS = re.compile(rf"(?:--gpus[= ]|(?<!\S)-G\s*){KIND}(\d+)")  # SLURM's: of all nodes together
+SHORT = re.compile(rf"(--max-model-len{TO})(\d+)([kK])\b")
+THOUSAND = {"k": 1000, "K": 1024}  # as vLLM reads 8k and 8K
+NOTHING = re.compile(
+    r"(?m)(?:^|(?<=\s))(?:#(?!SBATCH)|>>> |\.\.\. ).*"
+)  # comments, and examples in a manifest's code
+SECRET = re.compile(r"--api-key(?!-)[=\s\"',-]+\w|(?:API_KEY|TOKEN)=['\"]?[\w-]{12,}")
+
+
+def weights(model: str | Path | ModelConfig, told: object) -> str | None:
+    try:
+        size = weight_bytes(load_model(model))
+    except WorkshopError as error:
+        return f"{error.message} {error.remedy}"
+    wrong: dict[object, str] = {
+        size / 1e9: "those are GB of 10**9 bytes; GPUs count in GiB of 2**30",
+        size: "those are bytes; divide by 2**30",
+        size / 2**31: "that is half: look how many bytes one parameter has",
+        size / 2**29: "that is twice as much: look how many bytes one parameter has",
+    }
+    return Exercise("", close_to(size / 2**30, "GiB", rel=0.02), wrong=wrong).test(told)
+
+
+def at_once(plan: Plan, tokens: object, told: object) -> str | None:
+    if not plan.fits:
+        return f"this plan does not fit. {' '.join(plan.advice)}"
+    if not is_number(tokens) or not 0 < tokens <= plan.max_model_len:
+        longest = f"the longest request of this plan has {plan.max_model_len:,} tokens"
+        return f"request_tokens is {tokens!r}; {longest}"
+    cache_tokens = plan.kv_cache_tokens
+    right = cache_tokens / tokens
+    whole_server = "kv_cache_tokens counts the whole server already"
+    whole_context = f"that is for requests of {plan.max_model_len:,} tokens"
+    wrong: dict[object, str] = {
+        cache_tokens: "those are tokens; how many of your requests do they hold?",
+        tokens
+        / cache_tokens: "the other way round: divide what there is by what one request needs",
+        plan.max_concurrency: f"{whole_context}; yours are shorter",
+        right * plan.gpus: f"{whole_server}: do not multiply by the GPUs",
+    }
+    return Exercise("", close_to(right, rel=0.01 + 1 / right), wrong=wrong).test(told)
+
+
+def script(plan: Plan, text: object) -> str | None:
+    if not isinstance(text, str) or len(text.splitlines()) < 2:
+        return "give the text itself, with all its lines: Path(…).read_text() reads a file"
+    if SECRET.search(text):
+        return (
+            "there is a key in it: whoever may read the script could use your server. "
+            "Put keys into a secret"
+        )
+    text = _in_one_spelling(text, plan.nodes)
+    if re.search(rf"--api-key{TO}\$", text):
+        return (
+            "a key on a command line can be seen by everybody on that machine: "
+            "vLLM reads VLLM_API_KEY by itself"
+        )
+    names = []
+    for name in (*plan.config.hub_ids, plan.model):
+        names.append(name.rsplit("/", 1)[-1])
+    if not any(name.casefold() in text.casefold() for name in names):
+        return f"it does not name the plan's model, {names[0]}"
+    planned = {
+        "--tensor-parallel-size": plan.tensor_parallel_size,
+        "--pipeline-parallel-size": plan.pipeline_parallel_size,
+        "--max-model-len": plan.max_model_len,
+        "nodes": plan.nodes,
+        "GPUs a node": plan.gpus // plan.nodes,
+    }
+    defaults = _defaults(plan, text)
+    for name, right in planned.items():
+        values = re.findall(SAYS[name], text)
+        if not values and defaults[name] == right:
+            continue
+        if str(right) not in values:
+            value = "nothing"
+            if values:
+                value = values[0]
+            return f"it says {value} for {name}; the plan has {right}"
+    return None
+
+
+def _in_one_spelling(text: str, nodes: int) -> str:
+    """Return a script with GPUs of one node, and numbers such as 32k written out."""
+    text = NOTHING.sub("", text)
+    text = GPUS.sub(lambda match: f"--gpus-per-node={int(match[1]) / nodes:g}", text)
+    return SHORT.sub(lambda match: f"{match[1]}{int(match[2]) * THOUSAND[match[3]]}", text)
+
+
+def _defaults(plan: Plan, text: str) -> dict[str, int | None]:
+    """Return the values that hold where a script says nothing.
+
+    The course's own scripts count the GPUs and nodes of the job.
+    """
+    tp, pp, gpus = 1, 1, plan.gpus
+    if re.search("(?i)tensor.*gpus_(?:per|on)_node", text):
+        tp = plan.tensor_parallel_size
+    if re.search("(?i)pipeline.*(?:nnodes|num_nodes)", text):
+        pp = plan.pipeline_parallel_size
+    if "#SBATCH" in text or "kind:" in text:  # on one machine nobody is asked for GPUs
+        gpus = None
+    return {
+        "--tensor-parallel-size": tp,
+        "--pipeline-parallel-size": pp,
+        "--max-model-len": plan.config.max_position_embeddings,
+        "nodes": 1,
+        "GPUs a node": gpus,
+    }
+
+
+def gap(compared: Reconciliation, told: object) -> str | None:
+    errors = {}
+    for row in compared.rows:
+        if row.error_percent is not None:
+            errors[row.quantity] = abs(row.error_percent)
+    if not errors:
+        return "this log has nothing to compare: did the start fail? Its reason is compared.failure"
+    told = called(told, errors)
+    if not isinstance(told, str) or told not in errors:
+        return f"{told!r} is no quantity with an error here; there are: {', '.join(errors)}"
+    if errors[told] == max(errors.values()):
+        return None
+    return f"{told} is off by {errors[told]:.2f} %, and another one by more"
+
+
+def hours(summary: Summary, rows: object, told: object) -> str | None:
+    if not summary.new:
+        return (
+            "this run answered nothing new, so it says nothing about time: "
+            "run it with a new output file"
+        )
+    if not is_number(rows):
+        return not_a_number(rows, "rows")
+    right = rows * summary.seconds / summary.new / 3600
+    wrong: dict[object, str] = {
+        right * 3600: "those are seconds; an hour has 3,600",
+        right * 60: "those are minutes; an hour has 60",
+        summary.seconds / 3600: "that is for the rows of this run; your whole file has more",
+        rows * summary.seconds / 3600: "that is as if every row took as long as this whole run",
+    }
+    return Exercise("", close_to(right, "hours", rel=0.02), wrong=wrong).test(told)
+
+
+def words(answer: dict) -> str | None:
+    for key, what in ASKED.items():
+        if not isinstance(answer[key], str) or len(answer[key].split()) < LEAST_WORDS:
+            short = f"{key!r} has fewer than {LEAST_WORDS} words"
+            return f"{short}: say {what}, so that a stranger understands it"
+    if len(set(answer.values())) < len(answer):
+        return "two of the three say the same"
+    if not re.search(r"\d", answer["surprise"]):
+        return "put a figure into 'surprise': predicted, measured, or both"
+    return None

@@ -1,0 +1,414 @@
+"""Notebook 03's helpers: plan, script and log of a start, a submission, and failures to diagnose.
+
+Without SLURM the same calls show the plan and the recorded start, so that the notebook runs
+everywhere.
+
+>>> from workshop.course.notebooks import nb03
+>>> planned = nb03.prepare("llama-3.1-8b", gpu="h100", max_model_len=8192)
+>>> nb03.script(planned).rows[2]
+('#SBATCH --gpus-per-node=1', 'how many GPUs on each of them')
+>>> nb03.compared(nb03.START_8B, gpu="h100").rows[2]      # the plan beside vLLM's own log
+('KV cache, tokens', '451,248', '450,976', '+0.06 %')
+>>> nb03.steps().rows[2]
+('start_engine', 'srun: one vLLM on every node; each checks GPUs, memory, disk and model before loading')
+>>> nb03.moments(nb03.recorded_text("70b"))[-1].kv_cache_tokens       # what that start's log says
+1229264
+"""
+
+import re
+import shlex
+import sys
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+
+import httpx
+import ipywidgets as widgets
+from inference_planner import load_model, weight_bytes
+from IPython.display import display
+
+from workshop.course.drawing.readable_numbers import figure_of
+from workshop.course.drawing.tables import WORDS, Table
+from workshop.course.exercises.sets.e03_server import CAUSES
+from workshop.course.topics import recorded_data
+from workshop.course.widgets.controls import View
+from workshop.course.widgets.loading.view import (
+    RECORDED,
+    LoadingView,
+    moments,
+    recorded_text,
+)
+from workshop.course.widgets.server.view import status
+from workshop.engine.log import Reader, text_of
+from workshop.engine.log import read as read_log
+from workshop.engine.reconcile.compare import reconcile
+from workshop.errors import BadInput, WorkshopError
+from workshop.home import home, private_folder
+from workshop.servers import records
+from workshop.servers.host import gpus
+from workshop.servers.host.programs import ask
+from workshop.servers.local import TEACHING_FOLDER
+from workshop.servers.records import ServerRecord
+from workshop.servers.slurm import status as slurm_status
+from workshop.servers.slurm import submit as slurm
+from workshop.servers.start_time import start_budget_s
+from workshop.vllm_package import installed, is_cpu
+
+__all__ = [
+    "CAUSES",
+    "FAILURES",
+    "LOGS",
+    "START_8B",
+    "TEACHING_FOLDER",
+    "body",
+    "by_hand",
+    "compared",
+    "directives",
+    "grep",
+    "hand_log",
+    "hand_started",
+    "log_lines",
+    "moments",
+    "prepare",
+    "reconcile",
+    "record",
+    "recorded_text",
+    "script",
+    "start_seconds",
+    "steps",
+    "submission",
+    "submit",
+    "tail",
+    "watch",
+    "where",
+]
+
+DIRECTIVES = WORDS["directives"]
+STEPS = WORDS["steps"]
+FAILURES = WORDS["failures"]
+HAND_LOG = "by_hand.log"
+HAND_PORT = 8123  # of the server that a learner starts by hand
+HAND_KV_BYTES = 64 * 2**20
+LOGS = recorded_data.DATA / "logs"
+START_8B = LOGS / "llama-3.1-8b_vllm-0.32.0_h100.log"  # of the story's model, on one H100
+START_BY_HAND = LOGS / "teaching_model_by_hand.log"
+SCRIPT_OPTIONS = {  # of #SBATCH: what a beginner has to know of each
+    "job-name": "the name of the job in the queue, and of the server",
+    "nodes": "how many machines",
+    "gpus-per-node": "how many GPUs on each of them",
+    "gres": "how many GPUs on each of them",
+    "gpus": "how many GPUs in all",
+    "mem": "main memory of each machine; GPU memory is not counted here",
+    "time": "after this time SLURM ends the job, finished or not",
+    "partition": "which nodes of the cluster",
+    "account": "who pays",
+}
+SCRIPT_STEPS = {  # lines of the script below its options
+    "announce_server": "makes the key, and writes address and key into a file in your home folder",
+    "start_engine": "runs `vllm serve` with this model on the GPUs of the job",
+    "wait_until_ready": "asks the new server for an answer again and again, until one comes",
+    "wait_until_end": "keeps the server running until you stop it, or until the time is over",
+}
+LOG_LINES = (  # of a start: a pattern, and what the first line that matches it means
+    (r"Using max model len", "The longest request that is allowed, in tokens."),
+    (r"(Model loading|Loading weights) took", "The weights are in memory."),
+    (r"torch\.compile took", "Code for this model and this GPU has been made."),
+    (r"Available KV cache memory|for KV cache on node", "This memory is for the KV cache."),
+    (r"KV cache size:", "This is how many tokens fit into it."),
+    (r"init engine .* took", "The engine is ready."),
+    (r"Application startup complete", "The server answers from now on."),
+)
+LOG_LINE = re.compile(
+    r"(?:(?P<date>\d\d-\d\d) (?P<clock>\d\d:\d\d:\d\d) \[\S+\] |INFO: +)(?P<text>.*)"
+)
+QUANTITIES = {  # rows of a reconciliation, in the words of the notebook
+    "weights per GPU": "weights, GiB",
+    "available KV cache per GPU": "left for the KV cache, GiB",
+    "KV cache size": "KV cache, tokens",
+    "maximum concurrency": "requests of full length at once",
+}
+NOISE = re.compile(r"ulimit|FutureWarning|UserWarning|nanobind|leaked|warnings\.warn")
+
+
+@cache
+def available() -> bool:
+    return ask("sinfo", "--noheader", within_s=10).code == 0
+
+
+def where() -> str:
+    """Return one sentence: on a cluster or not, and what that means for this notebook."""
+    starts = "the starts are recorded ones: 8B here, 70B and 405B in Deeper."
+    if not available():
+        return (
+            "No SLURM answers here, so nothing is submitted: "
+            f"the server is the one of notebook 0, and {starts}"
+        )
+    shared = _class_server()
+    if shared:
+        return (
+            f"A SLURM cluster answers here, and your class shares the server {shared!r}: "
+            f"submit() starts no job, and {starts}"
+        )
+    return (
+        "A SLURM cluster answers here: submit() below starts a real job (settings: slurm/site.sh)."
+    )
+
+
+def by_hand() -> str:
+    """Return the line that starts the teaching model in a terminal, in vLLM's own words.
+
+    The CPU build's `vllm` command does not find its package by its name; our module starts the same
+    program. `tee -i` shows the log and writes it into a file; Ctrl+C stops vLLM alone.
+    """
+    command = ["vllm"]
+    if is_cpu(*installed()):
+        # a terminal of another JupyterLab may have another `python`
+        command = [sys.executable, "-m", "workshop.servers.vllm_main"]
+    command += ["serve", str(TEACHING_FOLDER), "--host", "127.0.0.1", "--port", str(HAND_PORT)]
+    command += ["--enforce-eager", "--kv-cache-memory-bytes", str(HAND_KV_BYTES)]
+    log = private_folder("logs") / HAND_LOG
+    return f"{shlex.join(command)} 2>&1 | tee -i {shlex.quote(str(log))}"
+
+
+def hand_log() -> Path:
+    """Return the log of the start by hand; a recorded one as long as the learner has none."""
+    own_log = home() / "logs" / HAND_LOG
+    if own_log.is_file() and "KV cache size" in text_of(own_log):
+        return own_log
+    return START_BY_HAND
+
+
+def hand_started(port: int = HAND_PORT) -> str:
+    """Return in one sentence whether the server that was started by hand answers.
+
+    It is looked for on this machine's port.
+    """
+    try:
+        answer = httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=5)
+        model = answer.json()["data"][0]
+    except (httpx.HTTPError, ValueError, LookupError):
+        return (
+            f"Nothing answers on port {port} yet. "
+            "Start the server, wait for its last line, then run this cell again."
+        )
+    longest = f"up to {model['max_model_len']:,} tokens per request"
+    return f"✓ Your server answers on port {port}: {model['id']}, {longest}."
+
+
+def directives(name: str) -> Table:
+    """Return the #SBATCH lines of a script, each with its meaning."""
+    lines = re.findall(r"^#SBATCH --([\w-]+)(?:=(\S+))?", _script(name), flags=re.MULTILINE)
+    rows = [(f"--{key}", value or "", DIRECTIVES.get(key, "")) for key, value in lines]
+    return Table(("option", "value", "meaning"), rows)
+
+
+def body(name: str) -> str:
+    """Return the script without its comments on top and its #SBATCH lines: what bash runs."""
+    text = _script(name)
+    return text[text.index("# The job runs a copy") :].rstrip()
+
+
+def steps() -> Table:
+    """Return the five steps of every script, and what each does."""
+    return Table(("step", "what it does"), list(STEPS.items()))
+
+
+def _script(name: str) -> str:
+    path = slurm.scripts_folder() / f"{name}.sbatch"
+    if not path.is_file():
+        names = sorted(script.stem for script in path.parent.glob("*.sbatch"))
+        raise BadInput(f"There is no script {name!r}.", f"There are: {', '.join(names)}.")
+    return path.read_text(encoding="utf-8")
+
+
+def prepare(name: str, **options) -> slurm.Submission:
+    """Return what `workshop slurm submit NAME` would submit: its plan, its script, its options."""
+    return slurm.prepare(slurm.Request(name, **options))
+
+
+def script(planned: slurm.Submission) -> Table:
+    """Return the lines that matter of the script that would run, each with its meaning.
+
+    What the submission gives to sbatch counts more than the script's own #SBATCH lines.
+    """
+    text = planned.script.read_text(encoding="utf-8")
+    options = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", text, flags=re.MULTILINE))
+    for argument in planned.arguments:
+        name, _, value = argument.removeprefix("--").partition("=")
+        options[name] = value
+    rows = []
+    for name, meaning in SCRIPT_OPTIONS.items():
+        if name in options:
+            rows.append((f"#SBATCH --{name}={options[name]}", meaning))
+    variables = planned.environment
+    if "WORKSHOP_MODEL" in variables:
+        rows.append((f"model={variables['WORKSHOP_MODEL']}", "the folder with the model's files"))
+    if "WORKSHOP_MAX_MODEL_LEN" in variables:
+        longest = variables["WORKSHOP_MAX_MODEL_LEN"]
+        rows.append((f"--max-model-len {longest}", "for vLLM: the longest request, in tokens"))
+    for name, meaning in SCRIPT_STEPS.items():
+        if re.search(rf"^{name}\b", text, flags=re.MULTILINE):
+            rows.append((name, meaning))
+    return Table(("line of the script", "what it says"), rows)
+
+
+def log_lines(log: Path) -> Table:
+    """Return the few lines of a log that tell how a start went, each with its meaning."""
+    lines = text_of(log).splitlines()
+    rows = []
+    for pattern, meaning in LOG_LINES:
+        for line in lines:
+            match = LOG_LINE.search(line)
+            if match and re.search(pattern, match["text"]):
+                rows.append((match["clock"] or "", match["text"][:120], meaning))
+                break
+    return Table(("time", log.name, "in plain words"), rows)
+
+
+def start_seconds(log: Path) -> float:
+    """Return the seconds from the first dated line of a log to the one that says “ready”."""
+    reader = Reader()
+    times: list[datetime] = []
+    for line in text_of(log).splitlines():
+        reader.feed(line + "\n")
+        match = LOG_LINE.search(line)
+        if match and match["clock"]:
+            # A log has no year. 2028 has a 29 February, so every date exists in it.
+            date = f"2028-{match['date']} {match['clock']}"
+            times.append(datetime.strptime(date, "%Y-%m-%d %H:%M:%S"))
+        if reader.running:
+            break
+    if not times:
+        raise BadInput(f"No line of {log.name} has a date.", "Give the log of vLLM itself.")
+    return (times[-1] - times[0]).total_seconds()
+
+
+def compared(log: Path, model: str | Path | None = None, gpu: str | None = None) -> Table:
+    """Return the plan beside a log: weights, KV cache, and the seconds of the start.
+
+    Args:
+        log: what vLLM has printed.
+        model: catalog name or folder; needed if the log's own name is of no use.
+        gpu: catalog name; without one that of this machine, for a log of a GPU.
+    """
+    facts = read_log(log)
+    if gpu is None and facts.platform == "gpu":
+        gpu = gpus.visible()[0].name
+    rows = []
+    for row in reconcile(facts, model, gpu).rows:
+        if row.quantity not in QUANTITIES:
+            continue
+        error = ""
+        if row.error_percent is not None:
+            error = f"{row.error_percent:+.2f} %"
+        name = QUANTITIES[row.quantity]
+        rows.append((name, figure_of(row.predicted), figure_of(row.actual), error))
+    name_of_model = model or facts.model
+    assert name_of_model is not None  # reconcile refuses a log without a model
+    limit_s = start_budget_s(weight_bytes(load_model(name_of_model)))
+    rows.append(("seconds to start", f"at most {limit_s:.0f}", f"{start_seconds(log):.0f}", ""))
+    return Table(("", "the plan", "vLLM's log", "error of the plan"), rows)
+
+
+def submission(name: str, **options) -> Table:
+    """Return what `workshop slurm submit NAME --dry-run` says: the plan's reasons, and the command."""
+    planned = prepare(name, **options)
+    rows = [("plan", reason) for reason in planned.reasons]
+    rows += [("advice", advice) for advice in planned.advice]
+    rows.append(("command", planned.command))
+    return Table(("", "what and why"), rows)
+
+
+def submit(name: str, **options) -> str:
+    """Submit the job once, and return its number.
+
+    Without SLURM nothing is submitted, and the number is "recorded".
+
+    In a class that shares a server it is 'recorded', too: thirty learners are not to start thirty
+    of them.
+    """
+    if not available():
+        return "recorded"
+    running = []
+    for record in (*records.own(), *records.waiting()):
+        if record.where == "slurm" and record.state != "failed" and not record.in_doubt:
+            running.append(record)
+    if running:
+        return str(running[-1].job_id)  # running the cell again must not cost four more GPUs
+    if _class_server():
+        return "recorded"
+    return slurm.submit(prepare(name, **options))
+
+
+def _class_server() -> str:
+    """Return the name of a server that is shared with this learner; '' if there is none."""
+    for record in records.shared():
+        if record.state != "failed":
+            return record.name
+    return ""
+
+
+def watch(job: str, name: str = "70b"):
+    """Follow a job until its server is ready (a WorkshopError says why it ended before).
+
+    Without a job a recorded start is shown: that of 8B as its lines that matter, others to play.
+    """
+    if job == "recorded" and name == "llama-3.1-8b":
+        return log_lines(START_8B)
+    if job == "recorded":
+        return LoadingView(name)
+    shown = widgets.HTML()
+    display(View(shown))
+    now = slurm_status.follow(
+        job, lambda progress: shown.set_trait("value", status(None, progress)), print
+    )
+    if now.server != "ready":
+        raise WorkshopError(
+            f"Job {job} ended: {now.error or now.state}", now.remedy or f"Its words: {now.output}"
+        )
+    return Table(("", ""), [("server", now.url), ("node", now.nodes), ("log", now.output)])
+
+
+def record(server: ServerRecord) -> Table:
+    """Return a server's record without its key, field by field."""
+    rows = []
+    for key, value in server.public().items():
+        if value not in (None, ""):
+            rows.append((key, str(value)))
+    return Table(("field", "value"), rows)
+
+
+def tail(letter: str, lines: int = 5) -> Table:
+    """Return the last lines of one of the five failed starts, as `tail error_<job>.out` shows them."""
+    return _matching(letter, re.compile(""), lines)
+
+
+def grep(name: str, pattern: str) -> Table:
+    """Return the lines of a log that match a regular expression, as `grep -n PATTERN` does.
+
+    name: a failed start (A to E), or a recorded one (70b).
+    """
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise BadInput(
+            f"{pattern!r} is no regular expression: {error}.", "A plain word is one: 'Error'."
+        ) from None
+    return _matching(name, compiled)
+
+
+def _matching(name: str, pattern: re.Pattern, last: int = 0) -> Table:
+    if name in FAILURES:
+        text = (LOGS / "failures" / FAILURES[name]).read_text(encoding="utf-8")
+    elif name in RECORDED:
+        text = recorded_text(name)
+    else:
+        names = ", ".join([*FAILURES, *RECORDED])
+        raise BadInput(f"There is no log {name!r}.", f"There are: {names}.")
+    lines = [line for line in text.splitlines() if line.strip() and not NOISE.search(line)]
+    rows = []
+    for number, line in enumerate(lines, 1):
+        if pattern.search(line):
+            rows.append((str(number), line[:220]))
+    rows = rows[-last:] or [("–", "no line matches")]
+    return Table(("line", f"log {name}, {len(lines)} lines"), rows, ["muted"] * len(rows))

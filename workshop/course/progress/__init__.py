@@ -1,0 +1,1 @@
+"""The learner's way through the course: the path, tries and predictions, and those of a class."""

@@ -1,0 +1,240 @@
+"""A manifest with five mistakes, and the policies that find them: the exercise of notebook 08.
+
+The manifest is the real one that `workshop kubernetes` renders, spoiled in five places. The
+policies look at the manifests as a cluster would see them; they know nothing of which places were
+spoiled.
+"""
+
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from inference_planner.answer.parallelism import Plan
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog.gpus import GIB
+
+from workshop.course.drawing.html import alone, div, panel, tag
+from workshop.course.exercises.sets import texts
+from workshop.engine.exact import plan
+from workshop.servers import kubernetes
+from workshop.servers.kubernetes import Case, Options
+
+# name → what a manifest must have
+POLICIES: dict[str, str] = texts("e08_elsewhere")["elsewhere.faults"]["policies"]
+PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
+# What the excerpt shows of the container that serves, in this order.
+SHOWN = ("image", "args", "env", *PROBES, "securityContext", "resources", "volumeMounts")
+
+
+@dataclass(frozen=True)
+class Manifests:
+    """Manifests with the plan that they are meant for.
+
+    Notebooks show the parts that the exercise is about.
+    """
+
+    plan: Plan
+    documents: tuple[dict[str, Any], ...]
+
+    def of(self, kind: str) -> dict[str, Any]:
+        for document in self.documents:
+            if document["kind"] == kind:
+                return document
+        raise LookupError(f"There is no {kind} among the manifests.")
+
+    @property
+    def pod(self) -> dict[str, Any]:
+        return self.of("Deployment")["spec"]["template"]["spec"]
+
+    @property
+    def vllm(self) -> dict[str, Any]:
+        return self.pod["containers"][0]
+
+    def argument(self, flag: str) -> str | None:
+        """Return the value of a flag of `vllm serve`; None if it is not there."""
+        for argument in self.vllm["args"]:
+            name, _, value = argument.partition("=")
+            if name == flag:
+                return value
+        return None
+
+    def __repr__(self) -> str:
+        """Return the YAML of what decides: the volume claim and the server's pod."""
+        claim = self.of("PersistentVolumeClaim")
+        pod = self.pod
+        container = {name: self.vllm[name] for name in SHOWN}
+        # What is the same in every pod is left out.
+        container["env"] = list(filter(_decides, container["env"]))
+        container["volumeMounts"] = list(filter(_is_own_volume, container["volumeMounts"]))
+        spec = {name: pod[name] for name in ("securityContext", "nodeSelector", "tolerations")}
+        spec["containers"] = [container]
+        spec["volumes"] = list(filter(_is_own_volume, pod["volumes"]))
+        parts = [
+            {"kind": claim["kind"], "spec": claim["spec"]},
+            {"kind": "Deployment", "spec": {"template": {"spec": spec}}},
+        ]
+        documents = []
+        for part in parts:
+            documents.append(yaml.safe_dump(part, sort_keys=False, width=1000))
+        return "---\n".join(documents)
+
+    def _repr_html_(self) -> str:
+        lines = []
+        for number, line in enumerate(repr(self).splitlines(), 1):
+            lines.append(div(tag("i", number), line))
+        return alone(
+            panel(div(*lines, cls="numbered", tabindex="0", role="region", aria_label="manifest"))
+        )
+
+
+def _decides(variable: dict[str, Any]) -> bool:
+    """Return whether a variable of the container is about this server."""
+    return variable["name"].startswith(("VLLM_HOST", "VLLM_ENGINE", "WORKSHOP_"))
+
+
+def _is_own_volume(volume: dict[str, Any]) -> bool:
+    """Return whether a volume, or its mount, is about shared memory, the key or the model."""
+    return volume["name"] in ("shm", "key", "models")
+
+
+def sound() -> Manifests:
+    """Return Qwen3 8B on 2 × T4 as the workshop renders it."""
+    p = plan("qwen3-8b", "t4", gpus_per_node=2, max_model_len=8192, usage="serve")
+    return Manifests(p, tuple(kubernetes.manifests(p)))
+
+
+def spoiled() -> Manifests:
+    """Return the same with five mistakes, as they are found in the wild."""
+    good = sound()
+    bad = Manifests(good.plan, copy.deepcopy(good.documents))
+    box = bad.vllm
+    arguments = []
+    for argument in box["args"]:
+        if not argument.startswith(("--dtype", "--middleware")):
+            arguments.append(argument)
+    box["args"] = [
+        *arguments,
+        "--dtype=bfloat16",
+        "--middleware=workshop.guard.auth.RequireKey",
+        "--api-key=sk-qwen-2026",
+    ]
+    box["startupProbe"]["failureThreshold"] = 6
+    box["volumeMounts"] = [m for m in box["volumeMounts"] if m["mountPath"] != "/dev/shm"]
+    bad.pod["volumes"] = [v for v in bad.pod["volumes"] if v["name"] != "shm"]
+    bad.of("PersistentVolumeClaim")["spec"]["resources"]["requests"]["storage"] = "10Gi"
+    return bad
+
+
+def broken(m: Manifests) -> Iterator[tuple[str, str]]:
+    """Yield each policy that these manifests break, by its name, and what is wrong."""
+    yield from _broken_on_the_gpus(m)
+    yield from _broken_probes(m)
+    yield from _broken_key(m)
+    yield from _broken_volume(m)
+    yield from _broken_in_the_pod(m)
+
+
+def _broken_on_the_gpus(m: Manifests) -> Iterator[tuple[str, str]]:
+    gpu = load_gpu(m.plan.gpu)
+    dtype = m.argument("--dtype") or "auto"
+    if dtype == "auto":
+        dtype = load_model(m.plan.model).dtype
+    if dtype == "bfloat16" and not gpu.has_bfloat16:
+        yield "dtype", f"{gpu.title} has no bfloat16: --dtype half"
+    gpus = m.vllm["resources"]["limits"].get("nvidia.com/gpu")
+    tensor_parallel = m.argument("--tensor-parallel-size")
+    if gpus != tensor_parallel:
+        yield "gpus", f"the pod asks for {gpus} GPUs, and vLLM wants {tensor_parallel}"
+
+
+def _broken_probes(m: Manifests) -> Iterator[tuple[str, str]]:
+    needed_s = Case(m.plan, Options()).start_budget_s
+    startup = m.vllm.get("startupProbe")
+    allowed_s = 0
+    if startup:
+        allowed_s = startup["failureThreshold"] * startup["periodSeconds"]
+    if allowed_s < needed_s:
+        problem = f"Kubernetes kills the container after {allowed_s} s"
+        yield "startup", f"{problem}, and loading may take {needed_s} s"
+    for name in PROBES[1:]:
+        probe = m.vllm.get(name)
+        if not probe or probe.get("httpGet", {}).get("path", "/health") != "/health":
+            yield "liveness", f"{name} is there, and asks no path but /health, which needs no key"
+
+
+def _broken_key(m: Manifests) -> Iterator[tuple[str, str]]:
+    has_secret = False
+    for volume in m.pod["volumes"]:
+        if "secret" in volume:
+            has_secret = True
+    if m.argument("--api-key") is not None:
+        yield "key", "the key stands in the arguments, where everybody who may list pods reads it"
+    elif not has_secret or not m.argument("--middleware"):
+        yield "key", "the key comes from a Secret, and the guard asks for it"
+
+
+def _broken_volume(m: Manifests) -> Iterator[tuple[str, str]]:
+    weights_gib = math.ceil(Case(m.plan, Options()).weight_bytes / GIB)
+    storage = m.of("PersistentVolumeClaim")["spec"]["resources"]["requests"]["storage"]
+    if int(storage.removesuffix("Gi")) < weights_gib + 1:
+        yield "volume", f"{storage} cannot hold {weights_gib} GiB of weights"
+
+
+def _broken_in_the_pod(m: Manifests) -> Iterator[tuple[str, str]]:
+    pod = m.pod
+    if m.plan.gpus > 1 and not _has_shared_memory(pod, m.vllm):
+        yield "shm", "two ranks share memory through /dev/shm, and a container's own has 64 MiB"
+    if not _stays_a_plain_user(pod, m.vllm):
+        yield "user", "the container may become root"
+    if not _has_own_address(m.vllm):
+        yield "address", "VLLM_HOST_IP is not the pod's own address"
+    tolerated = []
+    for toleration in pod.get("tolerations", []):
+        tolerated.append(toleration.get("key"))
+    if "nvidia.com/gpu" not in tolerated or not pod.get("nodeSelector"):
+        yield "node", "the pod is not for GPU nodes"
+
+
+def _has_shared_memory(pod: dict[str, Any], container: dict[str, Any]) -> bool:
+    """Return whether /dev/shm of the container is a volume in memory."""
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    for mount in container["volumeMounts"]:
+        volume = volumes.get(mount["name"], {})
+        in_memory = volume.get("emptyDir", {}).get("medium") == "Memory"
+        if mount["mountPath"] == "/dev/shm" and in_memory:
+            return True
+    return False
+
+
+def _stays_a_plain_user(pod: dict[str, Any], container: dict[str, Any]) -> bool:
+    """Return whether the container starts as a plain user and cannot become more."""
+    context = container.get("securityContext", {})
+    dropped = context.get("capabilities", {}).get("drop")
+    cannot_rise = context.get("allowPrivilegeEscalation") is False and dropped == ["ALL"]
+    return bool(pod.get("securityContext", {}).get("runAsNonRoot")) and cannot_rise
+
+
+def _has_own_address(container: dict[str, Any]) -> bool:
+    """Return whether VLLM_HOST_IP is the pod's own address."""
+    for variable in container["env"]:
+        if variable["name"] == "VLLM_HOST_IP":
+            field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+            return field == "status.podIP"
+    return False
+
+
+def judge(manifests: Manifests) -> dict[str, str]:
+    """Return what each policy says: its name to what is wrong, an empty string where nothing is."""
+    return dict.fromkeys(POLICIES, "") | dict(broken(manifests))
+
+
+def faults(manifests: Manifests) -> list[str]:
+    """Return the names of the policies that are broken."""
+    names = []
+    for name, problem in judge(manifests).items():
+        if problem:
+            names.append(name)
+    return names

@@ -1,0 +1,146 @@
+"""Find the GPU that a log is of: by a line that names it, by its memory, or as it was given."""
+
+import re
+from contextlib import suppress
+
+from inference_planner.catalog import GPU, list_gpus, load_gpu
+from inference_planner.catalog.gpus import load_card
+
+from workshop.engine.log.facts import EngineLog
+from workshop.engine.reconcile.model import LONGEST_NAME
+from workshop.errors import BadInput
+
+ANOTHER_MEMORY = 0.05  # a total that is farther from a GPU's is another GPU's
+
+SAME_MEMORY = 0.006  # GPUs of one kind report totals that differ by less than this share
+
+
+def check_memory(log: EngineLog, card: GPU) -> None:
+    """Raise BadInput for a GPU with less memory than the log uses, or another size than it prints."""
+    used_gib = (log.weights_gib or 0.0) + max(0.0, log.available_kv_gib or 0.0)
+    total_gib = log.profile.get("total_gpu_memory_gib", 0.0)
+    if total_gib > 0 and abs(card.engine_gib / total_gib - 1) > ANOTHER_MEMORY:
+        reported_gib = total_gib
+        names = ", ".join(_cards_of_size(total_gib, ANOTHER_MEMORY)) or "none in the catalog"
+        hint = f"with that memory there are: {names}"
+    elif used_gib > card.engine_gib * (1 + SAME_MEMORY):
+        reported_gib = used_gib
+        names = ", ".join(_cards_with_room(used_gib)) or "none"
+        hint = f"enough memory have: {names}"
+    else:
+        return
+    raise BadInput(
+        f"The log reports {reported_gib:.2f} GiB on a GPU, "
+        f"and {card.title} has {card.engine_gib:.2f} GiB.",
+        f"Give the GPU of the run; {hint}.",
+    )
+
+
+def with_logged_memory(log: EngineLog, card: GPU, assumed: list[str]) -> GPU:
+    """Return the GPU with the memory that the log prints: drivers leave different amounts."""
+    total = log.profile.get("total_gpu_memory_gib")
+    if not total or abs(card.engine_gib / total - 1) <= SAME_MEMORY:
+        return card
+    assumed.append(
+        f"The log says {total:g} GiB of memory, and was compared with those "
+        f"instead of the {card.engine_gib:.2f} GiB of {card.title}."
+    )
+    return load_card(card, total)
+
+
+def _cards_of_size(total_gib: float, tolerance: float) -> list[str]:
+    """Return the names of the catalog's GPUs whose memory is the same within a share."""
+    names = []
+    for name in list_gpus():
+        if abs(load_gpu(name).engine_gib / total_gib - 1) <= tolerance:
+            names.append(name)
+    return names
+
+
+def _cards_with_room(used_gib: float) -> list[str]:
+    """Return the names of the catalog's GPUs that have at least so much memory."""
+    names = []
+    for name in list_gpus():
+        card = load_gpu(name)
+        if card.engine_gib * (1 + SAME_MEMORY) >= used_gib:
+            names.append(card.name)
+    return names
+
+
+def find_gpu(
+    log: EngineLog,
+    requested: str | GPU | None,
+    assumed: list[str],
+    memory_gib: float | None = None,
+) -> GPU:
+    """Return the GPU of a log: the requested one, one that a line names, or one with its memory.
+
+    Args:
+        memory_gib: what the user says of the memory of one GPU, GiB.
+
+    Raises BadInput: none of these is known, or the log says another memory.
+    """
+    if memory_gib is not None:
+        _check_given_memory(log, memory_gib)
+    if requested is not None:
+        return load_card(requested, memory_gib)
+    if log.gpu:
+        card = _gpu_by_name(log.gpu)
+        if card:
+            assumed.append(f"The GPU is a {log.gpu}, as a line of the log says.")
+            return load_card(card, memory_gib)
+    if memory_gib is not None:
+        return load_card(None, memory_gib)
+    total = log.profile.get("total_gpu_memory_gib")
+    same: list[GPU] = []
+    for name in list_gpus():
+        card = load_gpu(name)
+        if total and abs(card.engine_gib / total - 1) < SAME_MEMORY:
+            same.append(card)
+    if len(same) == 1:
+        assumed.append(f"The GPU was taken to be {same[0].title}, since the log says {total} GiB.")
+        return same[0]
+    if total and not _cards_of_size(total, ANOTHER_MEMORY):
+        assumed.append(
+            f"No GPU of the catalog has the {total:g} GiB that the log says, "
+            "so memory alone was compared."
+        )
+        return load_card(None, total)
+    remedy = f"Add --gpu with one of: {', '.join(list_gpus())}."
+    if same:
+        names = ", ".join(card.name for card in same)
+        remedy = f"With {total} GiB it may be: {names}. {remedy}"
+    raise BadInput("The log does not name its GPU (vLLM's logs do not).", remedy)
+
+
+def _check_given_memory(log: EngineLog, memory_gib: float) -> None:
+    total_gib = log.profile.get("total_gpu_memory_gib")
+    if total_gib and abs(memory_gib / total_gib - 1) > SAME_MEMORY:
+        raise BadInput(
+            f"The log reports {total_gib:g} GiB on a GPU, not {memory_gib:g}.",
+            "Leave --gpu-memory out, or give the log's.",
+        )
+
+
+# Words behind a card's name that make it another card, with other memory or speed.
+OTHER_CARD = {
+    *("laptop", "mobile", "max-q", "maxq", "super", "ti", "d", "ada", "mig", "slice"),
+    *("generation", "vgpu", "grid", "nvl", "pcie", "sxm2", "sxm3", "blackwell", "workstation"),
+    *("server", "max", "xt", "xtx", "gre", "dual"),
+}  # fmt: skip
+
+
+def _gpu_by_name(name: str) -> GPU | None:
+    """Return the catalog's GPU of a name.
+
+    None if further words make it another one, as in "RTX 4090 Laptop GPU".
+    """
+    plain = name[:LONGEST_NAME].removeprefix("NVIDIA").removeprefix("AMD").strip()
+    parts = re.split(r"[\s_]+", plain)
+    for count in range(len(parts), 0, -1):
+        rest = parts[count:]
+        if any(word.lower() in OTHER_CARD for word in rest):
+            return None
+        with suppress(BadInput):
+            return load_gpu(" ".join(parts[:count]))
+    return None

@@ -1,0 +1,294 @@
+"""Keeps a key for each learner of a class: `workshop keys`.
+
+One file of this user's, keys.json, holds the names and the digests of their keys (never the keys).
+Every server of this user's reads it again while it runs: a key that is revoked is refused, and what
+it asked for ends, within a second.
+
+The file is never written from less than all of it: only "no such file" is an empty table. A file
+that is cut, odd or unreadable is refused and kept; a copy of the last good one, keys.json.bak, lies
+beside it. A server that meets such a file goes on with the last good table that it read itself, in
+which no revoked key is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from workshop import files, timestamps
+from workshop.errors import BadInput, WorkshopError
+from workshop.guard.asgi import path_of
+from workshop.guard.fairshare import LEARNER, FairShare
+from workshop.guard.revocable import Request
+from workshop.home import home, private_folder, write_private
+from workshop.lock import Busy, locked
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+FILE, LAST_GOOD = "keys.json", "keys.json.bak"
+MAX_BYTES = 16 * 2**20
+WAIT_S = 30.0  # for other commands that change the keys
+REREAD_S = 0.5  # how old what a server knows of the keys may be
+INVOCATIONS, CHAT = "/invocations", "/v1/chat/completions"
+Table = dict[str, dict[str, Any]]
+
+
+def _digest(key: str | bytes) -> str:
+    if isinstance(key, str):
+        key = key.encode()
+    return hashlib.sha256(key).hexdigest()
+
+
+def read_table(path: Path) -> Table:
+    """Return {name: entry} of a keys.json; {} if there is no such file, and for no other reason.
+
+    Raises:
+        WorkshopError: the file cannot be read, or is not whole.
+    """
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise _not_whole(path, f"{path} cannot be read: {files.reason(error)}.") from None
+    try:
+        entries = json.loads(files.read_text(path, MAX_BYTES), object_pairs_hook=_without_twins)
+    except BadInput as error:
+        raise _not_whole(path, error.message) from None
+    except (ValueError, RecursionError) as error:
+        raise _not_whole(path, f"{path} is not whole JSON: {error}.") from None
+    problem = _problem(entries)
+    if problem:
+        raise _not_whole(path, f"{path} is no table of keys: {problem}.")
+    return entries
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("a name stands in it twice")
+    return fields
+
+
+def _problem(entries: Any) -> str:
+    """Return what is wrong with a table of keys, or ""."""
+    if not isinstance(entries, dict):
+        return "it is no JSON object"
+    for name, entry in entries.items():
+        shown = name[:64]
+        if not NAME.fullmatch(name):
+            return f"{shown!r} cannot be a learner's name"
+        if not isinstance(entry, dict):
+            return f"the entry of {shown} is no object"
+        if not isinstance(entry.get("sha256"), str) or not DIGEST.fullmatch(entry["sha256"]):
+            return f"{shown} has no digest of a key"
+        if not isinstance(entry.get("created"), str):
+            return f"the entry of {shown} does not say when it was made"
+        if not _says_whether_revoked(entry):
+            return f"the entry of {shown} does not say whether it is revoked"
+    return ""
+
+
+def _says_whether_revoked(entry: dict[str, Any]) -> bool:
+    revoked = entry.get("revoked", "")
+    return revoked is None or (isinstance(revoked, str) and revoked != "")
+
+
+def _not_whole(path: Path, message: str) -> WorkshopError:
+    copy = path.with_name(LAST_GOOD)
+    remedy = "Nothing was changed. Repair it, or move it away to begin with no keys."
+    if copy.exists():
+        remedy = (
+            "Nothing was changed. Repair it, or put the last good copy in its place: "
+            f"cp {copy} {path}"
+        )
+    return WorkshopError(message, remedy)
+
+
+@contextmanager
+def _changing() -> Iterator[Table]:
+    """Give the table to change; afterwards it is on disk, and so is a copy of it."""
+    folder = private_folder()
+    busy = Busy("Another command is changing the keys.", "Try again in a moment.")
+    with locked(folder / "keys.lock", busy, WAIT_S):
+        entries = read_table(folder / FILE)
+        _keep_orphan(folder)
+        yield entries
+        text = json.dumps(entries, indent=1) + "\n"
+        # The copy first: where it fails nothing has changed, and it never lacks a revocation that
+        # was confirmed.
+        write_private(folder / LAST_GOOD, text, sync=True)
+        write_private(folder / FILE, text, sync=True)
+
+
+def _keep_orphan(folder: Path) -> None:
+    """Keep the copy of a keys.json that somebody removed: it may be the only one."""
+    if not (folder / FILE).exists() and (folder / LAST_GOOD).exists():
+        os.replace(
+            folder / LAST_GOOD, folder / f"{FILE}.before-{timestamps.now().replace(':', '')}"
+        )
+
+
+def add(name: str) -> str:
+    """Return a new key for a name that has none; it is kept nowhere, only its digest is."""
+    return add_all([name])[name]
+
+
+def add_all(names: list[str]) -> dict[str, str]:
+    """Return {name: new key} for names that have none.
+
+    Raises BadInput: one of the names cannot have a key. Then nobody gets one.
+    """
+    new_keys: dict[str, str] = {}
+    with _changing() as entries:
+        for name in names:
+            _refuse(name, entries)
+            new_keys[name] = secrets.token_urlsafe(24)
+            entries[name] = {
+                "sha256": _digest(new_keys[name]),
+                "created": timestamps.now(),
+                "revoked": None,
+            }
+    return new_keys
+
+
+def _refuse(name: str, entries: Table) -> None:
+    """Raise BadInput if this name cannot be a learner's, or has a key."""
+    if not NAME.fullmatch(name):
+        remedy = "Use up to 64 letters from a to z, digits, '.', '_', '-' and '@'."
+        raise BadInput(f"{name!r} cannot be a learner's name.", remedy)
+    if name in entries and not entries[name]["revoked"]:
+        raise BadInput(
+            f"{name} has a key already.", f"Revoke it first: workshop keys revoke {name}"
+        )
+
+
+def revoke(name: str) -> None:
+    """Take a name's key back: every server of yours refuses it from then on, within a second."""
+    with _changing() as entries:
+        if name not in entries or entries[name]["revoked"]:
+            active = [other for other, entry in entries.items() if not entry["revoked"]]
+            valid = ", ".join(active) or "none"
+            raise BadInput(f"Nobody called {name!r} has a key.", f"Those who have: {valid}.")
+        entries[name]["revoked"] = timestamps.now()
+
+
+def listed() -> list[dict[str, Any]]:
+    """Return who has a key, since when, and when it was revoked; no keys."""
+    rows = []
+    for name, entry in sorted(read_table(home() / FILE).items()):
+        rows.append({"name": name, "created": entry["created"], "revoked": entry["revoked"]})
+    return rows
+
+
+class Learners:
+    """Knows whose key a request has, and ends what a revoked key asked for."""
+
+    def __init__(self, record: str | Path):
+        """record: the file of the server's record; the keys are in the folder above it."""
+        self._path = Path(record).parent.parent / FILE
+        # a class's, also where the server was started without --learners
+        self._limits = FairShare(None)
+        self._names: dict[str, str] = {}  # by the digest of the key
+        self._read_at = float("-inf")
+        self._problem = ""  # of the file, which was printed already
+        self._served: dict[Request, str] = {}  # with the digest of its key
+        self._watcher: asyncio.Task | None = None
+
+    def who(self, key: bytes) -> str:
+        """Return whose key this is, or ""."""
+        if time.monotonic() - self._read_at >= REREAD_S:
+            self._take(*self._load())
+        if not key:
+            return ""
+        return self._names.get(_digest(key), "")
+
+    def _load(self) -> tuple[float, dict[str, str] | None, str]:
+        """Return when this began, {digest: name} of the file, and what is wrong with it.
+
+        None instead of the names: the file is not whole.
+        """
+        began = time.monotonic()
+        try:
+            # opened anew: on a shared file system that asks for the newest
+            entries = read_table(self._path)
+        except WorkshopError as error:
+            return began, None, error.message
+        names: dict[str, str] = {}
+        for name, entry in entries.items():
+            if not entry["revoked"]:
+                names[entry["sha256"]] = name
+        return began, names, ""
+
+    def _take(self, began: float, names: dict[str, str] | None, problem: str) -> None:
+        if began < self._read_at:  # a slower look at an older file
+            return
+        self._read_at = began
+        if names is not None:
+            self._names = names
+        if problem and not self._problem:
+            count = len(self._names)
+            remedy = f"The {count} keys that this server read last stay valid until it is repaired."
+            print(f"{problem} {remedy}", file=sys.stderr, flush=True)
+        self._problem = problem
+
+    async def serve(self, name: str, key: bytes, app, scope, receive, send) -> None:
+        """Pass a learner's request on until its key is revoked.
+
+        The class's limits see it under the learner's name.
+        """
+        headers: list[tuple[bytes, bytes]] = []
+        for header, value in scope.get("headers", ()):
+            if header.lower() != LEARNER:
+                headers.append((header, value))
+        headers.append((LEARNER, name.encode()))
+        scope = {**scope, "headers": headers}
+        path = scope.get("path")
+
+        async def as_it_came(scope, receive, send):
+            await app({**scope, "path": path}, receive, send)
+
+        async def limited(scope, receive, send):
+            await self._limits.limit(_as_limited(scope), receive, send, as_it_came)
+
+        app_behind = limited
+        if scope["type"] == "websocket":  # a class's server closes it itself
+            app_behind = app
+        request = Request(app_behind, scope, receive, send)
+        self._served[request] = _digest(key)  # also while it waits for its turn
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.ensure_future(self._watch())
+        try:
+            await request.serve()
+        finally:
+            del self._served[request]
+
+    async def _watch(self) -> None:
+        """Look at the file while something is served; in a thread, as a file system can be slow."""
+        while self._served:
+            await asyncio.sleep(REREAD_S)
+            self._take(*await asyncio.to_thread(self._load))
+            for request, digest in self._served.items():
+                if digest not in self._names:
+                    request.revoke()
+
+
+def _as_limited(scope: dict[str, Any]) -> dict[str, Any]:
+    """Return the request as the limits take it: /invocations takes what the route of chats takes.
+
+    A server that was started for a class closes that path to everybody, as its limits do.
+    """
+    behind = getattr(scope.get("app"), "user_middleware", ())
+    if path_of(scope) != INVOCATIONS or any(entry.cls is FairShare for entry in behind):
+        return scope
+    return {**scope, "path": scope.get("root_path", "") + CHAT}

@@ -1,0 +1,325 @@
+"""JupyterLab on the learner's copy of the course, with a server behind it; both end together."""
+
+import contextlib
+import os
+import random
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import webbrowser
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from workshop import preloaded
+from workshop.errors import WorkshopError
+from workshop.home import home, new_log
+from workshop.lab import jupyter, learner_copies
+from workshop.servers import local, records
+from workshop.servers.host import machine, processes
+from workshop.servers.local import supervise
+from workshop.servers.local.answering import alive
+from workshop.servers.records import ServerRecord
+from workshop.servers.vllm_main import installed
+
+FIRST = "00_start.ipynb"
+FIRST_PORT = 8888
+JUPYTER_WAIT_S = 600.0  # thirty that start at once on one login node are slow
+PORT_TRIES = 10
+# Where to look after a port was lost: whoever lost the same one looks elsewhere.
+OTHER_PORTS = range(20000, 30000)
+# What JupyterLab's log says when another program took the port between our look and its start.
+PORT_LOST = re.compile(
+    r"port \d+ is (already in use|not available)|no available port|port \d+ denied"
+)
+
+
+class PortLost(WorkshopError):
+    """Another program took the port before JupyterLab listened there."""
+
+
+@dataclass
+class Lab:
+    """A running JupyterLab."""
+
+    process: subprocess.Popen
+    url: str
+    port: int = FIRST_PORT
+    host: str = "127.0.0.1"
+    # the claim on the port, until JupyterLab listens
+    port_claim: socket.socket | None = field(default=None, repr=False)
+
+    @property
+    def log(self) -> Path:
+        """The file of its output: one for each port, as a person may have two labs."""
+        return home() / "logs" / _log_name(self.port)
+
+    def let_go(self) -> None:
+        """Give up the claim on the port."""
+        if self.port_claim:
+            self.port_claim.close()
+
+
+def start_jupyter(
+    folder: Path, port: int | None = None, host: str = "127.0.0.1", first: int = FIRST_PORT
+) -> Lab:
+    """Start JupyterLab on the folder; the token is in its environment, not on its command line.
+
+    Without a port it gets a free one, from `first` on.
+    """
+    port, port_claim = _hold(host, port, first)
+    token = secrets.token_hex(16)
+    try:
+        folder = folder.absolute()
+        command = jupyter.command(folder, host, port, FIRST)
+        environment = jupyter.environment(token)
+        log = new_log(_log_name(port))
+        # Its terminals begin where it does: beside the notebooks.
+        process = processes.spawn(command, log, env=environment, cwd=folder)
+    except BaseException:
+        port_claim.close()
+        raise
+    address = host
+    if ":" in host:  # IPv6
+        address = f"[{host}]"
+    url = f"http://{address}:{port}/lab/tree/{FIRST}?token={token}"
+    return Lab(process, url, port=port, host=host, port_claim=port_claim)
+
+
+def _log_name(port: int) -> str:
+    return f"jupyterlab-{port}.log"
+
+
+def _hold(host: str, port: int | None, first: int) -> tuple[int, socket.socket]:
+    """Return the requested port, or the first free one, and the claim on it."""
+    if port is None:
+        return machine.take_port(host, first)
+    claim = machine.hold_port(host, port)
+    if not claim:
+        raise WorkshopError(
+            f"Port {port} is taken, or not yours to use.",
+            "Give JupyterLab another --port, or none.",
+        )
+    return port, claim
+
+
+def wait_for_jupyter(lab: Lab) -> None:
+    """Return when JupyterLab answers; raise with its last words if it ends instead."""
+    status = lab.url.replace(f"lab/tree/{FIRST}", "api/status")
+
+    def ended() -> bool:
+        return lab.process.poll() is not None
+
+    def answers() -> bool:
+        return _listens(lab) and alive(status, 2.0)
+
+    answered = processes.until(lambda: ended() or answers(), JUPYTER_WAIT_S)
+    if answered and not ended():
+        lab.let_go()
+        return
+    lines = lab.log.read_text(errors="replace").strip().splitlines() or ["no word"]
+    remedy = f"Its own words are in {lab.log}."
+    if ended() and _lost_port(lab, lines):
+        raise PortLost(f"Port {lab.port} is taken.", "Give JupyterLab another --port, or none.")
+    if not ended():
+        raise WorkshopError(f"JupyterLab did not answer within {JUPYTER_WAIT_S:.0f} s.", remedy)
+    raise WorkshopError(f"JupyterLab did not start: {lines[-1][:200]}", remedy)
+
+
+def _lost_port(lab: Lab, lines: list[str]) -> bool:
+    """Return whether a JupyterLab that ended found its port taken.
+
+    Where two chose the same port they also have the same log, and the second writes over the words
+    of the first.
+    """
+    if any(PORT_LOST.search(line) for line in lines):
+        return True
+    return not machine.port_is_free(lab.host, lab.port)
+
+
+def _listens(lab: Lab) -> bool:
+    """Return whether this JupyterLab has the port; True where the system does not say."""
+    try:
+        connections = psutil.Process(lab.process.pid).net_connections("tcp")
+    except (psutil.Error, OSError):
+        return True
+    for connection in connections:
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == lab.port:
+            return True
+    return False
+
+
+def _begin_server() -> supervise.Start | WorkshopError | str:
+    """Begin to start the server that the notebooks will use.
+
+    Return a sentence where there is no need or no vLLM, and the error of a start that was refused.
+    """
+    url = os.environ.get("WORKSHOP_URL")
+    if url:
+        return f"✓ Notebooks use the server that WORKSHOP_URL names: {url}"
+    ready_servers = records.ready()
+    if ready_servers:
+        return f"✓ Notebooks use the server {ready_servers[0].name!r} at {ready_servers[0].url}"
+    if not installed()[0]:
+        return (
+            "✓ No local server here (vLLM is not installed): set WORKSHOP_URL and "
+            "WORKSHOP_API_KEY, or\nWORKSHOP_SHARED, to use one elsewhere. Everything that needs "
+            "no server works."
+        )
+    try:
+        return supervise.begin(local.prepare(), with_parent=True)
+    except WorkshopError as error:
+        return error
+
+
+def _failure_sentence(error: WorkshopError) -> str:
+    """Return a sentence on a server that did not start, or on the one that another lab starts."""
+    try:
+        other = supervise.follow(local.TEACHING_MODEL)
+    except WorkshopError:
+        other = None
+    if other is not None and other.state == "ready":
+        return (
+            f"✓ Notebooks use the server {other.name!r} at {other.url}; "
+            "it ends with whoever started it."
+        )
+    return f"✗ No server: {error.message}\n→ {error.remedy}\n  The notebooks open all the same."
+
+
+def _server_sentence(
+    server: supervise.Start | WorkshopError | str, report: supervise.Report
+) -> str:
+    """Wait for the server; return a sentence on what came of it."""
+    if isinstance(server, str):
+        return server
+    if isinstance(server, WorkshopError):
+        return _failure_sentence(server)
+    try:
+        record = server.wait(report)
+    except WorkshopError as error:
+        return _failure_sentence(error)
+    return f"✓ The server {record.name!r} answers at {record.url}"
+
+
+def _start_preloaded() -> subprocess.Popen | None:
+    """Start the process from which servers are forked; return None where there is one, or no need."""
+    try:
+        environment = local.preloaded_environment()
+    except WorkshopError:  # the server's own start says why
+        return None
+    if environment is None:
+        return None
+    with new_log("preloaded.log") as log:
+        return preloaded.start(environment, log.fileno())
+
+
+def run(
+    *,
+    port: int | None = None,
+    host: str = "127.0.0.1",
+    server: bool = True,
+    browser: bool = True,
+    report: supervise.Report = lambda progress: None,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Run the lab until a signal ends it; then nothing that it started is left.
+
+    A server that does not start is only reported: the course goes on without. Without a port,
+    JupyterLab gets the first free one from 8888, and another if somebody takes that one first.
+    """
+    folder, held_back = learner_copies.copy_notebooks()
+    os.environ[records.LAB_VARIABLE] = secrets.token_hex(8)
+    lab = None
+    vllm = None
+    starting: supervise.Start | WorkshopError | str = ""
+    with supervise.stop_signals():
+        try:
+            if server:
+                vllm = _start_preloaded()
+                starting = _begin_server()
+            lab = _open_jupyter(folder, port, host)
+            say(_ready_sentence(lab, folder, held_back, ends_server=bool(_servers_of_this_lab())))
+            display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+            if browser and (display or sys.platform in ("darwin", "win32")):
+                webbrowser.open(lab.url)
+            if server:
+                say(_server_sentence(starting, report))
+            _wait_for_end(lab)
+        except supervise.Stopped:
+            say("\nStopping …")
+        finally:
+            _end(lab, say)
+            if vllm is not None:
+                preloaded.stop(vllm)
+            os.environ.pop(records.LAB_VARIABLE, None)
+
+
+def _open_jupyter(folder: Path, port: int | None, host: str) -> Lab:
+    """Return a JupyterLab that answers, at another port if somebody takes the first one."""
+    first = FIRST_PORT
+    for tries_left in reversed(range(PORT_TRIES)):
+        lab = start_jupyter(folder, port, host, first)
+        try:
+            wait_for_jupyter(lab)
+            return lab
+        except BaseException as error:
+            lab.let_go()
+            supervise.end(lab.process, log=str(lab.log))
+            if port is not None or not tries_left or not isinstance(error, PortLost):
+                raise
+        first = random.choice(OTHER_PORTS)
+    raise AssertionError("the last try returns or raises")
+
+
+def _wait_for_end(lab: Lab) -> None:
+    """Return when JupyterLab was shut down from its own menu; raise if it broke off."""
+    code = lab.process.wait()
+    if code:
+        how = f"with exit code {code}"
+        if code < 0:
+            how = f"by signal {-code}"
+        raise WorkshopError(f"JupyterLab ended {how}.", f"Its own words are in {lab.log}.")
+
+
+def _ready_sentence(lab: Lab, folder: Path, held_back: list[str], ends_server: bool) -> str:
+    lines = [
+        f"✓ JupyterLab is open on your copy of the notebooks ({folder}):",
+        "",
+        f"    {lab.url}",
+        "",
+    ]
+    if held_back:
+        lines.append(
+            f"  There is a newer {', '.join(held_back)}; yours is kept. "
+            f"Get the new one: workshop fresh {held_back[0]}"
+        )
+    if ends_server:
+        lines.append("  Ctrl-C ends JupyterLab and the server.")
+    else:
+        lines.append("  Ctrl-C ends JupyterLab.")
+    return "\n".join(lines)
+
+
+def _end(lab: Lab | None, say: Callable[[str], None]) -> None:
+    """End JupyterLab with its kernels, and the servers that we started, or one of its notebooks."""
+    ours = _servers_of_this_lab()
+    if lab is not None:
+        lab.let_go()
+        supervise.end(lab.process, log=str(lab.log))
+    for record in ours:
+        with contextlib.suppress(WorkshopError):
+            say(supervise.stop(record.name))
+
+
+def _servers_of_this_lab() -> list[ServerRecord]:
+    """Return the servers that this lab, one of its notebooks or one of its terminals has started."""
+    servers: list[ServerRecord] = []
+    for record in records.own():
+        ours = record.lab != "" and record.lab == os.environ.get(records.LAB_VARIABLE)
+        if ours and records.is_here(record) and record.state != "failed":
+            servers.append(record)
+    return servers

@@ -1,0 +1,1 @@
+"""This machine: its processors, GPUs, disks, processes and programs."""
