@@ -159,7 +159,7 @@ def request_of(function: Callable[..., Any], settings: Mapping[str, Any]) -> Pla
     for name in settings:
         if name not in NAMES:
             parameters = signature(function).parameters.values()
-            keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+            keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY] or list(NAMES)
             nearest = get_close_matches(name, keywords, n=1, cutoff=0.5)
             remedy = f"Choose from: {', '.join(keywords)}."
             if nearest:

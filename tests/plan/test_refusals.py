@@ -124,32 +124,32 @@ CASES = {
         "--max-num-seqs 64",
     ),
     "draft slots": (
-        lambda: on(speculation=DRAFT_MODEL).with_settings(max_num_batched_tokens=1, max_num_seqs=1),
+        lambda: on(**DRAFT_MODEL).with_settings(max_num_batched_tokens=1, max_num_seqs=1),
         "no slot beside those of the draft",
         "--max-num-batched-tokens 2",
     ),
     "draft split": (  # config.json of Qwen2.5-0.5B: 14 heads
-        lambda: on("qwen2.5-3b", "l4", speculation={"speculative_config": QWEN_DRAFT}).split(4, 1),
+        lambda: on("qwen2.5-3b", "l4", speculative_config=QWEN_DRAFT).split(4, 1),
         "of the draft qwen2.5-0.5b, 4 does not divide the 14 attention heads",
         "--tensor-parallel-size 2",
     ),
     "draft over stages": (
-        lambda: on("gpt-oss-120b", speculation={"speculative_config": EAGLE3}).split(1, 2),
+        lambda: on("gpt-oss-120b", speculative_config=EAGLE3).split(1, 2),
         "does not send them from one pipeline stage to the next",
         "--pipeline-parallel-size 1",
     ),
     "draft tokens with adapters": (
-        lambda: on(speculation=DRAFT_MODEL, lora=LORA, max_num_batched_tokens=2048),
+        lambda: on(**DRAFT_MODEL, **LORA, max_num_batched_tokens=2048),
         "1,024 requests of 3 tokens each: 3,072",
         "--max-num-seqs 682",
     ),
     "vocabulary of adapters": (
-        lambda: with_vocabulary(on(lora=LORA), 262144),
+        lambda: with_vocabulary(on(**LORA), 262144),
         "at most 258,048",
         "",
     ),
     "adapters of experts": (
-        lambda: replace(on("mixtral-8x7b", "h200", lora=LORA | SHARDED), ep=True),
+        lambda: replace(on("mixtral-8x7b", "h200", **LORA, **SHARDED), ep=True),
         "cannot be fully sharded",
         "--no-fully-sharded-loras",
     ),
@@ -216,7 +216,7 @@ def test_an_eagle3_head_needs_a_class_that_sends_hidden_states_between_stages(mo
 
 
 def test_an_eagle_head_with_heads_that_cannot_be_split_is_refused():
-    d = on("llama-3.1-70b", "h200", speculation={"speculative_config": EAGLE3}).split(2, 1)
+    d = on("llama-3.1-70b", "h200", speculative_config=EAGLE3).split(2, 1)
     draft = d.settings.draft
     assert draft and draft.head and not check(d)
     odd = d.with_settings(draft=replace(draft, head=replace(draft.head, heads=25)))
