@@ -18,10 +18,10 @@ from workshop.servers.vllm_main import installed
 
 pytestmark = pytest.mark.starts
 GUESSES = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
-PROMPTS = [
-    "one two three one two three one two three",
+PROMPTS = [  # with words that come again in the answers
+    "Boston is a city and the state capital of Massachusetts. It is a major center for banking. Boston is a",
     "San Francisco is a",
-    "a b c a b c a b c a b",
+    "Gold is a soft yellow malleable ductile metallic element. It occurs mainly as nuggets in rocks. Gold is a",
 ]
 
 

@@ -26,7 +26,7 @@ print(sum(tokens for _, tokens, _, _ in engine.schedule().work))
 """
 WORKER = """
 from workshop.engine.exact import worker
-exact_worker.main()
+worker.main()
 """
 
 

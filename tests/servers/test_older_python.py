@@ -22,7 +22,7 @@ RUN = (
     "servers.slurm.job",
     "servers.slurm.preflight",
     "servers.slurm.ray",
-    "engine.exact_worker",
+    "engine.exact.worker",
 )
 NEWER = {  # since 3.11 or later
     "": {"tomllib"},

@@ -35,8 +35,8 @@ _HOMES = {name: f"{__name__}.online:{name}" for name in ("run", "Batch")}
 _HOMES |= {name: f"{__name__}.offline:{name}" for name in ("run_offline", "OfflineBatch")}
 _HOMES |= {name: f"{__name__}.progress:{name}" for name in ("Progress", "Summary")}
 _HOMES |= {
-    "load": f"{__name__}.answers:load",
-    "merge": f"{__name__}.shards:merge",
-    "Limits": f"{__name__}.send:Limits",
+    "load": f"{__name__}.keep.answers:load",
+    "merge": f"{__name__}.keep.shards:merge",
+    "Limits": f"{__name__}.send.sending:Limits",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)  # so that --help needs neither aiohttp nor pandas

@@ -100,7 +100,7 @@ class ExactWorker:
             self._process = None
 
     def build(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the worker's answer to a job (`exact_worker.run`), or {"error": the reason}."""
+        """Return the worker's answer to a job (`worker.run`), or {"error": the reason}."""
         from workshop.worker_process import JsonLines, NoAnswer, WorkerProcess
 
         if not self._process:
