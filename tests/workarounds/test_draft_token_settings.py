@@ -44,6 +44,7 @@ def test_every_draft_token_has_the_settings_of_its_request():
     assert top_ks == [40, 40, 1, 1, 1]
 
 
+@pytest.mark.upstream
 def test_draft_token_settings():
     """vLLM still leaves the settings unwritten. Fails once vllm-project/vllm#55005 is fixed."""
     temperatures, top_ks = expanded("")

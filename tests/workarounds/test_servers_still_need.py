@@ -22,7 +22,7 @@ from workshop import python_process
 from workshop.teaching_model import FOLDER as TEACHING_FOLDER
 from workshop.vllm_package import installed
 
-pytestmark = pytest.mark.starts
+pytestmark = pytest.mark.upstream
 READY_WITHIN_S = 600.0
 SURVIVES_S = 10.0
 ENVIRONMENT = {

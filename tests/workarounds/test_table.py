@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ FOLDER = Path(workarounds.__file__).parent
 MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
 TESTS = Path(__file__).parent
 ROW = re.compile(r"^\| `(\w+)` +\| (.+?) +\| (.+?) +\| (.+?) +\|$", re.MULTILINE)
+LOCK = "\n".join(path.read_text() for path in (TESTS.parents[1] / "locks").glob("*.txt"))
+VERSIONS = tomllib.loads((TESTS / "versions.toml").read_text(encoding="utf-8"))
 TABLE = {row[0]: row[1:] for row in ROW.findall(workarounds.__doc__ or "")}
 
 
@@ -44,3 +47,11 @@ def test_a_module_has_one_way_to_be_applied(name):
 def test_a_module_has_a_test_that_fails_once_upstream_has_fixed_it(name):
     tests = "".join(path.read_text() for path in TESTS.glob("test_*.py"))
     assert f"def test_{name}(" in tests
+
+
+@pytest.mark.parametrize("package", VERSIONS)
+def test_the_bugs_were_looked_for_in_the_locked_version(package):
+    locked = re.findall(rf"^{package}==([\d.]+)", LOCK, re.MULTILINE)
+    assert set(locked) == {VERSIONS[package]}, (
+        "run what versions.toml says, and write the versions there"
+    )
