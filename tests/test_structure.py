@@ -90,24 +90,21 @@ def layer(layers: tuple, part: str) -> int | None:
 
 
 @pytest.mark.parametrize(
-    ("package", "layers", "path"),
-    [
-        *((PACKAGE, LAYERS, path) for path in MODULES),
-        *((PLANNER, PLANNER_LAYERS, path) for path in PLANNER_MODULES),
-    ],
-    ids=lambda value: str(value.relative_to(ROOT)) if value in (*MODULES, *PLANNER_MODULES) else "",
+    ("package", "layers"),
+    [(PACKAGE, LAYERS), (PLANNER, PLANNER_LAYERS)],
+    ids=["workshop", "inference_planner"],
 )
-def test_dependencies_point_one_way(package, layers, path):
-    own_layer = layer(layers, path.relative_to(package).with_suffix("").parts[0])
-    if own_layer is None:
-        return
-    for name in imports(path):
-        parts = name.split(".")
-        inside = parts[0] == package.name and len(parts) > 1
-        imported_layer = layer(layers, parts[1]) if inside else None
-        assert imported_layer is None or imported_layer <= own_layer, (
-            f"{path.relative_to(ROOT)} imports {name}"
-        )
+def test_dependencies_point_one_way(package, layers):
+    backwards = []
+    for path in sorted(package.rglob("*.py")):
+        own_layer = layer(layers, path.relative_to(package).with_suffix("").parts[0])
+        for name in imports(path) if own_layer is not None else ():
+            parts = name.split(".")
+            inside = parts[0] == package.name and len(parts) > 1
+            imported_layer = layer(layers, parts[1]) if inside else None
+            if imported_layer is not None and imported_layer > own_layer:
+                backwards.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not backwards
 
 
 def test_the_simulation_sends_nothing():
@@ -174,45 +171,35 @@ def test_pure_modules_import_the_standard_library_only(path):
 QUESTION = re.compile(r"(How|What|When|Where|Whether|Which|Who|Why)\b")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [*MODULES, *sorted((ROOT / "benchmarks").rglob("*.py"))],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
-def test_a_module_says_what_it_does_in_a_sentence_or_a_name(path):
-    """It is "Decide how many …" or "The options of …", and no half of a question ("How many …")."""
-    assert not QUESTION.match(ast.get_docstring(ast.parse(path.read_text())) or "")
-
-
-@pytest.mark.parametrize(
-    "path", [*PLANNER_MODULES, *MODULES], ids=lambda path: str(path.relative_to(ROOT))
-)
-def test_a_docstring_begins_with_a_verb_or_a_name(path):
-    """A class is "The split and its reasons.", and a function "Return …": no half of a question."""
+def test_a_docstring_begins_with_a_verb_or_a_name():
+    """A class is "The split and its reasons.", and a function "Return …": no half of a question ("How many …")."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, documented):
-            docstring = ast.get_docstring(node) or ""
-            assert not QUESTION.match(docstring), docstring.splitlines()[0]
+    questions = [
+        f"{path.relative_to(ROOT)}: {docstring.splitlines()[0]}"
+        for path in (*PLANNER_MODULES, *MODULES)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, documented)
+        and QUESTION.match(docstring := ast.get_docstring(node) or "")
+    ]
+    assert not questions
 
 
 RELEASE = re.compile(r"v?0\.\d+(\.\d+)?(\.post\d+)?")
 
 
-@pytest.mark.parametrize(
-    "path", [*PLANNER_MODULES, *MODULES], ids=lambda path: str(path.relative_to(ROOT))
-)
-def test_no_code_compares_a_version_of_vllm(path):
+def test_no_code_compares_a_version_of_vllm():
     """A release is a row of named behaviors (inference_planner/releases/versions.py), and code asks for the behavior."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Compare):
-            compared = [node.left, *node.comparators]
-            texts = [
-                part.value
-                for part in compared
-                if isinstance(part, ast.Constant) and isinstance(part.value, str)
-            ]
-            assert not any(RELEASE.fullmatch(text) for text in texts), f"{path.name}:{node.lineno}"
+    comparisons = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in (*PLANNER_MODULES, *MODULES)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare)
+        for part in (node.left, *node.comparators)
+        if isinstance(part, ast.Constant)
+        and isinstance(part.value, str)
+        and RELEASE.fullmatch(part.value)
+    ]
+    assert not comparisons
 
 
 def test_nothing_of_one_machine_stands_in_the_tree():
