@@ -235,12 +235,12 @@ def model_server():
 def quick_class(monkeypatch):
     """Let the class run SCALE times faster: the same requests, in the same order."""
     monkeypatch.setattr(classes, "THINK_S", 0.01)
-    of_learner = classes.Plan.of_learner
+    of_learner = classes.Timetable.of_learner
 
     def faster(self, number):
         return [(begin_s / SCALE, step) for begin_s, step in of_learner(self, number)]
 
-    monkeypatch.setattr(classes.Plan, "of_learner", faster)
+    monkeypatch.setattr(classes.Timetable, "of_learner", faster)
 
 
 def running(cluster: Cluster, url: str, home: Path) -> None:

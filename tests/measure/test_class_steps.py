@@ -11,7 +11,7 @@ from needs import SEED
 
 from workshop.course.notebooks import class_steps, nb06
 from workshop.measure import classes
-from workshop.measure.classes import Plan, Step
+from workshop.measure.classes import Step, Timetable
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 STEPS = {step.name: step for step in class_steps.of_learner(random.Random(1))}
@@ -22,9 +22,9 @@ def sources(name: str) -> str:
     return "\n".join("".join(cell["source"]) for cell in cells)
 
 
-def plan(learners: int, **more) -> Plan:
+def timetable(learners: int, **more) -> Timetable:
     options = {"taken": STEPS, "seconds": None, "seed": SEED, **more}
-    return Plan(learners, class_steps.of_learner, **options)
+    return Timetable(learners, class_steps.of_learner, **options)
 
 
 def test_the_requests_are_those_of_the_notebooks():
@@ -40,13 +40,13 @@ def test_the_requests_are_those_of_the_notebooks():
 
 
 def test_one_seed_is_one_class_and_learners_differ():
-    assert plan(1).of_learner(7) == plan(1).of_learner(7)
-    learners = plan(20)
+    assert timetable(1).of_learner(7) == timetable(1).of_learner(7)
+    learners = timetable(20)
     assert len({str([step for _, step in learners.of_learner(n)]) for n in range(20)}) > 5
 
 
 def test_everybody_runs_a_step_within_seconds():
-    times_s = [[begin_s for begin_s, _ in plan(1).of_learner(n)] for n in range(500)]
+    times_s = [[begin_s for begin_s, _ in timetable(1).of_learner(n)] for n in range(500)]
     for turn in range(len(STEPS)):
         after_s = sorted(learner[turn] - turn * classes.EVERY_S for learner in times_s)
         assert after_s[0] >= 0 and after_s[-1] <= classes.BUNCH_S
@@ -57,7 +57,7 @@ def test_everybody_runs_a_step_within_seconds():
     ("seconds", "steps", "last_s"), [(None, 8, 78), (40.0, 8, 39), (160.0, 16, 158)]
 )
 def test_less_time_makes_steps_follow_faster_and_more_lets_them_begin_again(seconds, steps, last_s):
-    turns = plan(1, seconds=seconds).of_learner(0)
+    turns = timetable(1, seconds=seconds).of_learner(0)
     assert [step.name for _, step in turns] == (2 * list(STEPS))[:steps]
     assert last_s - classes.BUNCH_S < turns[-1][0] < last_s
 
@@ -65,5 +65,5 @@ def test_less_time_makes_steps_follow_faster_and_more_lets_them_begin_again(seco
 def test_a_learner_sends_no_more_log_probabilities_than_the_server_gives():
     (request,) = STEPS["04 explorer"].requests
     taken = {"04 explorer": Step("04 explorer", [{**request, "logprobs": 20}])}
-    ((_, step),) = plan(1, taken=taken).of_learner(0)
+    ((_, step),) = timetable(1, taken=taken).of_learner(0)
     assert step.requests[0]["logprobs"] == 20

@@ -144,9 +144,9 @@ def measure(
     limits = parse_slo(slo or SLO)
     client = Client(server, model)
     steps, left_out = timed.run(_taken(client, course(random.Random(seed))))
-    plan = Plan(learners, course, {step.name: step for step in steps}, seconds, seed)
+    timetable = Timetable(learners, course, {step.name: step for step in steps}, seconds, seed)
     with Watch(server) as watch:
-        sent = timed.run(_send(client, plan))
+        sent = timed.run(_send(client, timetable))
     answered = [(request, answer) for _, request, answer in sent if not answer.error]
     outcomes = [answer.outcome(request.get("n", 1)) for request, answer in answered]
     sequences = sum(request.get("n", 1) for request, _ in answered)
@@ -160,7 +160,7 @@ def measure(
         faults.append(slow_client)
     output_tokens = sum(answer.output_tokens for _, answer in answered)
     return ClassPoint(
-        load=ClassLoad(learners, plan.seconds, len(sent)),
+        load=ClassLoad(learners, timetable.seconds, len(sent)),
         seed=seed,
         seconds=watch.seconds,
         tokens_per_s=output_tokens / watch.seconds,
@@ -190,7 +190,7 @@ def check(learners: int, seconds: float | None) -> None:
         )
 
 
-class Plan:
+class Timetable:
     """Says when each learner begins which step."""
 
     def __init__(
@@ -269,25 +269,25 @@ async def _taken(client: Client, steps: list[Step]) -> tuple[list[Step], list[st
 Sent = tuple[str, Mapping[str, Any], Timed]  # the step's name, the request, its answer
 
 
-async def _send(client: Client, plan: Plan) -> list[Sent]:
+async def _send(client: Client, timetable: Timetable) -> list[Sent]:
     """Let all learners run their steps; return every request."""
-    reach.allow_connections(plan.connections)
+    reach.allow_connections(timetable.connections)
     async with timed.Sender(client, ANSWER_WITHIN_S) as sender:
-        learners = [_learner(sender, plan, number) for number in range(plan.learners)]
+        learners = [_learner(sender, timetable, number) for number in range(timetable.learners)]
         sent: list[Sent] = []
         for requests in await asyncio.gather(*learners):
             sent += requests
     return sent
 
 
-async def _learner(sender: timed.Sender, plan: Plan, number: int) -> list[Sent]:
+async def _learner(sender: timed.Sender, timetable: Timetable, number: int) -> list[Sent]:
     # a server for a class gives each learner a share
     headers = {"X-Workshop-Learner": f"class-{number}"}
     sent: list[Sent] = []
-    for turn, (begin_s, step) in enumerate(plan.of_learner(number)):
+    for turn, (begin_s, step) in enumerate(timetable.of_learner(number)):
         late = turn and sender.now() > begin_s
         await asyncio.sleep(THINK_S if late else begin_s - sender.now())
-        if sender.now() > OVERTIME * plan.seconds:
+        if sender.now() > OVERTIME * timetable.seconds:
             error = WorkshopError(TOO_LATE)
             answers = [Timed(sender.now(), sender.now(), error=error) for _ in step.requests]
         else:
