@@ -81,20 +81,20 @@ class Refusal:
     holds: Callable[[Version], bool] = _in_every_release
 
 
-def check(d: Deployment) -> list[Finding]:
+def check(deployment: Deployment) -> list[Finding]:
     """Return every reason for which vLLM would refuse to start this deployment.
 
     vLLM checks its arguments first. Its memory is looked at only if it would come so far.
     """
-    return _found(d, ARGUMENT_ROWS) or _found(d, MEMORY_ROWS)
+    return _found(deployment, ARGUMENT_ROWS) or _found(deployment, MEMORY_ROWS)
 
 
-def _found(d: Deployment, rows: tuple[Refusal, ...]) -> list[Finding]:
+def _found(deployment: Deployment, rows: tuple[Refusal, ...]) -> list[Finding]:
     findings: list[Finding] = []
     for row in rows:
-        if not row.holds(d.settings.version):
+        if not row.holds(deployment.settings.version):
             continue
-        finding = row.find(d)
+        finding = row.find(deployment)
         if finding:
             findings.append(finding)
     return findings
@@ -103,28 +103,30 @@ def _found(d: Deployment, rows: tuple[Refusal, ...]) -> list[Finding]:
 # Blocks for states: layers with states need a block for each running request.
 
 
-def needs_state_blocks(d: Deployment) -> bool:
+def needs_state_blocks(deployment: Deployment) -> bool:
     """Return True if vLLM compares max_num_seqs with its blocks.
 
     It does with states, and with CUDA graphs of whole decoding steps.
     """
-    return has_states(d.model) and not d.settings.enforce_eager
+    return has_states(deployment.model) and not deployment.settings.enforce_eager
 
 
-def safe_state_blocks(d: Deployment) -> int:
+def safe_state_blocks(deployment: Deployment) -> int:
     """Return the blocks of a hybrid model that are surely there.
 
     The plan's memory may be off by what is to be expected.
     """
-    memory = fit(d)
+    memory = fit(deployment)
     available: list[int] = []
     for size in memory.available:
         lowest = min(size - round(size * UNCERTAIN_SHARE), size - UNCERTAIN_BYTES)
         available.append(max(lowest, size // 2))
-    return kv_cache.capacity(memory.layout, d.stages, available, d.settings.max_model_len).blocks
+    return kv_cache.capacity(
+        memory.layout, deployment.stages, available, deployment.settings.max_model_len
+    ).blocks
 
 
-def seqs_that_start(d: Deployment) -> int:
+def seqs_that_start(deployment: Deployment) -> int:
     """Return the max_num_seqs of the deployment, or a smaller one that surely has blocks.
 
     It is the largest of which vLLM has a block for each request.
@@ -132,12 +134,14 @@ def seqs_that_start(d: Deployment) -> int:
     Fewer requests need fewer CUDA graphs, and leave room for more blocks: the larger number is
     tried as well.
     """
-    if not needs_state_blocks(d) or d.settings.max_num_seqs <= safe_state_blocks(d):
-        return d.settings.max_num_seqs
-    least = _whole_graphs(safe_state_blocks(d))
-    most = _whole_graphs(safe_state_blocks(d.with_settings(max_num_seqs=least)))
+    if not needs_state_blocks(deployment) or deployment.settings.max_num_seqs <= safe_state_blocks(
+        deployment
+    ):
+        return deployment.settings.max_num_seqs
+    least = _whole_graphs(safe_state_blocks(deployment))
+    most = _whole_graphs(safe_state_blocks(deployment.with_settings(max_num_seqs=least)))
     middle = _whole_graphs((least + most) // 2)
-    if middle <= safe_state_blocks(d.with_settings(max_num_seqs=middle)):
+    if middle <= safe_state_blocks(deployment.with_settings(max_num_seqs=middle)):
         return middle
     return least
 
@@ -149,7 +153,7 @@ def _whole_graphs(seqs: int) -> int:
     return max(1, seqs)
 
 
-def with_seqs_that_start(d: Deployment) -> Deployment:
+def with_seqs_that_start(deployment: Deployment) -> Deployment:
     """Return the deployment with as many requests a step as it has blocks for.
 
     That is fewer if vLLM's default is more than a hybrid model's blocks.
@@ -157,47 +161,51 @@ def with_seqs_that_start(d: Deployment) -> Deployment:
     A max_num_seqs that the user gave is never changed, nor that of a deployment which does not fit
     anyway.
     """
-    if d.settings.seqs_given or not needs_state_blocks(d) or not fit(d).fits:
-        return d
-    seqs = seqs_that_start(d)
-    if seqs == d.settings.max_num_seqs:
-        return d
-    return d.with_settings(max_num_seqs=seqs)
+    if (
+        deployment.settings.seqs_given
+        or not needs_state_blocks(deployment)
+        or not fit(deployment).fits
+    ):
+        return deployment
+    seqs = seqs_that_start(deployment)
+    if seqs == deployment.settings.max_num_seqs:
+        return deployment
+    return deployment.with_settings(max_num_seqs=seqs)
 
 
-def lowered_from(d: Deployment) -> int:
+def lowered_from(deployment: Deployment) -> int:
     """Return vLLM's default of max_num_seqs if the plan lowered it; 0 if it did not."""
-    chosen = d.settings
-    _, default = settings.batch_defaults(d.gpu, chosen.usage, chosen.version)
+    chosen = deployment.settings
+    _, default = settings.batch_defaults(deployment.gpu, chosen.usage, chosen.version)
     default = min(default, chosen.max_num_batched_tokens)
-    if chosen.seqs_given or not needs_state_blocks(d) or chosen.max_num_seqs >= default:
+    if chosen.seqs_given or not needs_state_blocks(deployment) or chosen.max_num_seqs >= default:
         return 0
     return default
 
 
-def exceeds_state_blocks(d: Deployment) -> bool:
+def exceeds_state_blocks(deployment: Deployment) -> bool:
     """Return True if vLLM would refuse max_num_seqs, whoever chose it."""
-    memory = fit(d)
-    has_too_few = memory.fits and d.settings.max_num_seqs > memory.capacity.blocks
-    return has_too_few and needs_state_blocks(d)
+    memory = fit(deployment)
+    has_too_few = memory.fits and deployment.settings.max_num_seqs > memory.capacity.blocks
+    return has_too_few and needs_state_blocks(deployment)
 
 
-def _state_blocks(d: Deployment) -> Finding | None:
-    if not exceeds_state_blocks(d):
+def _state_blocks(deployment: Deployment) -> Finding | None:
+    if not exceeds_state_blocks(deployment):
         return None
-    blocks = fit(d).capacity.blocks
+    blocks = fit(deployment).capacity.blocks
     what = (
-        f"max_num_seqs {d.settings.max_num_seqs:,} exceeds the {blocks:,} blocks of the cache, "
-        f"and {d.model.name} needs one for the states of each running request"
+        f"max_num_seqs {deployment.settings.max_num_seqs:,} exceeds the {blocks:,} blocks of the cache, "
+        f"and {deployment.model.name} needs one for the states of each running request"
     )
-    return Finding(what, f"--max-num-seqs {seqs_that_start(d)}")
+    return Finding(what, f"--max-num-seqs {seqs_that_start(deployment)}")
 
 
 # Memory
 
 
-def _no_memory(d: Deployment) -> Finding | None:
-    memory = fit(d)
+def _no_memory(deployment: Deployment) -> Finding | None:
+    memory = fit(deployment)
     if memory.loads:
         return None
     stage = memory.tightest
@@ -208,34 +216,34 @@ def _no_memory(d: Deployment) -> Finding | None:
     )
 
 
-def _no_request(d: Deployment) -> Finding | None:
-    memory = fit(d)
+def _no_request(deployment: Deployment) -> Finding | None:
+    memory = fit(deployment)
     if memory.fits or not memory.loads:
         return None
-    longest = longest_context(d)
+    longest = longest_context(deployment)
     flag = ""
     if longest:
         flag = f"--max-model-len {longest}"
-    return Finding(_too_long(d, memory), flag)
+    return Finding(_too_long(deployment, memory), flag)
 
 
-def _too_long(d: Deployment, memory: Fit) -> str:
+def _too_long(deployment: Deployment, memory: Fit) -> str:
     needed = memory.needed / GIB
     room = memory.available[memory.tightest] / GIB
-    request = f"one request of {d.settings.max_model_len:,} tokens"
+    request = f"one request of {deployment.settings.max_model_len:,} tokens"
     return f"{request} needs {needed:.2f} GiB of KV cache, and {room:.2f} GiB are left for it"
 
 
-def _not_free(d: Deployment) -> Finding | None:
-    free = d.free_bytes - LEAST_CONTEXT_BYTES
-    requested = fit(d).requested
+def _not_free(deployment: Deployment) -> Finding | None:
+    free = deployment.free_bytes - LEAST_CONTEXT_BYTES
+    requested = fit(deployment).requested
     if requested <= free:
         return None
-    share = settings.share_of_free(d.gpu, d.free_bytes / GIB)
+    share = settings.share_of_free(deployment.gpu, deployment.free_bytes / GIB)
     what = (
-        f"gpu_memory_utilization {d.settings.gpu_memory_utilization:g} asks for "
+        f"gpu_memory_utilization {deployment.settings.gpu_memory_utilization:g} asks for "
         f"{requested / GIB:.2f} GiB, and at most {free / GIB:.2f} GiB of "
-        f"{d.gpu.title} are free once CUDA has started"
+        f"{deployment.gpu.title} are free once CUDA has started"
     )
     return Finding(what, f"--gpu-memory-utilization {share:g}")
 
@@ -243,94 +251,97 @@ def _not_free(d: Deployment) -> Finding | None:
 # Sizes of the split
 
 
-def slice_problem(d: Deployment, gpus: int) -> BadInput | None:
+def slice_problem(deployment: Deployment, gpus: int) -> BadInput | None:
     """Return the error of a split over several slices of GPUs (MIG); None if it is possible."""
-    if gpus == 1 or not d.gpu.is_slice:
+    if gpus == 1 or not deployment.gpu.is_slice:
         return None
     return BadInput(
-        f"{d.gpu.title} is a slice of a GPU, and NCCL cannot join slices.",
+        f"{deployment.gpu.title} is a slice of a GPU, and NCCL cannot join slices.",
         "Give sizes of 1, or a whole GPU.",
     )
 
 
-def _slices(d: Deployment) -> Finding | None:
-    problem = slice_problem(d, d.gpus)
+def _slices(deployment: Deployment) -> Finding | None:
+    problem = slice_problem(deployment, deployment.gpus)
     if not problem:
         return None
     return Finding(problem.message, "--tensor-parallel-size 1")
 
 
-def _tensor_parallel(d: Deployment) -> Finding | None:
-    problem = ranks.tp_problem(d.model, d.tp, d.experts_cut(d.tp))
+def _tensor_parallel(deployment: Deployment) -> Finding | None:
+    problem = ranks.tp_problem(
+        deployment.model, deployment.tp, deployment.experts_cut(deployment.tp)
+    )
     if not problem:
         return None
     usable = (
         size
-        for size in range(d.tp, 0, -1)
-        if not ranks.tp_problem(d.model, size, d.experts_cut(size))
+        for size in range(deployment.tp, 0, -1)
+        if not ranks.tp_problem(deployment.model, size, deployment.experts_cut(size))
     )
     return Finding(problem, f"--tensor-parallel-size {next(usable, 1)}")
 
 
-def _pipeline_parallel(d: Deployment) -> Finding | None:
-    most = ranks.most_stages(d.model)
-    if d.pp <= most:
+def _pipeline_parallel(deployment: Deployment) -> Finding | None:
+    most = ranks.most_stages(deployment.model)
+    if deployment.pp <= most:
         return None
-    what = f"pipeline_parallel_size {d.pp} is more than the {most} stages that {d.model.name} has"
+    what = f"pipeline_parallel_size {deployment.pp} is more than the {most} stages that {deployment.model.name} has"
     return Finding(what, f"--pipeline-parallel-size {most}")
 
 
-def _context_parallel(d: Deployment) -> Finding | None:
-    if d.dcp == 1:
+def _context_parallel(deployment: Deployment) -> Finding | None:
+    if deployment.dcp == 1:
         return None
-    problem = _message(ranks.check_context, d.model, d.tp, d.dcp)
+    problem = _message(ranks.check_context, deployment.model, deployment.tp, deployment.dcp)
     return Finding(problem, "--decode-context-parallel-size 1") if problem else None
 
 
-def _experts(d: Deployment) -> Finding | None:
-    if d.model.moe or not d.ep:
+def _experts(deployment: Deployment) -> Finding | None:
+    if deployment.model.moe or not deployment.ep:
         return None
-    return Finding(f"{d.model.name} has no experts", "--no-enable-expert-parallel")
+    return Finding(f"{deployment.model.name} has no experts", "--no-enable-expert-parallel")
 
 
-def _nodes(d: Deployment) -> Finding | None:
-    return Finding(d.uneven) if d.uneven else None
+def _nodes(deployment: Deployment) -> Finding | None:
+    return Finding(deployment.uneven) if deployment.uneven else None
 
 
-def _offline_replicas(d: Deployment) -> Finding | None:
-    if d.settings.usage != "llm" or d.dp == 1:
+def _offline_replicas(deployment: Deployment) -> Finding | None:
+    if deployment.settings.usage != "llm" or deployment.dp == 1:
         return None
-    what = f"the LLM class does not start {d.dp} replicas in one process"
+    what = f"the LLM class does not start {deployment.dp} replicas in one process"
     return Finding(what, "--usage serve")
 
 
 # Draft tokens and adapters
 
 
-def _draft_slots(d: Deployment) -> Finding | None:
-    draft = d.settings.draft
-    tokens = d.settings.max_num_batched_tokens
+def _draft_slots(deployment: Deployment) -> Finding | None:
+    draft = deployment.settings.draft
+    tokens = deployment.settings.max_num_batched_tokens
     if draft is None or not draft.extra_slots or tokens > draft.extra_slots:
         return None
     what = f"max_num_batched_tokens {tokens:,} leaves no slot beside those of the draft"
     return Finding(what, f"--max-num-batched-tokens {draft.extra_slots + 1}")
 
 
-def _draft_split(d: Deployment) -> Finding | None:
-    problem = _draft_problem(d, d.tp)
+def _draft_split(deployment: Deployment) -> Finding | None:
+    problem = _draft_problem(deployment, deployment.tp)
     if not problem:
         return None
     usable = (
         size
-        for size in range(d.tp - 1, 0, -1)
-        if not _draft_problem(d, size) and not ranks.tp_problem(d.model, size, d.experts_cut(size))
+        for size in range(deployment.tp - 1, 0, -1)
+        if not _draft_problem(deployment, size)
+        and not ranks.tp_problem(deployment.model, size, deployment.experts_cut(size))
     )
     return Finding(problem, f"--tensor-parallel-size {next(usable, 1)}")
 
 
-def _draft_problem(d: Deployment, tp: int) -> str:
+def _draft_problem(deployment: Deployment, tp: int) -> str:
     """Return why vLLM cannot split the draft over the ranks of the model, or ""."""
-    draft = d.settings.draft
+    draft = deployment.settings.draft
     if draft is None:
         return ""
     if draft.model:
@@ -341,52 +352,52 @@ def _draft_problem(d: Deployment, tp: int) -> str:
     return ""
 
 
-def _draft_over_stages(d: Deployment) -> Finding | None:
-    draft = d.settings.draft
-    if draft is None or draft.method != EAGLE3 or d.pp == 1:
+def _draft_over_stages(deployment: Deployment) -> Finding | None:
+    draft = deployment.settings.draft
+    if draft is None or draft.method != EAGLE3 or deployment.pp == 1:
         return None
-    architecture = d.model.architecture
+    architecture = deployment.model.architecture
     # an architecture that no release has may come from a plug-in
     is_of_vllm = architecture in registries()["architectures"]
     if sends_states_over_stages(architecture) or not is_of_vllm:
         return None
     what = (
         f"an EAGLE-3 head reads hidden states of several layers, and vLLM's class of "
-        f"{d.model.name} does not send them from one pipeline stage to the next"
+        f"{deployment.model.name} does not send them from one pipeline stage to the next"
     )
     return Finding(what, "--pipeline-parallel-size 1")
 
 
-def _draft_step_with_adapters(d: Deployment) -> Finding | None:
-    if d.settings.adapters is None or d.settings.draft is None:
+def _draft_step_with_adapters(deployment: Deployment) -> Finding | None:
+    if deployment.settings.adapters is None or deployment.settings.draft is None:
         return None
-    width = d.settings.tokens_per_request
-    needed = d.settings.max_num_seqs * width
-    tokens = d.settings.max_num_batched_tokens
+    width = deployment.settings.tokens_per_request
+    needed = deployment.settings.max_num_seqs * width
+    tokens = deployment.settings.max_num_batched_tokens
     if tokens >= needed:
         return None
     what = (
         f"with adapters, max_num_batched_tokens {tokens:,} must hold max_num_seqs "
-        f"{d.settings.max_num_seqs:,} requests of {width} tokens each: {needed:,}"
+        f"{deployment.settings.max_num_seqs:,} requests of {width} tokens each: {needed:,}"
     )
     return Finding(what, f"--max-num-seqs {max(1, tokens // width)}")
 
 
-def _adapter_vocabulary(d: Deployment) -> Finding | None:
-    if d.settings.adapters is None or not adapters.adapts_embeddings(d.model):
+def _adapter_vocabulary(deployment: Deployment) -> Finding | None:
+    if deployment.settings.adapters is None or not adapters.adapts_embeddings(deployment.model):
         return None
-    if d.model.vocab_size <= adapters.LARGEST_VOCABULARY:
+    if deployment.model.vocab_size <= adapters.LARGEST_VOCABULARY:
         return None
     most = f"{adapters.LARGEST_VOCABULARY:,}"
     return Finding(
         f"adapters need a vocabulary of at most {most}, and "
-        f"{d.model.name} has {d.model.vocab_size:,}"
+        f"{deployment.model.name} has {deployment.model.vocab_size:,}"
     )
 
 
-def _adapters_of_dealt_experts(d: Deployment) -> Finding | None:
-    lora = d.settings.adapters
-    if lora is None or not lora.fully_sharded or not d.ep or not d.model.moe:
+def _adapters_of_dealt_experts(deployment: Deployment) -> Finding | None:
+    lora = deployment.settings.adapters
+    if lora is None or not lora.fully_sharded or not deployment.ep or not deployment.model.moe:
         return None
     what = "adapters of experts cannot be fully sharded where whole experts are dealt out"
     return Finding(what, "--no-fully-sharded-loras")
@@ -395,21 +406,21 @@ def _adapters_of_dealt_experts(d: Deployment) -> Finding | None:
 # Sizes of a step and of a request
 
 
-def _step(d: Deployment) -> Finding | None:
-    tokens, seqs = d.settings.max_num_batched_tokens, d.settings.max_num_seqs
+def _step(deployment: Deployment) -> Finding | None:
+    tokens, seqs = deployment.settings.max_num_batched_tokens, deployment.settings.max_num_seqs
     if seqs <= tokens:
         return None
     what = f"max_num_seqs {seqs:,} is more than max_num_batched_tokens {tokens:,}"
     return Finding(what, f"--max-num-seqs {tokens}")
 
 
-def _length(d: Deployment) -> Finding | None:
-    longest = d.model.max_position_embeddings
-    if d.settings.max_model_len <= longest:
+def _length(deployment: Deployment) -> Finding | None:
+    longest = deployment.model.max_position_embeddings
+    if deployment.settings.max_model_len <= longest:
         return None
     what = (
-        f"max_model_len {d.settings.max_model_len:,} is more than the "
-        f"{longest:,} tokens that {d.model.name} reads"
+        f"max_model_len {deployment.settings.max_model_len:,} is more than the "
+        f"{longest:,} tokens that {deployment.model.name} reads"
     )
     return Finding(what, f"--max-model-len {longest}")
 
@@ -417,69 +428,69 @@ def _length(d: Deployment) -> Finding | None:
 # Numbers that a GPU has no kernels for, or a model does not run in
 
 
-def _bfloat16(d: Deployment) -> Finding | None:
-    if d.model.dtype != "bfloat16" or d.gpu.has_bfloat16:
+def _bfloat16(deployment: Deployment) -> Finding | None:
+    if deployment.model.dtype != "bfloat16" or deployment.gpu.has_bfloat16:
         return None
-    what = f"{d.gpu.title} has no bfloat16 (compute capability {d.gpu.compute_capability})"
+    what = f"{deployment.gpu.title} has no bfloat16 (compute capability {deployment.gpu.compute_capability})"
     return Finding(what, "--dtype half")
 
 
-def _float16(d: Deployment) -> Finding | None:
-    if d.model.dtype != "float16" or not overflows_in_float16(d.model.model_type):
+def _float16(deployment: Deployment) -> Finding | None:
+    if deployment.model.dtype != "float16" or not overflows_in_float16(deployment.model.model_type):
         return None
-    flag = "--dtype bfloat16" if d.gpu.has_bfloat16 else "--dtype float32"
-    return Finding(f"the numbers of {d.model.name} overflow in float16", flag)
+    flag = "--dtype bfloat16" if deployment.gpu.has_bfloat16 else "--dtype float32"
+    return Finding(f"the numbers of {deployment.model.name} overflow in float16", flag)
 
 
-def _activations(d: Deployment) -> Finding | None:
-    quantization = d.model.quantization
+def _activations(deployment: Deployment) -> Finding | None:
+    quantization = deployment.model.quantization
     if not quantization:
         return None
     usable = ACTIVATION_DTYPES.get(quantization.method, BOTH_16_BITS)
-    if d.model.dtype in usable:
+    if deployment.model.dtype in usable:
         return None
     flag = "--dtype half"
-    if usable[0] == "bfloat16" and d.gpu.has_bfloat16:
+    if usable[0] == "bfloat16" and deployment.gpu.has_bfloat16:
         flag = "--dtype bfloat16"
-    what = f"{quantization.method} weights are not multiplied in {d.model.dtype}"
+    what = f"{quantization.method} weights are not multiplied in {deployment.model.dtype}"
     if DTYPES[flag.split()[1]] not in usable:
         flag = ""
     return Finding(what, flag)
 
 
-def _quantization_kernels(d: Deployment) -> Finding | None:
-    problem = _message(settings.check_quantization, d.model, d.gpu)
+def _quantization_kernels(deployment: Deployment) -> Finding | None:
+    problem = _message(settings.check_quantization, deployment.model, deployment.gpu)
     return Finding(problem) if problem else None
 
 
-def _stored_quantization(d: Deployment) -> Finding | None:
-    stored = d.model.quantization
-    if not d.quantization or not stored or stored.from_flag:
+def _stored_quantization(deployment: Deployment) -> Finding | None:
+    stored = deployment.model.quantization
+    if not deployment.quantization or not stored or stored.from_flag:
         return None
-    problem = _message(quant.check_stored, stored, d.quantization)
+    problem = _message(quant.check_stored, stored, deployment.quantization)
     return Finding(problem, f"--quantization {stored.method}") if problem else None
 
 
-def _cache_dtype(d: Deployment) -> Finding | None:
-    dtype = d.settings.kv_cache_dtype
-    if dtype not in BOTH_16_BITS or dtype == d.model.dtype:
+def _cache_dtype(deployment: Deployment) -> Finding | None:
+    dtype = deployment.settings.kv_cache_dtype
+    if dtype not in BOTH_16_BITS or dtype == deployment.model.dtype:
         return None
-    what = f"a KV cache in {dtype} is refused for a model that runs in {d.model.dtype}"
+    what = f"a KV cache in {dtype} is refused for a model that runs in {deployment.model.dtype}"
     return Finding(what, "--kv-cache-dtype auto")
 
 
-def _cache_kernels(d: Deployment) -> Finding | None:
-    dtype = d.settings.kv_cache_dtype
-    problem = _message(settings.check_kv_cache_dtype, d.model, d.gpu, dtype)
+def _cache_kernels(deployment: Deployment) -> Finding | None:
+    dtype = deployment.settings.kv_cache_dtype
+    problem = _message(settings.check_kv_cache_dtype, deployment.model, deployment.gpu, dtype)
     if not problem:
         return None
-    if _message(settings.check_kv_cache_dtype, d.model, d.gpu, "auto"):
+    if _message(settings.check_kv_cache_dtype, deployment.model, deployment.gpu, "auto"):
         return Finding(problem)
     return Finding(problem, "--kv-cache-dtype auto")
 
 
-def _architecture(d: Deployment) -> Finding | None:
-    problem = lacks(d.model.architecture, d.settings.vllm_version)
+def _architecture(deployment: Deployment) -> Finding | None:
+    problem = lacks(deployment.model.architecture, deployment.settings.vllm_version)
     # an architecture that no release has may come from a plug-in
     if not problem or problem.startswith("No vLLM"):
         return None

@@ -206,26 +206,26 @@ class Scans:
     token_ms: float = 0.0
 
 
-def of(d: Deployment, host: float = 1.0) -> Clock:
+def of(deployment: Deployment, host: float = 1.0) -> Clock:
     """Return the clock of a deployment.
 
     Args:
         host: how long its host takes for Python and launches, relative to that of the recorded
             H100.
     """
-    terms_ms = _terms_ms(d, 1)
+    terms_ms = _terms_ms(deployment, 1)
     states_ms = terms_ms.get("states", 0.0)
-    sent_ms, message_ms = _messages_ms(d)
-    token_ms = _token_ms(d)
-    idle_experts = _idle_experts(d)
-    scans = _scans(d)
-    fp8 = _multiplies_in_fp8(d)
+    sent_ms, message_ms = _messages_ms(deployment)
+    token_ms = _token_ms(deployment)
+    idle_experts = _idle_experts(deployment)
+    scans = _scans(deployment)
+    fp8 = _multiplies_in_fp8(deployment)
     return Clock(
         weights_ms=terms_ms["weights"],
         token_ms=token_ms,
         fixed_ms=terms_ms["small kernels"] + terms_ms["step"] + states_ms + sent_ms - message_ms,
-        request_ms=_request_ms(d) + states_ms,
-        attention=_attention(d),
+        request_ms=_request_ms(deployment) + states_ms,
+        attention=_attention(deployment),
         message_ms=message_ms,
         scan_token_ms=scans.token_ms,
         rows=FP8_TILE_ROWS if fp8 else 1,
@@ -233,143 +233,148 @@ def of(d: Deployment, host: float = 1.0) -> Clock:
         odd_ms=FP8_ODD_TILES * FP8_TILE_ROWS * token_ms if fp8 else 0.0,
         experts_ms=terms_ms.get("experts", 0.0) / (1 - idle_experts),
         idle_experts=idle_experts,
-        experts_many_ms=_moe_layers(d) * EXPERTS_SORT_MS,
+        experts_many_ms=_moe_layers(deployment) * EXPERTS_SORT_MS,
         host_step_ms=host * HOST_STEP_MS,
         host_request_ms=host * HOST_REQUEST_MS,
-        piecewise_ms=host * (_piecewise_ms(d) + scans.piecewise_ms) / d.pp,
-        eager_ms=(_eager_ms(d, host) + host * scans.eager_ms) / d.pp,
-        largest_graph=d.settings.largest_graph,
+        piecewise_ms=host * (_piecewise_ms(deployment) + scans.piecewise_ms) / deployment.pp,
+        eager_ms=(_eager_ms(deployment, host) + host * scans.eager_ms) / deployment.pp,
+        largest_graph=deployment.settings.largest_graph,
         way_in_s=host * CLIENT_MS / 2e3,
         way_out_s=host * CLIENT_MS / 2e3,
-        stages=d.pp,
+        stages=deployment.pp,
     )
 
 
-def _terms_ms(d: Deployment, batch: int) -> dict[str, float]:
+def _terms_ms(deployment: Deployment, batch: int) -> dict[str, float]:
     """Return the planner's terms of a decoding step without context, by name, in ms."""
-    ratio = speed_ratio(d)  # of what was measured here, if a log was kept
-    return {term.name: term.ms / ratio for term in speed.decode_terms(d, batch=batch, context=0)}
+    ratio = speed_ratio(deployment)  # of what was measured here, if a log was kept
+    return {
+        term.name: term.ms / ratio
+        for term in speed.decode_terms(deployment, batch=batch, context=0)
+    }
 
 
-def _multiplies_in_fp8(d: Deployment) -> bool:
-    quantization = d.model.quantization
-    return bool(quantization and quantization.activation_bits == 8 and d.gpu.fp8_tflops)
+def _multiplies_in_fp8(deployment: Deployment) -> bool:
+    quantization = deployment.model.quantization
+    return bool(quantization and quantization.activation_bits == 8 and deployment.gpu.fp8_tflops)
 
 
 # Linear layers and experts
 
 
-def _token_ms(d: Deployment) -> float:
+def _token_ms(deployment: Deployment) -> float:
     """Return the time of the arithmetic of one of many tokens.
 
     It is at the share of the peak that large products reach.
     """
     share = PREFILL_SHARE
-    if d.model.moe:
+    if deployment.model.moe:
         share = EXPERTS_PREFILL_SHARE
-    elif _multiplies_in_fp8(d):
+    elif _multiplies_in_fp8(deployment):
         share = FP8_PREFILL_SHARE
-    measured = [used.measurement.products_share for used in kernels(d)]
-    share = (measured[-1] or share) * card(d.gpu).products_share
-    arithmetic_ms = _terms_ms(d, MANY_TOKENS)["arithmetic"]
+    measured = [used.measurement.products_share for used in kernels(deployment)]
+    share = (measured[-1] or share) * card(deployment.gpu).products_share
+    arithmetic_ms = _terms_ms(deployment, MANY_TOKENS)["arithmetic"]
     return arithmetic_ms / MANY_TOKENS * speed.MATMUL_SHARE / share
 
 
-def _request_ms(d: Deployment) -> float:
+def _request_ms(deployment: Deployment) -> float:
     """Return the GPU's time for each further request, without its recurrent states."""
-    if _multiplies_in_fp8(d):
-        return FP8_REQUEST_LAYER_MS * d.model.num_hidden_layers
+    if _multiplies_in_fp8(deployment):
+        return FP8_REQUEST_LAYER_MS * deployment.model.num_hidden_layers
     return REQUEST_MS
 
 
-def _moe_layers(d: Deployment) -> int:
-    if d.model.moe is None:
+def _moe_layers(deployment: Deployment) -> int:
+    if deployment.model.moe is None:
         return 0
-    return len(d.model.moe.layers)
+    return len(deployment.model.moe.layers)
 
 
-def _idle_experts(d: Deployment) -> float:
+def _idle_experts(deployment: Deployment) -> float:
     """Return the share of the experts that no token needs.
 
     Each data-parallel rank has one token.
     """
-    moe = d.model.moe
+    moe = deployment.model.moe
     if moe is None:
         return 0.0
-    return (1 - moe.experts_per_token / moe.num_experts) ** d.dp
+    return (1 - moe.experts_per_token / moe.num_experts) ** deployment.dp
 
 
 # Attention and recurrent layers
 
 
-def _attention(d: Deployment) -> tuple[Layers, ...]:
+def _attention(deployment: Deployment) -> tuple[Layers, ...]:
     """Return the attention layers, grouped by kind and window; recurrent layers have none."""
-    model = d.model
-    gpu = d.gpu
-    element_bytes = kv_dtype_bytes(model, d.settings.kv_cache_dtype)
+    model = deployment.model
+    gpu = deployment.gpu
+    element_bytes = kv_dtype_bytes(model, deployment.settings.kv_cache_dtype)
     byte_ms = 1 / (gpu.bandwidth_gb_s * 1e6) / (KV_SHARE * card(gpu).kv_share)
-    pair_operations = 4 * model.num_attention_heads * model.head_dim / d.tp
+    pair_operations = 4 * model.num_attention_heads * model.head_dim / deployment.tp
     pair_ms = pair_operations / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
     groups = []
     for (kind, size), count in Counter(layers(model)).items():
         if not kind.keeps_states:
-            token_bytes = kind.read_bytes(model, d.tp, element_bytes)
+            token_bytes = kind.read_bytes(model, deployment.tp, element_bytes)
             groups.append(Layers(count * token_bytes * byte_ms, count * pair_ms, size or inf))
     return tuple(groups)
 
 
-def _scans(d: Deployment) -> Scans:
+def _scans(deployment: Deployment) -> Scans:
     """Return how long the scans of all recurrent layers take."""
     piecewise_ms = 0.0
     eager_ms = 0.0
     token_ms = 0.0
-    for (kind, _), count in Counter(layers(d.model)).items():
-        states = kind.states(d.model, d.tp)
+    for (kind, _), count in Counter(layers(deployment.model)).items():
+        states = kind.states(deployment.model, deployment.tp)
         if states is None:
             continue
-        operations = SCAN_OPERATIONS * states.recurrence_elements / d.tp
+        operations = SCAN_OPERATIONS * states.recurrence_elements / deployment.tp
         launch_ms = DELTA_LAUNCH_MS if states.has_delta_rule else MAMBA_LAUNCH_MS
         piecewise_ms += count * launch_ms
         eager_ms += count * launch_ms
-        token_ms += count * operations / (d.gpu.bf16_tflops * 1e9) / SCAN_SHARE
+        token_ms += count * operations / (deployment.gpu.bf16_tflops * 1e9) / SCAN_SHARE
     return Scans(piecewise_ms=piecewise_ms, eager_ms=eager_ms, token_ms=token_ms)
 
 
 # Communication
 
 
-def _messages_ms(d: Deployment) -> tuple[float, float]:
+def _messages_ms(deployment: Deployment) -> tuple[float, float]:
     """Return the messages between GPUs: (of a step with one token, the bytes of each token)."""
-    one_token_ms = _traffic_ms(d, 1)
-    many_tokens_ms = _traffic_ms(d, MANY_TOKENS)
+    one_token_ms = _traffic_ms(deployment, 1)
+    many_tokens_ms = _traffic_ms(deployment, MANY_TOKENS)
     return one_token_ms, (many_tokens_ms - one_token_ms) / (MANY_TOKENS - 1)
 
 
-def _traffic_ms(d: Deployment, tokens: int) -> float:
+def _traffic_ms(deployment: Deployment, tokens: int) -> float:
     """Return how long the messages of a step with so many tokens take, in ms."""
-    return sum(message.ms for message in traffic(d, tokens))
+    return sum(message.ms for message in traffic(deployment, tokens))
 
 
 # Launching kernels from Python
 
 
-def _launched_layers(d: Deployment) -> float:
+def _launched_layers(deployment: Deployment) -> float:
     """Return how many dense layers would take as long to launch as this model's layers."""
-    count = d.model.num_hidden_layers + (EXPERTS_LAUNCH_FACTOR - 1) * _moe_layers(d)
-    if _multiplies_in_fp8(d) and not d.settings.version.fast_eager_launch:
+    count = deployment.model.num_hidden_layers + (EXPERTS_LAUNCH_FACTOR - 1) * _moe_layers(
+        deployment
+    )
+    if _multiplies_in_fp8(deployment) and not deployment.settings.version.fast_eager_launch:
         return count * FP8_LAUNCH_FACTOR
     return count
 
 
-def _experts_launch_ms(d: Deployment) -> tuple[float, float]:
+def _experts_launch_ms(deployment: Deployment) -> tuple[float, float]:
     """Return what the experts' kernels add to the launch of a usual layer, in ms.
 
     The result is (with a graph, without one).
     """
-    experts = experts_kernel(d.model, d.gpu, d.settings.moe_backend)
+    experts = experts_kernel(deployment.model, deployment.gpu, deployment.settings.moe_backend)
     if experts is None:
         return 0.0, 0.0
-    count = _moe_layers(d)
+    count = _moe_layers(deployment)
     if (experts.name, experts.weights) == ("CUTLASS", FP8):
         return count * CUTLASS_EXPERTS_MS, count * CUTLASS_EXPERTS_EAGER_MS
     if (experts.name, experts.weights) == ("Triton", FP8_BLOCKS):
@@ -377,24 +382,24 @@ def _experts_launch_ms(d: Deployment) -> tuple[float, float]:
     return 0.0, 0.0
 
 
-def _piecewise_ms(d: Deployment) -> float:
+def _piecewise_ms(deployment: Deployment) -> float:
     """Return the launch of a step that prefills and has graphs, apart from recurrent layers."""
-    with_graph_ms, _ = _experts_launch_ms(d)
-    return _launched_layers(d) * PIECEWISE_LAYER_MS + with_graph_ms
+    with_graph_ms, _ = _experts_launch_ms(deployment)
+    return _launched_layers(deployment) * PIECEWISE_LAYER_MS + with_graph_ms
 
 
-def _eager_ms(d: Deployment, host: float) -> float:
+def _eager_ms(deployment: Deployment, host: float) -> float:
     """Return the launch of a step without a graph, apart from recurrent layers.
 
     The host's factor is left out for newer versions, whose launch was fitted without it.
     """
-    fast = d.settings.version.fast_eager_launch
+    fast = deployment.settings.version.fast_eager_launch
     layer_ms = EAGER_LAYER_MS_0_32 if fast else host * EAGER_LAYER_MS
-    launch_ms = _launched_layers(d) * layer_ms
+    launch_ms = _launched_layers(deployment) * layer_ms
     if fast:  # older versions' FP8_LAUNCH_FACTOR has it
-        launch_ms += _experts_launch_ms(d)[1]
-    if d.dp > 1 and d.model.moe:
+        launch_ms += _experts_launch_ms(deployment)[1]
+    if deployment.dp > 1 and deployment.model.moe:
         launch_ms *= EXPERT_PARALLEL_EAGER_FACTOR
-    if d.tp > 1 and fast:
+    if deployment.tp > 1 and fast:
         launch_ms *= EAGER_RANKS_FACTOR
     return launch_ms

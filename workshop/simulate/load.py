@@ -176,13 +176,13 @@ def _sessions(
 
 @overload
 def on_plan(
-    p: Plan, arrivals: Sequence[Arrival], *, seen: None = None, **options: Unpack[ServerOptions]
+    plan: Plan, arrivals: Sequence[Arrival], *, seen: None = None, **options: Unpack[ServerOptions]
 ) -> Simulation: ...
 
 
 @overload
 def on_plan(
-    p: Plan,
+    plan: Plan,
     arrivals: Sequence[Arrival],
     *,
     seen: Callable[[Simulation], bool],
@@ -191,7 +191,7 @@ def on_plan(
 
 
 def on_plan(
-    p: Plan,
+    plan: Plan,
     arrivals: Sequence[Arrival],
     *,
     replicas: int = 1,
@@ -232,23 +232,23 @@ def on_plan(
     """
     if not 0.1 <= host_factor <= 10:
         raise BadInput(f"A host factor of {host_factor:g} cannot be.", "Give one from 0.1 to 10.")
-    clock = clock or of(p.deployment, host_factor)
+    clock = clock or of(plan.deployment, host_factor)
     limits = slo or {}
     counts = [replicas]
     if prefill_replicas:
         counts.append(prefill_replicas)
-    check(p, arrivals, limits, clock, counts, router)
+    check(plan, arrivals, limits, clock, counts, router)
     # data-parallel ranks that share experts are engines of one replica: they wait for each other
-    engines = p.data_parallel_size if p.config.moe else 1
-    if p.data_parallel_size > 1 and replicas == 1:
+    engines = plan.data_parallel_size if plan.config.moe else 1
+    if plan.data_parallel_size > 1 and replicas == 1:
         router = "least-busy"  # what vLLM does among its own engines
 
     def simulation(outcome: dict[str, Any]) -> Simulation:
-        planned = {name: getattr(p, name) for name in PLANNED}
+        planned = {name: getattr(plan, name) for name in PLANNED}
         return Simulation(
             **planned,
-            time_share=p.spread.time_share,
-            gpus=p.gpus * (replicas + prefill_replicas),
+            time_share=plan.spread.time_share,
+            gpus=plan.gpus * (replicas + prefill_replicas),
             replicas=replicas,
             prefill_replicas=prefill_replicas,
             slo=limits,
@@ -260,19 +260,19 @@ def on_plan(
 
     prefill = None
     if prefill_replicas:
-        prefill = kv_transfer(p, prefill_replicas * p.data_parallel_size // engines)
+        prefill = kv_transfer(plan, prefill_replicas * plan.data_parallel_size // engines)
     job = {
-        "replicas": replicas * p.data_parallel_size // engines,
+        "replicas": replicas * plan.data_parallel_size // engines,
         "engines": engines,
         "prefill": prefill,
         "router": router,
     }
-    scheduler_rules = rules(p, enable_prefix_caching, num_gpu_blocks)
+    scheduler_rules = rules(plan, enable_prefix_caching, num_gpu_blocks)
     watcher = watch if seen else None
     if steps is None:
         outcome = process.run(scheduler_rules, clock, arrivals, watcher, **job)
         return simulation(outcome) if outcome else None
-    names = steps_files(steps, (replicas + prefill_replicas) * p.data_parallel_size)
+    names = steps_files(steps, (replicas + prefill_replicas) * plan.data_parallel_size)
     with contextlib.suppress(GivenUp), contextlib.ExitStack() as files:
         parts = []
         for name in names:
@@ -297,7 +297,7 @@ def steps_files(steps: str | Path, engines: int) -> list[str]:
     return [str(steps)]
 
 
-def kv_transfer(p: Plan, replicas: int) -> dict[str, Any]:
+def kv_transfer(plan: Plan, replicas: int) -> dict[str, Any]:
     """Return how many replicas prefill, and how long their KV cache travels.
 
     The times are seconds per request and seconds per token.
@@ -305,19 +305,21 @@ def kv_transfer(p: Plan, replicas: int) -> dict[str, Any]:
     Every rank sends its part over its own link: the network between nodes, where a server fills
     half a node or more. In a network with one port a node the ranks of a node share it.
     """
-    d = p.deployment
-    if 2 * p.gpus <= p.gpus_per_node:
-        link, links = node_link(d.gpu), d.replica_gpus
+    deployment = plan.deployment
+    if 2 * plan.gpus <= plan.gpus_per_node:
+        link, links = node_link(deployment.gpu), deployment.replica_gpus
     else:
-        link = network_link(d.network)
-        links = link.ports(d.replica_gpus, nodes=-(-d.replica_gpus // d.gpus_per_node))
-    token_s = p.kv_bytes_per_token / (links * link.gb_s * 1e9)
+        link = network_link(deployment.network)
+        links = link.ports(
+            deployment.replica_gpus, nodes=-(-deployment.replica_gpus // deployment.gpus_per_node)
+        )
+    token_s = plan.kv_bytes_per_token / (links * link.gb_s * 1e9)
     wait_s = KV_TRANSFER_S + link.message_us / 1e6
     return {"replicas": replicas, "wait_s": wait_s, "token_s": token_s}
 
 
 def rules(
-    p: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: int | None = None
+    plan: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: int | None = None
 ) -> Rules:
     """Return the rules of the plan's scheduler.
 
@@ -326,8 +328,8 @@ def rules(
     Source: vLLM 0.32.0, config/model.py is_prefix_caching_supported; models of states alone cache
     none.
     """
-    settings = p.settings
-    groups = p.fit.layout.groups
+    settings = plan.settings
+    groups = plan.fit.layout.groups
     kinds_and_sizes = []
     states = []
     state_blocks = 2
@@ -343,20 +345,20 @@ def rules(
         hybrid = len(states) < len(groups)
         enable_prefix_caching = not states or (settings.version.caches_states and hybrid)
     return Rules(
-        num_gpu_blocks=num_gpu_blocks or p.num_gpu_blocks,
-        block_size=p.block_size,
+        num_gpu_blocks=num_gpu_blocks or plan.num_gpu_blocks,
+        block_size=plan.block_size,
         groups=tuple(kinds_and_sizes),
         state_blocks=state_blocks,
         max_model_len=settings.max_model_len,
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         enable_prefix_caching=enable_prefix_caching,
-        pipeline_parallel_size=p.pipeline_parallel_size,
+        pipeline_parallel_size=plan.pipeline_parallel_size,
     )
 
 
 def check(
-    p: Plan,
+    plan: Plan,
     arrivals: Sequence[Arrival],
     slo: dict[str, float],
     clock: Clock,
@@ -364,13 +366,15 @@ def check(
     router: str,
 ) -> None:
     """Raise BadInput for a load that the plan cannot take, or a limit that no server could keep."""
-    if not p.fits:
-        raise BadInput(f"{p.model} does not fit on {p.gpus} × {p.gpu}.", " ".join(p.advice[:1]))
+    if not plan.fits:
+        raise BadInput(
+            f"{plan.model} does not fit on {plan.gpus} × {plan.gpu}.", " ".join(plan.advice[:1])
+        )
     for count in replicas:
-        if not 1 <= count * p.data_parallel_size <= MOST_REPLICAS:
+        if not 1 <= count * plan.data_parallel_size <= MOST_REPLICAS:
             raise BadInput(
                 f"{count} replicas cannot be.",
-                f"Give 1 to {MOST_REPLICAS // p.data_parallel_size}.",
+                f"Give 1 to {MOST_REPLICAS // plan.data_parallel_size}.",
             )
     if router not in ROUTERS:
         raise BadInput(
@@ -381,14 +385,14 @@ def check(
             "Sessions cannot be simulated with disaggregated prefill.",
             "Leave --prefill-replicas out, or give a --trace with the times of all requests.",
         )
-    _check_lengths(p, arrivals)
+    _check_lengths(plan, arrivals)
     check_size(arrivals)
-    _check_limits(p, slo, clock)
+    _check_limits(plan, slo, clock)
 
 
-def _check_lengths(p: Plan, arrivals: Sequence[Arrival]) -> None:
+def _check_lengths(plan: Plan, arrivals: Sequence[Arrival]) -> None:
     longest = max(arrivals, key=lambda arrival: arrival.prompt_tokens + arrival.output_tokens)
-    if longest.prompt_tokens + longest.output_tokens <= p.max_model_len:
+    if longest.prompt_tokens + longest.output_tokens <= plan.max_model_len:
         return
     lengths = (
         f"A prompt of {longest.prompt_tokens:,} tokens with {longest.output_tokens:,} of an answer"
@@ -396,16 +400,18 @@ def _check_lengths(p: Plan, arrivals: Sequence[Arrival]) -> None:
     remedy = (
         "Give shorter --prompt and --output, or a larger --max-model-len where the model allows it."
     )
-    raise BadInput(f"{lengths} is longer than the context of {p.max_model_len:,} tokens.", remedy)
+    raise BadInput(
+        f"{lengths} is longer than the context of {plan.max_model_len:,} tokens.", remedy
+    )
 
 
-def _check_limits(p: Plan, slo: dict[str, float], clock: Clock) -> None:
+def _check_limits(plan: Plan, slo: dict[str, float], clock: Clock) -> None:
     token_ms = clock.gpu_ms([(1, 1)])
     first_token_ms = token_ms + (clock.way_in_s + clock.way_out_s) * 1e3
     least_ms = {"tpot": token_ms, "ttft": first_token_ms, "e2el": first_token_ms}
     for name, limit in slo.items():
         if limit < least_ms[name]:
-            alone = f"{p.model} takes {least_ms[name]:.1f} ms on {p.gpus} × {p.gpu}"
+            alone = f"{plan.model} takes {least_ms[name]:.1f} ms on {plan.gpus} × {plan.gpu}"
             problem = f"No request can have {name} within {limit:g} ms: alone, {alone}."
             remedy = (
                 "Give a larger limit, more GPUs in --tensor-parallel-size, or --quantization fp8."

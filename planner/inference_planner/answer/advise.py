@@ -77,41 +77,45 @@ class Change:
 Rule = Callable[[Deployment], Iterator[Change]]
 
 
-def kv_fp8(d: Deployment) -> Iterator[Change]:
+def kv_fp8(deployment: Deployment) -> Iterator[Change]:
     """Store K and V in 8 bits.
 
     The model must have a KV cache, and an attention kernel of this GPU must read FP8.
     """
-    if d.gpu.capability < kv_cache_capability(d.model, "fp8"):
+    if deployment.gpu.capability < kv_cache_capability(deployment.model, "fp8"):
         return
-    element_bytes = kv_dtype_bytes(d.model, d.settings.kv_cache_dtype)
-    if kv_cache_bytes_per_token(d.model) and element_bytes > 1:
-        after = d.with_settings(kv_cache_dtype="fp8")
+    element_bytes = kv_dtype_bytes(deployment.model, deployment.settings.kv_cache_dtype)
+    if kv_cache_bytes_per_token(deployment.model) and element_bytes > 1:
+        after = deployment.with_settings(kv_cache_dtype="fp8")
         note = "check the answers: K and V have 8 bits"
         yield Change("kv_fp8", "--kv-cache-dtype", "fp8", after, note)
 
 
-def weights_fp8(d: Deployment) -> Iterator[Change]:
+def weights_fp8(deployment: Deployment) -> Iterator[Change]:
     """Round the weights to 8 bits while loading.
 
     The checkpoint must not be quantized, and the GPU must have kernels.
     """
-    return _quantized_weights(d, "fp8", "check the answers: weights have 8 bits")
+    return _quantized_weights(deployment, "fp8", "check the answers: weights have 8 bits")
 
 
-def weights_awq(d: Deployment) -> Iterator[Change]:
+def weights_awq(deployment: Deployment) -> Iterator[Change]:
     """Take a checkpoint with 4-bit weights instead, if the GPU has kernels for it."""
-    return _quantized_weights(d, "awq", "another checkpoint, of 4 bits a weight: check the answers")
+    return _quantized_weights(
+        deployment, "awq", "another checkpoint, of 4 bits a weight: check the answers"
+    )
 
 
-def _quantized_weights(d: Deployment, method: str, note: str) -> Iterator[Change]:
-    if d.model.quantization is not None:
+def _quantized_weights(deployment: Deployment, method: str, note: str) -> Iterator[Change]:
+    if deployment.model.quantization is not None:
         return
     try:
-        after = d.quantized(method)
-        if tp_problem(after.model, d.tp, d.experts_cut(d.tp)):  # a group would lie on two ranks
+        after = deployment.quantized(method)
+        if tp_problem(
+            after.model, deployment.tp, deployment.experts_cut(deployment.tp)
+        ):  # a group would lie on two ranks
             return
-        built = d.model.exact
+        built = deployment.model.exact
         if built and built.builds:
             after = with_builds(after, built.basis, built.source, built.builds)
     except BadInput:  # this GPU has no kernels for it
@@ -119,54 +123,54 @@ def _quantized_weights(d: Deployment, method: str, note: str) -> Iterator[Change
     yield Change(f"weights_{method}", "--quantization", method, after, note)
 
 
-def utilization(d: Deployment, share: float = HIGH_UTILIZATION) -> Iterator[Change]:
+def utilization(deployment: Deployment, share: float = HIGH_UTILIZATION) -> Iterator[Change]:
     """Let the engine use a larger share of the GPU's memory."""
-    if d.free_gib is not None:
-        share = min(share, share_of_free(d.gpu, d.free_gib))
-    if share > d.settings.gpu_memory_utilization + 0.004:
-        after = d.with_settings(gpu_memory_utilization=share)
+    if deployment.free_gib is not None:
+        share = min(share, share_of_free(deployment.gpu, deployment.free_gib))
+    if share > deployment.settings.gpu_memory_utilization + 0.004:
+        after = deployment.with_settings(gpu_memory_utilization=share)
         note = "if nothing else runs on the GPU"
         yield Change("utilization", "--gpu-memory-utilization", share, after, note)
 
 
-def small_batch(d: Deployment) -> Iterator[Change]:
+def small_batch(deployment: Deployment) -> Iterator[Change]:
     """Compute fewer tokens in a step.
 
     The activations of the profile run then take less memory.
     """
-    if d.settings.max_num_batched_tokens <= SMALL_BATCH:
+    if deployment.settings.max_num_batched_tokens <= SMALL_BATCH:
         return
-    seqs = min(d.settings.max_num_seqs, FEW_SEQS)
-    after = d.with_settings(max_num_batched_tokens=SMALL_BATCH, max_num_seqs=seqs)
+    seqs = min(deployment.settings.max_num_seqs, FEW_SEQS)
+    after = deployment.with_settings(max_num_batched_tokens=SMALL_BATCH, max_num_seqs=seqs)
     note = "long prompts are then read in more steps"
     flag = "--max-num-batched-tokens"
     yield Change("small_batch", flag, SMALL_BATCH, after, note, f"--max-num-seqs {seqs}")
 
 
-def eager(d: Deployment) -> Iterator[Change]:
+def eager(deployment: Deployment) -> Iterator[Change]:
     """Capture no CUDA graphs."""
-    if not d.settings.enforce_eager:
-        after = d.with_settings(enforce_eager=True)
+    if not deployment.settings.enforce_eager:
+        after = deployment.with_settings(enforce_eager=True)
         note = "no CUDA graphs: each token takes longer"
         yield Change("eager", "--enforce-eager", "", after, note)
 
 
-def more_gpus(d: Deployment) -> Iterator[Change]:
+def more_gpus(deployment: Deployment) -> Iterator[Change]:
     """Use more GPUs: a part of a node, a node, more nodes. NCCL cannot join slices of a GPU."""
-    if d.gpu.is_slice:
+    if deployment.gpu.is_slice:
         return
-    node = d.gpus_per_node
+    node = deployment.gpus_per_node
     sizes = [part for part in (2, 4) if part < node]
     sizes += range(node, MOST_GPUS + 1, node)
     for gpus in sizes:
-        if gpus > d.replica_gpus and choose.splits(d, gpus):
-            yield _split_change("more_gpus", choose.spread(d, gpus), f"on {gpus} GPUs")
+        if gpus > deployment.replica_gpus and choose.splits(deployment, gpus):
+            yield _split_change("more_gpus", choose.spread(deployment, gpus), f"on {gpus} GPUs")
 
 
-def other_split(d: Deployment) -> Iterator[Change]:
+def other_split(deployment: Deployment) -> Iterator[Change]:
     """Split the model over the same GPUs in another way."""
-    for after in choose.splits(d, d.replica_gpus):
-        if (after.tp, after.pp) != (d.tp, d.pp):
+    for after in choose.splits(deployment, deployment.replica_gpus):
+        if (after.tp, after.pp) != (deployment.tp, deployment.pp):
             yield _split_change("other_split", after, "on the same GPUs")
 
 
@@ -175,18 +179,18 @@ def _split_change(rule: str, after: Deployment, note: str) -> Change:
     return Change(rule, "--tensor-parallel-size", after.tp, after, note, pipeline)
 
 
-def replicas(d: Deployment, gpus: int) -> Iterator[Change]:
+def replicas(deployment: Deployment, gpus: int) -> Iterator[Change]:
     """Run a MoE model data parallel with expert parallelism on so many GPUs.
 
     Of all sizes, those that hold most tokens are taken.
     """
-    if not d.model.moe or d.dp > 1:
+    if not deployment.model.moe or deployment.dp > 1:
         return
     changes: list[Change] = []
     for tp in range(1, gpus // 2 + 1):
-        if gpus % tp or tp_problem(d.model, tp, 1):
+        if gpus % tp or tp_problem(deployment.model, tp, 1):
             continue
-        after = replace(d, tp=tp, pp=1, dp=gpus // tp, ep=True, dcp=1)
+        after = replace(deployment, tp=tp, pp=1, dp=gpus // tp, ep=True, dcp=1)
         if after.uneven:
             continue
         flags = f"--data-parallel-size {after.dp} --enable-expert-parallel"
@@ -198,29 +202,29 @@ def replicas(d: Deployment, gpus: int) -> Iterator[Change]:
         yield max(changes, key=lambda change: (change.tokens, change.after.tp))
 
 
-def context(d: Deployment) -> Iterator[Change]:
+def context(deployment: Deployment) -> Iterator[Change]:
     """Use decode context parallelism.
 
     Ranks with copies of the same KV heads then store different tokens.
     """
-    copies = _kv_copies(d)
-    if d.dcp == 1 and copies in context_sizes(d.model, d.tp):
-        after = replace(d, dcp=copies)
+    copies = _kv_copies(deployment)
+    if deployment.dcp == 1 and copies in context_sizes(deployment.model, deployment.tp):
+        after = replace(deployment, dcp=copies)
         yield Change("context", "--decode-context-parallel-size", copies, after)
 
 
-def shorter(d: Deployment) -> Iterator[Change]:
+def shorter(deployment: Deployment) -> Iterator[Change]:
     """Lower max_model_len to the longest request that fits."""
-    longest = memory.longest_context(d)
-    if 0 < longest < d.settings.max_model_len:
-        after = d.with_settings(max_model_len=longest)
+    longest = memory.longest_context(deployment)
+    if 0 < longest < deployment.settings.max_model_len:
+        after = deployment.with_settings(max_model_len=longest)
         yield Change("shorter", "--max-model-len", longest, after)
 
 
-def first_fit(d: Deployment, *rules: Rule) -> Change | None:
+def first_fit(deployment: Deployment, *rules: Rule) -> Change | None:
     """Return the first change of these rules after which the deployment fits."""
     for rule in rules:
-        for change in rule(d):
+        for change in rule(deployment):
             if change.fits:
                 return change
     return None
@@ -250,26 +254,26 @@ def _without_refusals(plan: Plan) -> Iterator[str]:
 
 
 def _nearest(plan: Plan) -> list[str]:
-    d = plan.deployment
-    title = d.gpu.title
+    deployment = plan.deployment
+    title = deployment.gpu.title
     advice: list[str] = []
     if plan.fit.loads:
         room = plan.fit.available[plan.fit.tightest] / GIB
-        for change in shorter(d):
+        for change in shorter(deployment):
             advice.append(
-                f"With {change.flags} it fits on these {d.gpus} GPU(s), which "
+                f"With {change.flags} it fits on these {deployment.gpus} GPU(s), which "
                 f"have room for {room:.1f} GiB of KV cache."
             )
-    smaller = first_fit(d, small_batch)
+    smaller = first_fit(deployment, small_batch)
     if smaller:
         advice.append(f"With {smaller.flags} it fits on the same GPUs: {smaller.note}.")
     advice += _fewer_bits(plan)
-    split = first_fit(d, other_split)
+    split = first_fit(deployment, other_split)
     if split:
-        advice.append(f"The same {d.gpus} × {title} hold it with {split.flags}.")
-    more = first_fit(d, more_gpus)
+        advice.append(f"The same {deployment.gpus} × {title} hold it with {split.flags}.")
+    more = first_fit(deployment, more_gpus)
     if more:
-        nodes = f"on {more.after.nodes} node(s) of {d.gpus_per_node}"
+        nodes = f"on {more.after.nodes} node(s) of {deployment.gpus_per_node}"
         advice.append(f"{more.after.gpus} × {title} hold it: {more.flags} {nodes}.")
     if plan.intervals["max_concurrency"].high >= 1:
         half = plan.spread.available_gib
@@ -278,22 +282,22 @@ def _nearest(plan: Plan) -> list[str]:
         )
     if advice:
         return advice
-    if d.gpu.is_slice:
+    if deployment.gpu.is_slice:
         return [f"One {title} does not hold it: choose a larger GPU."]
     return [f"No split over up to {MOST_GPUS} × {title} holds it: choose a larger GPU."]
 
 
 def _fewer_bits(plan: Plan) -> Iterator[str]:
     """Yield the flags for FP8 weights or KV cache with which the plan fits on the same GPUs."""
-    d = plan.deployment
-    smaller = first_fit(d, kv_fp8, weights_fp8)
+    deployment = plan.deployment
+    smaller = first_fit(deployment, kv_fp8, weights_fp8)
     if smaller:
         what = "FP8 weights"
         if smaller.rule == "kv_fp8":
             what = "an FP8 KV cache"
         yield f"With {what} ({smaller.flags}) it fits on the same GPUs."
         return
-    for weights in weights_fp8(d):
+    for weights in weights_fp8(deployment):
         both = first_fit(weights.after, kv_fp8)
         if both:
             flags = f"--quantization fp8 {both.flags}"
@@ -323,33 +327,37 @@ def _few_requests(plan: Plan) -> Iterator[str]:
         yield f"{requests}. More GPUs or shorter requests help."
 
 
-def _kv_copies(d: Deployment) -> int:
+def _kv_copies(deployment: Deployment) -> int:
     """Return how many ranks store the same K and V."""
-    kind = main_kind(d.model)
-    return d.tp * kind.token_elements(d.model, d.tp) // kind.token_elements(d.model)
+    kind = main_kind(deployment.model)
+    return (
+        deployment.tp
+        * kind.token_elements(deployment.model, deployment.tp)
+        // kind.token_elements(deployment.model)
+    )
 
 
 def _other_gpus(plan: Plan) -> Iterator[str]:
     """Yield what other numbers of GPUs, or other splits of these, would bring."""
-    d = plan.deployment
-    copies = _kv_copies(d)
+    deployment = plan.deployment
+    copies = _kv_copies(deployment)
     if copies > 1:
-        stored = f"Each of {d.tp} GPUs stores {main_kind(d.model).describe_share(d.model, d.tp)}"
+        stored = f"Each of {deployment.tp} GPUs stores {main_kind(deployment.model).describe_share(deployment.model, deployment.tp)}"
         yield (
             f"{stored}, so each key and value is stored {copies} times. "
             "Pipeline parallelism would store it once."
         )
-        if d.model.moe:
+        if deployment.model.moe:
             yield from _instead_of_copies(plan)
-    idle = plan.choice.world_size - d.gpus
-    if idle >= d.gpus:
-        servers = f"{idle // d.gpus} more server(s) with the same split would use them"
+    idle = plan.choice.world_size - deployment.gpus
+    if idle >= deployment.gpus:
+        servers = f"{idle // deployment.gpus} more server(s) with the same split would use them"
         yield f"{idle} GPU(s) stay idle. {servers}, each with its own requests (data parallelism)."
-    fewer = choose.fewest(d, d.replica_gpus - 1)
+    fewer = choose.fewest(deployment, deployment.replica_gpus - 1)
     if fewer:
         flags = _split_change("fewer_gpus", fewer, "").flags
         speed_share = f"with {_speed_share(plan, fewer)} of the tokens/s for one request"
-        yield f"{fewer.gpus} × {d.gpu.title} are enough: {flags}, {speed_share}."
+        yield f"{fewer.gpus} × {deployment.gpu.title} are enough: {flags}, {speed_share}."
 
 
 def _speed_share(plan: Plan, other: Deployment) -> str:
@@ -364,14 +372,14 @@ def _instead_of_copies(plan: Plan) -> Iterator[str]:
 
     They are compared with several servers of this split.
     """
-    d = plan.deployment
-    gpus = plan.choice.world_size or d.gpus
-    servers = gpus // d.gpus
+    deployment = plan.deployment
+    gpus = plan.choice.world_size or deployment.gpus
+    servers = gpus // deployment.gpus
     now = plan.kv_cache_tokens * servers
     on_servers = ""
     if servers > 1:
         on_servers = f" on {servers} such servers"
-    for change in replicas(d, gpus):
+    for change in replicas(deployment, gpus):
         if change.tokens > WORTH * now:
             than = f"{change.tokens:,} tokens in all {change.note} instead of {now:,}{on_servers}"
             cost = (
@@ -381,11 +389,11 @@ def _instead_of_copies(plan: Plan) -> Iterator[str]:
                 f"For many requests, {change.flags} holds {than}, {cost}. Each replica has its "
                 "own attention and KV cache, and all share the experts."
             )
-    if d.model.exact:  # Other kinds of caches were not tried.
+    if deployment.model.exact:  # Other kinds of caches were not tried.
         return
-    for change in context(d):
+    for change in context(deployment):
         tokens = change.fit.capacity.tokens
         yield (
             f"For long contexts, {change.flags} stores each key and value once: {tokens:,} tokens "
-            f"on these {d.gpus} GPUs. The time of its messages was not measured."
+            f"on these {deployment.gpus} GPUs. The time of its messages was not measured."
         )

@@ -86,32 +86,32 @@ def records() -> dict[str, dict[str, Any]]:
     return entries
 
 
-def with_records(d: Deployment) -> Deployment:
+def with_records(deployment: Deployment) -> Deployment:
     """Return a deployment with what is recorded of a model that has no formulas.
 
     Without a record, the size of the checkpoint beside the config is taken.
     """
-    m = d.model
-    if has_formulas(m.architecture) or m.exact:
-        return d  # of a multimodal model the formulas have the language part alone
-    entry = records().get(digest(m.raw))
+    model = deployment.model
+    if has_formulas(model.architecture) or model.exact:
+        return deployment  # of a multimodal model the formulas have the language part alone
+    entry = records().get(digest(model.raw))
     if entry:
         builds = [built(build) for build in entry["builds"]]
-        return with_builds(d, "recorded", entry["vllm"], builds, entry["refused"])
-    size = stored_bytes(Path(m.location)) if m.location else 0
+        return with_builds(deployment, "recorded", entry["vllm"], builds, entry["refused"])
+    size = stored_bytes(Path(model.location)) if model.location else 0
     if not size:
-        return d
-    scale = size / whole_bytes(as_stored(d))
+        return deployment
+    scale = size / whole_bytes(as_stored(deployment))
     if scale and not 1 / FAR < scale < FAR:
         problem = (
-            f"{m.name}: its files hold {size / GIB:,.2f} GiB, and the sizes in its "
+            f"{model.name}: its files hold {size / GIB:,.2f} GiB, and the sizes in its "
             f"config.json make {size / scale / GIB:,.2f}."
         )
         raise BadInput(problem, "Give the config.json and the weights of the same model.")
     if not scale:
-        return d
+        return deployment
     exact = Exact("estimate", "the checkpoint's own size", (), scale)
-    return replace(d, model=replace(m, exact=exact))
+    return replace(deployment, model=replace(model, exact=exact))
 
 
 def check_estimate(model: ModelConfig, why: str = "") -> None:
@@ -131,17 +131,17 @@ def check_estimate(model: ModelConfig, why: str = "") -> None:
         )
 
 
-def as_stored(d: Deployment) -> ModelConfig:
+def as_stored(deployment: Deployment) -> ModelConfig:
     """Return the model as its checkpoint has it.
 
     It is not yet quantized by --quantization, and nothing is known of it.
     """
-    stored_quantization = None if d.quantization else d.model.quantization
-    return replace(d.model, quantization=stored_quantization, exact=None)
+    stored_quantization = None if deployment.quantization else deployment.model.quantization
+    return replace(deployment.model, quantization=stored_quantization, exact=None)
 
 
 def with_builds(
-    d: Deployment,
+    deployment: Deployment,
     basis: str,
     source: str,
     builds: Sequence[Built],
@@ -152,17 +152,17 @@ def with_builds(
     What --quantization shrinks while loading, the class does not.
     """
     smallest = min(builds, key=lambda build: build.tp * build.pp)  # with the fewest copies
-    stored = as_stored(d)
+    stored = as_stored(deployment)
     predicted = whole_bytes(stored) / smallest.tp
     if smallest.experts:
         predicted = sum(_stages_bytes(stored, smallest))
-    text_only = d.model.text_only
+    text_only = deployment.model.text_only
     loaded = sum(smallest.stage_bytes(stage, text_only) for stage in range(smallest.pp))
     scale = loaded / predicted
-    if d.quantization:
-        builds = [replace(build, loaded_bytes=_shrunk(d, build)) for build in builds]
+    if deployment.quantization:
+        builds = [replace(build, loaded_bytes=_shrunk(deployment, build)) for build in builds]
     exact = Exact(basis, source, tuple(builds), scale, refused)
-    return replace(d, model=replace(d.model, exact=exact))
+    return replace(deployment, model=replace(deployment.model, exact=exact))
 
 
 def _stages_bytes(model: ModelConfig, build: Built) -> list[int]:
@@ -173,10 +173,10 @@ def _stages_bytes(model: ModelConfig, build: Built) -> list[int]:
     return sizes
 
 
-def _shrunk(d: Deployment, build: Built) -> tuple[int, ...]:
+def _shrunk(deployment: Deployment, build: Built) -> tuple[int, ...]:
     """Return the loaded bytes of each stage after --quantization."""
-    quantized = _stages_bytes(replace(d.model, exact=None), build)
-    stored = _stages_bytes(as_stored(d), build)
+    quantized = _stages_bytes(replace(deployment.model, exact=None), build)
+    stored = _stages_bytes(as_stored(deployment), build)
     sizes: list[int] = []
     for loaded, after, before in zip(build.loaded_bytes, quantized, stored, strict=True):
         sizes.append(loaded * after // before)
@@ -205,7 +205,7 @@ def _group(described: Mapping[str, Any]) -> Group:
     return Group(**facts)
 
 
-def choose(d: Deployment, request: PlanRequest) -> Choice:
+def choose(deployment: Deployment, request: PlanRequest) -> Choice:
     """Return the split that was asked for, or the one to take, from the formulas and the records.
 
     Args:
@@ -214,10 +214,10 @@ def choose(d: Deployment, request: PlanRequest) -> Choice:
     Raises BadInput: sizes that cannot split the model, or a kind of model that the planner cannot
     estimate.
     """
-    return choose_recorded(with_records(d), request)
+    return choose_recorded(with_records(deployment), request)
 
 
-def choose_recorded(d: Deployment, request: PlanRequest, why: str = "") -> Choice:
+def choose_recorded(deployment: Deployment, request: PlanRequest, why: str = "") -> Choice:
     """Return the split of a deployment that has its records, as `choose` does.
 
     Args:
@@ -225,6 +225,6 @@ def choose_recorded(d: Deployment, request: PlanRequest, why: str = "") -> Choic
 
     Raises BadInput: as `choose`.
     """
-    check_estimate(d.model, why)
-    choice = choose_split(d, request)
+    check_estimate(deployment.model, why)
+    choice = choose_split(deployment, request)
     return replace(choice, reasons=[*choice.reasons, *explain_sizes(choice.deployment, why)])

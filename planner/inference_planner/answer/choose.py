@@ -41,7 +41,7 @@ class Choice:
     world_size: int = 0
 
 
-def splits(d: Deployment, gpus: int) -> list[Deployment]:
+def splits(deployment: Deployment, gpus: int) -> list[Deployment]:
     """Return every split of one replica over exactly `gpus` GPUs.
 
     The one with most tensor parallelism comes first.
@@ -49,9 +49,10 @@ def splits(d: Deployment, gpus: int) -> list[Deployment]:
     Each tensor-parallel group stays within a node. Stages may hold different numbers of layers, so
     any number of GPUs up to the number of layers can be used.
     """
-    replicas = 0 if d.ep else d.dp
+    replicas = 0 if deployment.ep else deployment.dp
     return [
-        d.split(tp, gpus // tp) for tp in _tensor_sizes(d.model, gpus, d.gpus_per_node, replicas)
+        deployment.split(tp, gpus // tp)
+        for tp in _tensor_sizes(deployment.model, gpus, deployment.gpus_per_node, replicas)
     ]
 
 
@@ -74,17 +75,17 @@ def _tensor_sizes(model: ModelConfig, gpus: int, gpus_per_node: int, replicas: i
     return sizes
 
 
-def first_that_fits(d: Deployment, numbers: Iterable[int]) -> Deployment | None:
+def first_that_fits(deployment: Deployment, numbers: Iterable[int]) -> Deployment | None:
     """Return the first split that fits, over the first of these numbers of GPUs that has one."""
     for gpus in numbers:
-        if may_fit(d, gpus):
-            for split in splits(d, gpus):
+        if may_fit(deployment, gpus):
+            for split in splits(deployment, gpus):
                 if fit(split).fits:
                     return split
     return None
 
 
-def spread(d: Deployment, gpus: int) -> Deployment:
+def spread(deployment: Deployment, gpus: int) -> Deployment:
     """Return the first split over so many GPUs that fits.
 
     If none does, return the one with most tensor parallelism.
@@ -92,27 +93,27 @@ def spread(d: Deployment, gpus: int) -> Deployment:
     Raises BadInput: there are more GPUs than the model has layers, heads and experts to give them,
     or several slices.
     """
-    problem = slice_problem(d, gpus)
+    problem = slice_problem(deployment, gpus)
     if problem:
         raise problem
-    options = splits(d, gpus)
-    stays_whole = most_stages(d.model) == 1 or d.split(1, gpus).uneven
+    options = splits(deployment, gpus)
+    stays_whole = most_stages(deployment.model) == 1 or deployment.split(1, gpus).uneven
     if not options and gpus > 1 and stays_whole:  # use as many GPUs as can be used
-        return spread(d, gpus - 1)
+        return spread(deployment, gpus - 1)
     if not options:
-        check_sizes(d.model, 1, gpus, d.experts_cut(1))
-    return first_that_fits(d, [gpus]) or options[0]
+        check_sizes(deployment.model, 1, gpus, deployment.experts_cut(1))
+    return first_that_fits(deployment, [gpus]) or options[0]
 
 
-def fewest(d: Deployment, most: int = 256) -> Deployment | None:
+def fewest(deployment: Deployment, most: int = 256) -> Deployment | None:
     """Return the split over the fewest GPUs that holds one request of max_model_len.
 
     The result is None if `most` GPUs do not hold it.
     """
-    return first_that_fits(d, range(1, most + 1))
+    return first_that_fits(deployment, range(1, most + 1))
 
 
-def choose(d: Deployment, request: PlanRequest) -> Choice:
+def choose(deployment: Deployment, request: PlanRequest) -> Choice:
     """Return the split that was asked for, or the one to take on this hardware.
 
     Where vLLM would refuse its own default of max_num_seqs, the deployment has a smaller one.
@@ -126,14 +127,18 @@ def choose(d: Deployment, request: PlanRequest) -> Choice:
     _check_whole("pipeline_parallel_size", request.pipeline_parallel_size)
     _check_whole("data_parallel_size", request.data_parallel_size)
     _check_whole("decode_context_parallel_size", request.decode_context_parallel_size)
-    if request.enable_expert_parallel and not d.model.moe:
-        raise BadInput(f"{d.model.name} has no experts.", "Leave --enable-expert-parallel out.")
+    if request.enable_expert_parallel and not deployment.model.moe:
+        raise BadInput(
+            f"{deployment.model.name} has no experts.", "Leave --enable-expert-parallel out."
+        )
     if request.decode_context_parallel_size and request.decode_context_parallel_size > 1:
         check_context(
-            d.model, request.tensor_parallel_size or 1, request.decode_context_parallel_size
+            deployment.model,
+            request.tensor_parallel_size or 1,
+            request.decode_context_parallel_size,
         )
-    d = replace(
-        d,
+    deployment = replace(
+        deployment,
         gpus_per_node=request.gpus_per_node or GPUS_PER_NODE,
         dp=request.data_parallel_size or 1,
         ep=request.enable_expert_parallel,
@@ -141,28 +146,31 @@ def choose(d: Deployment, request: PlanRequest) -> Choice:
     )
     world_size = 0
     if request.gpus_per_node or request.nodes:
-        world_size = d.gpus_per_node * (request.nodes or 1)
-    choice = _split(d, request, world_size)
+        world_size = deployment.gpus_per_node * (request.nodes or 1)
+    choice = _split(deployment, request, world_size)
     return replace(choice, deployment=with_seqs_that_start(choice.deployment))
 
 
-def _split(d: Deployment, request: PlanRequest, world_size: int) -> Choice:
+def _split(deployment: Deployment, request: PlanRequest, world_size: int) -> Choice:
     """Choose the split, from the sizes that were given or from the hardware."""
-    if d.gpu.is_slice:
+    if deployment.gpu.is_slice:
         return _one_slice(
-            d, (request.tensor_parallel_size or 1) * (request.pipeline_parallel_size or 1) * d.dp
+            deployment,
+            (request.tensor_parallel_size or 1)
+            * (request.pipeline_parallel_size or 1)
+            * deployment.dp,
         )
     if request.tensor_parallel_size or request.pipeline_parallel_size:
-        return _with_sizes(d, request, world_size)
-    if d.dp > 1 or d.ep:
-        return _fewest_a_replica(d, world_size)
-    single = fit(d)
+        return _with_sizes(deployment, request, world_size)
+    if deployment.dp > 1 or deployment.ep:
+        return _fewest_a_replica(deployment, world_size)
+    single = fit(deployment)
     if single.fits:
-        length = f"{d.settings.max_model_len:,} tokens"
+        length = f"{deployment.settings.max_model_len:,} tokens"
         why = f"The model and one request of {length} fit on a single GPU, so nothing is split."
-        return Choice(d, [why], world_size)
-    chosen = _over_gpus(d, world_size)
-    return Choice(chosen, [_why_not_one(d, single), _why_split(chosen)], world_size)
+        return Choice(deployment, [why], world_size)
+    chosen = _over_gpus(deployment, world_size)
+    return Choice(chosen, [_why_not_one(deployment, single), _why_split(chosen)], world_size)
 
 
 def _check_whole(name: str, size: object) -> None:
@@ -170,39 +178,41 @@ def _check_whole(name: str, size: object) -> None:
         whole(name, size, MOST, "Give how many there are.")
 
 
-def _one_slice(d: Deployment, gpus: int) -> Choice:
-    problem = slice_problem(d, gpus)
+def _one_slice(deployment: Deployment, gpus: int) -> Choice:
+    problem = slice_problem(deployment, gpus)
     if problem:
         raise problem
     why = (
         "This is a slice of a GPU: a model that does not fit on it "
         "needs a larger slice, or a whole GPU."
     )
-    return Choice(d, [why])
+    return Choice(deployment, [why])
 
 
-def _fewest_a_replica(d: Deployment, world_size: int) -> Choice:
+def _fewest_a_replica(deployment: Deployment, world_size: int) -> Choice:
     """Choose the fewest GPUs for each replica."""
-    node = d.gpus_per_node
-    most = max(1, (world_size or node * MOST_NODES) // d.dp)
-    chosen = first_that_fits(d, range(1, most + 1))
+    node = deployment.gpus_per_node
+    most = max(1, (world_size or node * MOST_NODES) // deployment.dp)
+    chosen = first_that_fits(deployment, range(1, most + 1))
     if not chosen:
-        widest = next((gpus for gpus in range(min(most, node), 0, -1) if splits(d, gpus)), 1)
-        chosen = spread(d, widest)
+        widest = next(
+            (gpus for gpus in range(min(most, node), 0, -1) if splits(deployment, gpus)), 1
+        )
+        chosen = spread(deployment, widest)
     return _checked(chosen, [], world_size)
 
 
-def _over_gpus(d: Deployment, world_size: int) -> Deployment:
+def _over_gpus(deployment: Deployment, world_size: int) -> Deployment:
     """Split a model that one GPU does not hold: over a part of a node, a node, or all nodes."""
-    node = d.gpus_per_node
+    node = deployment.gpus_per_node
     if not world_size:
         numbers = (2, 4, *range(node, node * MOST_NODES + 1, node))
-        return first_that_fits(d, numbers) or spread(d, node)
-    chosen = first_that_fits(d, dict.fromkeys((node, world_size)))
+        return first_that_fits(deployment, numbers) or spread(deployment, node)
+    chosen = first_that_fits(deployment, dict.fromkeys((node, world_size)))
     if chosen:
         return chosen
-    usable = next(gpus for gpus in range(world_size, 0, -1) if splits(d, gpus))
-    return spread(d, usable)
+    usable = next(gpus for gpus in range(world_size, 0, -1) if splits(deployment, gpus))
+    return spread(deployment, usable)
 
 
 def executor(gpus: int, nodes: int) -> tuple[str, str]:
@@ -229,71 +239,71 @@ def executor(gpus: int, nodes: int) -> tuple[str, str]:
     )
 
 
-def _with_sizes(d: Deployment, request: PlanRequest, world_size: int) -> Choice:
+def _with_sizes(deployment: Deployment, request: PlanRequest, world_size: int) -> Choice:
     """Take the sizes that were given. A size that is missing follows from the hardware."""
     tp, pp = request.tensor_parallel_size, request.pipeline_parallel_size
-    replica_gpus = world_size // d.dp
+    replica_gpus = world_size // deployment.dp
     if tp is None:
         most = max(1, replica_gpus // (pp or 1))
         usable = (
             size
             for size in range(most, 0, -1)
-            if not tp_problem(d.model, size, d.experts_cut(size))
+            if not tp_problem(deployment.model, size, deployment.experts_cut(size))
         )
         tp = next(usable, 1)
     if pp is None:
         pp = 1
         if request.nodes and request.nodes > 1:
             pp = max(1, replica_gpus // tp)
-    check_sizes(d.model, tp, pp, d.experts_cut(tp))
-    d = d.split(tp, pp)
+    check_sizes(deployment.model, tp, pp, deployment.experts_cut(tp))
+    deployment = deployment.split(tp, pp)
     where = "in one node"
-    if spans_nodes(d):
+    if spans_nodes(deployment):
         where = "across nodes, which needs a fast network"
     elif pp > 1:
         where = "each stage in one node"
     why = f"Tensor parallel size {tp} and pipeline parallel size {pp}, as given ({where})."
-    return _checked(d, [why], world_size)
+    return _checked(deployment, [why], world_size)
 
 
-def _checked(d: Deployment, reasons: list[str], world_size: int) -> Choice:
+def _checked(deployment: Deployment, reasons: list[str], world_size: int) -> Choice:
     """Return the choice, with the reasons of data, expert and context parallelism.
 
     Raises BadInput: there are not enough GPUs, or vLLM cannot start so many on the nodes.
     """
-    node = d.gpus_per_node
-    if world_size and d.gpus > world_size:
-        sizes = f"TP {d.tp} × PP {d.pp}"
-        if d.dp > 1:
-            sizes += f" × DP {d.dp}"
+    node = deployment.gpus_per_node
+    if world_size and deployment.gpus > world_size:
+        sizes = f"TP {deployment.tp} × PP {deployment.pp}"
+        if deployment.dp > 1:
+            sizes += f" × DP {deployment.dp}"
         raise BadInput(
-            f"{sizes} needs {d.gpus} GPUs, and {world_size // node} "
+            f"{sizes} needs {deployment.gpus} GPUs, and {world_size // node} "
             f"node(s) of {node} have {world_size}.",
             "Give more nodes, or smaller sizes whose product is at most the number of GPUs.",
         )
-    if d.uneven:
+    if deployment.uneven:
         raise BadInput(
-            f"{d.uneven}.",
+            f"{deployment.uneven}.",
             "Give sizes that put as many whole replicas, or else GPUs, on every node.",
         )
-    if d.dp > 1:
+    if deployment.dp > 1:
         own = "its own attention weights, KV cache and requests"
         reasons.append(
-            f"Data parallelism: {d.dp} replicas of {d.replica_gpus} GPU(s), each with {own}."
+            f"Data parallelism: {deployment.dp} replicas of {deployment.replica_gpus} GPU(s), each with {own}."
         )
-    if d.dcp > 1:
+    if deployment.dcp > 1:
         split = (
-            f"{d.dcp} ranks store different tokens of the KV heads that each would "
-            f"otherwise copy, so {d.dcp} times as many tokens fit"
+            f"{deployment.dcp} ranks store different tokens of the KV heads that each would "
+            f"otherwise copy, so {deployment.dcp} times as many tokens fit"
         )
         cost = (
             "Each decoding step then gathers queries and combines partial attention in every "
             "layer. That time was not measured, and the speed here leaves it out"
         )
         reasons.append(f"Decode context parallelism: {split}. {cost}.")
-    experts = d.expert_split
+    experts = deployment.expert_split
     if experts and experts.dealt > 1:
-        count = d.model.experts.num_experts
+        count = deployment.model.experts.num_experts
         on_each = -(-count // experts.dealt)
         reasons.append(
             f"Expert parallelism: the {count} experts stay whole, at most "
@@ -304,51 +314,53 @@ def _checked(d: Deployment, reasons: list[str], world_size: int) -> Choice:
             "Tensor parallelism splits the matrices of every expert "
             f"over all {experts.cut} GPUs of a stage."
         )
-    return Choice(d, reasons)  # whoever gives the sizes knows the hardware: no advice on idle GPUs
+    return Choice(
+        deployment, reasons
+    )  # whoever gives the sizes knows the hardware: no advice on idle GPUs
 
 
-def _why_split(d: Deployment) -> str:
+def _why_split(deployment: Deployment) -> str:
     """Say what decided the split: the heads, the number of nodes, or the memory."""
-    node = min(d.gpus, d.gpus_per_node)
-    problem = tp_problem(d.model, node)
+    node = min(deployment.gpus, deployment.gpus_per_node)
+    problem = tp_problem(deployment.model, node)
     if problem:
-        expert_parallel_helps = d.model.moe and not tp_problem(d.model, node, 1)
+        expert_parallel_helps = deployment.model.moe and not tp_problem(deployment.model, node, 1)
         without = ""
         if expert_parallel_helps:
             without = " without --enable-expert-parallel"
         divides = ""
-        if d.tp > 1:
-            divides = f", and tensor parallel size {d.tp} divides it"
+        if deployment.tp > 1:
+            divides = f", and tensor parallel size {deployment.tp} divides it"
         return (
             f"Tensor parallel size {node} is not possible{without}: {problem}. Pipeline "
             f"parallelism splits by layers, evenly or not{divides}."
         )
-    if d.nodes > 1:
+    if deployment.nodes > 1:
         return (
-            f"One node of {d.gpus_per_node} is not enough, so the layers are split over nodes: "
+            f"One node of {deployment.gpus_per_node} is not enough, so the layers are split over nodes: "
             "tensor parallel size = GPUs per node, pipeline parallel size = nodes."
         )
-    if d.pp > 1:
+    if deployment.pp > 1:
         return (
-            f"Pipeline parallelism over {d.pp} stages leaves more memory "
+            f"Pipeline parallelism over {deployment.pp} stages leaves more memory "
             f"than tensor parallelism over {node} GPUs."
         )
     return (
-        f"Tensor parallel over {d.tp} GPUs of one node: every GPU "
-        f"works on every layer, over {d.gpu.link}."
+        f"Tensor parallel over {deployment.tp} GPUs of one node: every GPU "
+        f"works on every layer, over {deployment.gpu.link}."
     )
 
 
-def _why_not_one(d: Deployment, single: Fit) -> str:
+def _why_not_one(deployment: Deployment, single: Fit) -> str:
     """Say why one GPU does not hold the model. single: the memory of the deployment on one GPU."""
-    title = d.gpu.title
+    title = deployment.gpu.title
     weights, overhead = single.weights[0] / GIB, single.overhead[0] / GIB
     if not single.loads:
         return (
             f"One {title} cannot hold it: {weights:.1f} GiB of weights and {overhead:.1f} GiB of "
             f"overhead, and vLLM may use {single.requested / GIB:.1f} GiB."
         )
-    request = f"a request of {d.settings.max_model_len:,} tokens"
+    request = f"a request of {deployment.settings.max_model_len:,} tokens"
     needed = (
         f"it needs {single.needed / GIB:.1f} GiB of KV cache, and "
         f"{single.available[0] / GIB:.1f} GiB are left"

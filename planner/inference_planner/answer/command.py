@@ -38,10 +38,10 @@ def served(plan: Plan) -> str:
     return _served(plan.deployment)
 
 
-def _served(d: Deployment) -> str:
-    if d.model.hub_ids:
-        return d.model.hub_ids[0]
-    return d.model.location or d.model.name
+def _served(deployment: Deployment) -> str:
+    if deployment.model.hub_ids:
+        return deployment.model.hub_ids[0]
+    return deployment.model.location or deployment.model.name
 
 
 def stand_in(plan: Plan) -> str:
@@ -56,9 +56,14 @@ def stand_in(plan: Plan) -> str:
     return _stand_in(plan.deployment)
 
 
-def _stand_in(d: Deployment) -> str:
-    quantization = d.model.quantization
-    if not d.quantization or not quantization or not quantization.from_flag or quantization.online:
+def _stand_in(deployment: Deployment) -> str:
+    quantization = deployment.model.quantization
+    if (
+        not deployment.quantization
+        or not quantization
+        or not quantization.from_flag
+        or quantization.online
+    ):
         return ""
     return f"MODEL_QUANTIZED_WITH_{quantization.method.upper().replace('-', '_')}"
 
@@ -68,13 +73,13 @@ def check_starts(plan: Plan) -> None:
 
     Raises Unservable if it has no class for it.
     """
-    d = plan.deployment
-    if d.refused:
-        raise Unservable(d.refused, "Give a model whose architecture vLLM has.")
-    if _stand_in(d):
-        method = present(d.model.quantization).method
+    deployment = plan.deployment
+    if deployment.refused:
+        raise Unservable(deployment.refused, "Give a model whose architecture vLLM has.")
+    if _stand_in(deployment):
+        method = present(deployment.model.quantization).method
         raise BadInput(
-            f"vLLM cannot make {method} weights while it loads {_served(d)}.",
+            f"vLLM cannot make {method} weights while it loads {_served(deployment)}.",
             "Give the Hub id or the config.json of a checkpoint that is already quantized so.",
         )
 
@@ -87,15 +92,15 @@ def flags(plan: Plan) -> dict[str, str]:
     return _flags(plan.deployment)
 
 
-def _flags(d: Deployment) -> dict[str, str]:
-    model, settings = d.model, d.settings
-    tokens, seqs = batch_defaults(d.gpu, "serve", settings.version)
+def _flags(deployment: Deployment) -> dict[str, str]:
+    model, settings = deployment.model, deployment.settings
+    tokens, seqs = batch_defaults(deployment.gpu, "serve", settings.version)
     # flag -> its value, and what vLLM takes without the flag
     values: dict[str, tuple[object, object]] = {
-        "--tensor-parallel-size": (d.tp, None),
-        "--pipeline-parallel-size": (d.pp, 1),
-        "--data-parallel-size": (d.dp, 1),
-        "--decode-context-parallel-size": (d.dcp, 1),
+        "--tensor-parallel-size": (deployment.tp, None),
+        "--pipeline-parallel-size": (deployment.pp, 1),
+        "--data-parallel-size": (deployment.dp, 1),
+        "--decode-context-parallel-size": (deployment.dcp, 1),
         "--max-model-len": (
             settings.max_model_len,
             model.default_model_len or model.max_position_embeddings,
@@ -111,13 +116,13 @@ def _flags(d: Deployment) -> dict[str, str]:
         "--max-num-seqs": (settings.max_num_seqs, min(seqs, settings.max_num_batched_tokens)),
         "--dtype": (settings.dtype, "auto"),
         "--kv-cache-dtype": (settings.kv_cache_dtype, "auto"),
-        "--quantization": (d.quantization, None),
+        "--quantization": (deployment.quantization, None),
     }
     needed: dict[str, str] = {}
     for flag, (value, default) in values.items():
         if value is not None and value != default:
             needed[flag] = str(value)
-    if d.ep:
+    if deployment.ep:
         needed["--enable-expert-parallel"] = ""
     if settings.enforce_eager:
         needed["--enforce-eager"] = ""
@@ -141,7 +146,7 @@ def _flags(d: Deployment) -> dict[str, str]:
     return needed
 
 
-def _node_flags(d: Deployment) -> dict[str, str]:
+def _node_flags(deployment: Deployment) -> dict[str, str]:
     """Return the flags that differ between nodes, with shell variables.
 
     NODE_RANK counts from 0, and workers add --headless.
@@ -149,9 +154,13 @@ def _node_flags(d: Deployment) -> dict[str, str]:
     vLLM derives the replicas of a node from them. --data-parallel-start-rank would end the single
     API server for all replicas.
     """
-    if d.nodes == 1:
+    if deployment.nodes == 1:
         return {}
-    return {"--nnodes": str(d.nodes), "--node-rank": "$NODE_RANK", "--master-addr": "$HEAD_NODE"}
+    return {
+        "--nnodes": str(deployment.nodes),
+        "--node-rank": "$NODE_RANK",
+        "--master-addr": "$HEAD_NODE",
+    }
 
 
 def flag_words(flags: dict[str, str]) -> list[str]:
@@ -172,11 +181,16 @@ def command(plan: Plan) -> str:
     return command_of(plan.deployment)
 
 
-def command_of(d: Deployment) -> str:
+def command_of(deployment: Deployment) -> str:
     """Return the `vllm serve` line of a deployment that has no plan, as of the memory sliders."""
-    if d.refused:
+    if deployment.refused:
         return ""
-    line = ["vllm", "serve", _stand_in(d) or _served(d), *flag_words(_flags(d) | _node_flags(d))]
+    line = [
+        "vllm",
+        "serve",
+        _stand_in(deployment) or _served(deployment),
+        *flag_words(_flags(deployment) | _node_flags(deployment)),
+    ]
     return " ".join(map(_quoted, line))
 
 

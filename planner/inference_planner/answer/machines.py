@@ -1,6 +1,5 @@
 """Find the rented machines that hold a model, in a catalog of common cloud VMs."""
 
-# p plan
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields

@@ -86,9 +86,14 @@ def _adapters(plan: Plan) -> Iterator[str]:
     lora = plan.settings.adapters
     if lora is None:
         return
-    d = plan.deployment
-    layers = d.stages[plan.fit.tightest]
-    size = adapters.buffer_bytes(d.model, lora, d.tp, layers, d.expert_split) / GIB
+    deployment = plan.deployment
+    layers = deployment.stages[plan.fit.tightest]
+    size = (
+        adapters.buffer_bytes(
+            deployment.model, lora, deployment.tp, layers, deployment.expert_split
+        )
+        / GIB
+    )
     count = f"{lora.max_loras} adapter"
     if lora.max_loras > 1:
         count += "s"
@@ -203,25 +208,25 @@ def _encoder(plan: Plan) -> Iterator[str]:
 
     The sentence names the flag that gives it back.
     """
-    d = plan.deployment
-    if d.model.text_of:
+    deployment = plan.deployment
+    if deployment.model.text_of:
         yield (
-            f"{d.model.hub_ids[0]} is published with an encoder of images ({d.model.text_of}). "
+            f"{deployment.model.hub_ids[0]} is published with an encoder of images ({deployment.model.text_of}). "
             "This plan is of its text model, as with --language-model-only, which the command "
             "has; give its own config.json to plan both."
         )
-    if not is_multimodal(d.model.architecture):
+    if not is_multimodal(deployment.model.architecture):
         return
-    if d.model.text_only:
+    if deployment.model.text_only:
         yield (
             "It runs as a text model: the prompts may hold no image, video or "
             "sound, so vLLM does not load the encoder."
         )
         return
-    run = encoder_run(d.model, d.settings, d.tp)
+    run = encoder_run(deployment.model, deployment.settings, deployment.tp)
     if run is None:
         yield (
-            f"{d.model.architecture[:80]} is multimodal. What its encoder takes in "
+            f"{deployment.model.architecture[:80]} is multimodal. What its encoder takes in "
             "the profile run is not known, and not counted: expect up to some GiB "
             "less KV cache, or give --language-model-only."
         )
@@ -242,24 +247,26 @@ def _encoder(plan: Plan) -> Iterator[str]:
 
 def _state_blocks(plan: Plan) -> Iterator[str]:
     """Say how max_num_seqs follows from the blocks that a hybrid model has for its states."""
-    d = plan.deployment
+    deployment = plan.deployment
     blocks = f"{plan.num_gpu_blocks:,} blocks"
     if not plan.fit.fits:
         return
     needs = "Layers with states take one block for each running request"
     margin = "leaves room for a plan that is off by a fifth, or by 1.5 GiB"
-    default = lowered_from(d)
+    default = lowered_from(deployment)
     if default:
         yield (
             f"{needs}, and vLLM refuses to start if max_num_seqs exceeds the number of "
             f"blocks, as its default of {default:,} may: there are {blocks}. "
-            f"--max-num-seqs {d.settings.max_num_seqs} {margin}."
+            f"--max-num-seqs {deployment.settings.max_num_seqs} {margin}."
         )
-    elif seqs_that_start(d) < d.settings.max_num_seqs and not exceeds_state_blocks(d):
+    elif seqs_that_start(
+        deployment
+    ) < deployment.settings.max_num_seqs and not exceeds_state_blocks(deployment):
         yield (
             f"{needs}. The {blocks} are hardly more than max_num_seqs "
-            f"{d.settings.max_num_seqs:,}: if vLLM refuses to start, "
-            f"--max-num-seqs {seqs_that_start(d)} {margin}."
+            f"{deployment.settings.max_num_seqs:,}: if vLLM refuses to start, "
+            f"--max-num-seqs {seqs_that_start(deployment)} {margin}."
         )
 
 

@@ -64,24 +64,24 @@ def _catalog_model(name: str) -> ModelConfig:
     )
 
 
-def with_encoder(m: ModelConfig) -> ModelConfig:
+def with_encoder(model: ModelConfig) -> ModelConfig:
     """Return a text model of the catalog as it is published: with its encoder of images.
 
     A model without such an encoder is returned as it is. The name is that of the published
     repository.
     """
-    encoder = _entries().get(m.name, {}).get("encoder")
-    if not m.text_of or not encoder:
-        return m
-    text_config = {name: value for name, value in m.raw.items() if name != "architectures"}
+    encoder = _entries().get(model.name, {}).get("encoder")
+    if not model.text_of or not encoder:
+        return model
+    text_config = {name: value for name, value in model.raw.items() if name != "architectures"}
     raw = {
-        "architectures": [m.text_of],
-        "torch_dtype": m.raw["torch_dtype"],
+        "architectures": [model.text_of],
+        "torch_dtype": model.raw["torch_dtype"],
         **encoder,
         "text_config": text_config,
     }
-    name = m.hub_ids[-1].rpartition("/")[2]
-    return replace(from_dict(raw, name=name, where=f"the catalog's {name}"), hub_ids=m.hub_ids)
+    name = model.hub_ids[-1].rpartition("/")[2]
+    return replace(from_dict(raw, name=name, where=f"the catalog's {name}"), hub_ids=model.hub_ids)
 
 
 def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:

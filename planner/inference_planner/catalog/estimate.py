@@ -218,27 +218,30 @@ def _our_spellings(text: dict[str, Any]) -> dict[str, Any]:
     return spelled
 
 
-def _mlp_width(f: Fields) -> dict[str, Any]:
+def _mlp_width(fields: Fields) -> dict[str, Any]:
     """Return the width of the MLP where the config has another number in its place."""
-    if _named(f) == "MolmoForCausalLM":  # gate and up in one number (molmo.py)
-        return {"intermediate_size": f.int("intermediate_size") // 2}
-    if f.raw.get("block_auto_adjust_ff_dim"):  # LFM2
-        width = 2 * f.int("intermediate_size") / 3
-        step = f.int("block_multiple_of", 256)
-        width *= f.number("block_ffn_dim_multiplier", 1.0, LARGEST_FACTOR)
+    if _named(fields) == "MolmoForCausalLM":  # gate and up in one number (molmo.py)
+        return {"intermediate_size": fields.int("intermediate_size") // 2}
+    if fields.raw.get("block_auto_adjust_ff_dim"):  # LFM2
+        width = 2 * fields.int("intermediate_size") / 3
+        step = fields.int("block_multiple_of", 256)
+        width *= fields.number("block_ffn_dim_multiplier", 1.0, LARGEST_FACTOR)
         return {"intermediate_size": math.ceil(int(width) / step) * step}
     return {}
 
 
-def _mamba_model(f: Fields) -> dict[str, Any]:
+def _mamba_model(fields: Fields) -> dict[str, Any]:
     """Return the fields of a Mamba or Mamba 2, which has neither attention nor an MLP."""
     model: dict[str, Any] = {
         "num_attention_heads": 1,
-        "layer_types": ["mamba"] * f.int("num_hidden_layers"),
+        "layer_types": ["mamba"] * fields.int("num_hidden_layers"),
         "intermediate_size": NARROW,
     }
-    if f.raw.get("num_heads"):  # Mamba 2
-        model |= {"mamba_num_heads": f.raw["num_heads"], "mamba_head_dim": f.raw["head_dim"]}
+    if fields.raw.get("num_heads"):  # Mamba 2
+        model |= {
+            "mamba_num_heads": fields.raw["num_heads"],
+            "mamba_head_dim": fields.raw["head_dim"],
+        }
     return model
 
 
@@ -275,7 +278,7 @@ def _refuse_longer(text: Mapping[str, Any], name: str, where: str) -> None:
         )
 
 
-def _unlike_layers(f: Fields, where: str) -> dict[str, Any]:
+def _unlike_layers(fields: Fields, where: str) -> dict[str, Any]:
     """Return the fields of Nemotron NAS, whose layers differ.
 
     Every layer has an MLP of its own width, and attention or none. The width that is returned is
@@ -284,7 +287,7 @@ def _unlike_layers(f: Fields, where: str) -> dict[str, Any]:
     kinds: list[str] = []
     widths: list[int] = []
     shared = 0
-    for block in f.raw["block_configs"]:
+    for block in fields.raw["block_configs"]:
         parts = Fields({"block": block}, where).object("block")
         attention = parts.object("attention")
         mlp = parts.object("ffn")
@@ -292,12 +295,12 @@ def _unlike_layers(f: Fields, where: str) -> dict[str, Any]:
             kinds.append("attention")
             shared = attention.int("n_heads_in_group")
         if mlp.has("ffn_mult"):
-            width = 2 * mlp.number("ffn_mult", 0, LARGEST_FACTOR) * f.int("hidden_size") / 3
+            width = 2 * mlp.number("ffn_mult", 0, LARGEST_FACTOR) * fields.int("hidden_size") / 3
             kinds.append("mlp")
             widths.append(math.ceil(int(width) / 256) * 256)
     if not shared or not widths:
         return {}
-    heads = f.int("num_attention_heads")
+    heads = fields.int("num_attention_heads")
     return {
         "layers_block_type": kinds,
         "num_key_value_heads": max(1, heads // shared),
@@ -353,49 +356,49 @@ def _is_encoder(name: str, value: object) -> bool:
     return is_config and any(word in name for word in ENCODERS)
 
 
-def decoder(f: Fields) -> dict[str, Any]:
+def decoder(fields: Fields) -> dict[str, Any]:
     """Return the facts of a decoder of which nothing but the config is known."""
-    blocks = _blocks(f)
-    kinds = [kind for kind in blocks if kind not in (*MLP_ALONE, *EXPERTS_ALONE)] or _kinds(f)
-    f.layers = len(kinds)
+    blocks = _blocks(fields)
+    kinds = [kind for kind in blocks if kind not in (*MLP_ALONE, *EXPERTS_ALONE)] or _kinds(fields)
+    fields.layers = len(kinds)
     activation = ""
     for name in ACTIVATIONS:
-        if f.has(name):
-            activation = f.text(name, "")
+        if fields.has(name):
+            activation = fields.text(name, "")
             break
-    has_bias = f.raw.get("attention_bias") is True
-    has_gate = f.flag("attn_output_gate", f.has("linear_num_key_heads"))
-    shared = f.int("num_kv_shared_layers", 0, least=0)
-    layer_input_width = f.int("hidden_size_per_layer_input", 0, least=0)
-    if keeps_no_cache(_named(f)):
-        return _looking_both_ways(f, _named(f))
+    has_bias = fields.raw.get("attention_bias") is True
+    has_gate = fields.flag("attn_output_gate", fields.has("linear_num_key_heads"))
+    shared = fields.int("num_kv_shared_layers", 0, least=0)
+    layer_input_width = fields.int("hidden_size_per_layer_input", 0, least=0)
+    if keeps_no_cache(_named(fields)):
+        return _looking_both_ways(fields, _named(fields))
     traits = Traits(
         gated_mlp=activation not in UNGATED, qkv_bias=has_bias, gated_attention=has_gate
     )
     facts: dict[str, Any] = {
         "traits": traits,
-        "intermediate": f.int("intermediate_size", 4 * f.int("hidden_size")),
-        "moe": _moe(f),
-        **_alone(f, blocks),
+        "intermediate": fields.int("intermediate_size", 4 * fields.int("hidden_size")),
+        "moe": _moe(fields),
+        **_alone(fields, blocks),
         "positions": 4096,
-        "kv_shared": min(shared, f.layers - 1),
+        "kv_shared": min(shared, fields.layers - 1),
         "per_layer": None,
     }
     if layer_input_width:
-        vocabulary = f.int("vocab_size_per_layer_input", f.int("vocab_size"))
+        vocabulary = fields.int("vocab_size_per_layer_input", fields.int("vocab_size"))
         facts["per_layer"] = (vocabulary, layer_input_width)
     state_layers = [layer for layer, kind in enumerate(kinds) if not _attends(kind)]
-    facts["mamba"] = _states(f, frozenset(state_layers))
-    if f.has("kv_lora_rank") and f.has("qk_rope_head_dim"):
-        part = f.int("qk_nope_head_dim", 128)
+    facts["mamba"] = _states(fields, frozenset(state_layers))
+    if fields.has("kv_lora_rank") and fields.has("qk_rope_head_dim"):
+        part = fields.int("qk_nope_head_dim", 128)
         mla = Mla(
-            f.int("kv_lora_rank"),
-            f.optional_int("q_lora_rank"),
+            fields.int("kv_lora_rank"),
+            fields.optional_int("q_lora_rank"),
             part,
-            f.int("qk_rope_head_dim"),
-            f.int("v_head_dim", part),
+            fields.int("qk_rope_head_dim"),
+            fields.int("v_head_dim", part),
         )
-        mla = _with_indexer(f, mla)
+        mla = _with_indexer(fields, mla)
         return {
             **facts,
             "mla": mla,
@@ -403,25 +406,25 @@ def decoder(f: Fields) -> dict[str, Any]:
             "head_dim": part + mla.qk_rope_head_dim,
             "rotary_dim": mla.qk_rope_head_dim,
         }
-    if f.has("sliding_window") and "sliding_attention" in kinds:
-        facts["window"] = f.int("sliding_window")
-    facts["v_head_dim"] = f.optional_int("v_head_dim") or 0
-    if f.has("swa_head_dim"):
-        kv_heads = f.int("swa_num_key_value_heads", f.int("num_key_value_heads", 1))
-        width = f.int("swa_head_dim")
-        facts["window_heads"] = kv_heads, width, f.int("swa_v_head_dim", width)
+    if fields.has("sliding_window") and "sliding_attention" in kinds:
+        facts["window"] = fields.int("sliding_window")
+    facts["v_head_dim"] = fields.optional_int("v_head_dim") or 0
+    if fields.has("swa_head_dim"):
+        kv_heads = fields.int("swa_num_key_value_heads", fields.int("num_key_value_heads", 1))
+        width = fields.int("swa_head_dim")
+        facts["window_heads"] = kv_heads, width, fields.int("swa_v_head_dim", width)
     return facts
 
 
-def _named(f: Fields) -> str:
+def _named(fields: Fields) -> str:
     """Return the architecture that the config names first."""
-    names = as_list(f.raw.get("architectures"))
+    names = as_list(fields.raw.get("architectures"))
     if not names:
         return ""
     return str(names[0])
 
 
-def _looking_both_ways(f: Fields, architecture: str) -> dict[str, Any]:
+def _looking_both_ways(fields: Fields, architecture: str) -> dict[str, Any]:
     """Return the facts of an encoder such as BERT, which has no head.
 
     The older ones have learned positions, and two matrices in the MLP.
@@ -429,7 +432,7 @@ def _looking_both_ways(f: Fields, architecture: str) -> dict[str, Any]:
     is_newer = any(name in architecture for name in ("ModernBert", "Nomic", "Gte"))
     if is_newer:
         return {"traits": Traits(), "tie": True, "positions": 8192}
-    positions = f.int("max_position_embeddings", 512)
+    positions = fields.int("max_position_embeddings", 512)
     traits = Traits(
         gated_mlp=False,
         rope=False,
@@ -442,18 +445,18 @@ def _looking_both_ways(f: Fields, architecture: str) -> dict[str, Any]:
     return {"traits": traits, "tie": True, "positions": positions}
 
 
-def _with_indexer(f: Fields, mla: Mla) -> Mla:
+def _with_indexer(fields: Fields, mla: Mla) -> Mla:
     """Add the indexer that chooses the tokens of sparse attention, if the config has one."""
-    kinds = f.list("indexer_types", str)
-    if not f.has("index_topk"):
+    kinds = fields.list("indexer_types", str)
+    if not fields.has("index_topk"):
         return mla
     share = 1.0
     if kinds:
         share = kinds.count("full") / len(kinds)
     return replace(
         mla,
-        index_heads=f.int("index_n_heads", 64),
-        index_head_dim=f.int("index_head_dim", 128),
+        index_heads=fields.int("index_n_heads", 64),
+        index_head_dim=fields.int("index_head_dim", 128),
         index_share=share,
     )
 
@@ -466,20 +469,20 @@ def _attends(kind: str) -> bool:
     return kind in ATTENTION or (kind.endswith("attention") and "linear" not in kind)
 
 
-def _blocks(f: Fields) -> list[str]:
+def _blocks(fields: Fields) -> list[str]:
     """Return the kind of every layer, by a list or a pattern of letters.
 
     The list is empty where the config has neither.
     """
     for name, parts in COMPOSED.items():
-        if f.has(name):
-            return parts * f.layers
-    if f.has("layer_types") or f.has("layers_block_type"):
-        return f.layer_types() or f.list("layers_block_type", str)
-    return [letter for letter in f.text("hybrid_override_pattern", "") if letter in "M*-E"]
+        if fields.has(name):
+            return parts * fields.layers
+    if fields.has("layer_types") or fields.has("layers_block_type"):
+        return fields.layer_types() or fields.list("layers_block_type", str)
+    return [letter for letter in fields.text("hybrid_override_pattern", "") if letter in "M*-E"]
 
 
-def _alone(f: Fields, blocks: list[str]) -> dict[str, Any]:
+def _alone(fields: Fields, blocks: list[str]) -> dict[str, Any]:
     """Give MLPs and experts that are layers of their own to the layers that mix tokens.
 
     There are as many experts, and MLPs are as wide in the mean.
@@ -488,13 +491,13 @@ def _alone(f: Fields, blocks: list[str]) -> dict[str, Any]:
     experts = sum(kind in EXPERTS_ALONE for kind in blocks)
     if not mlps + experts:
         return {}
-    moe = _moe(f)
-    others = max(1, f.layers - experts)
-    width = f.int("intermediate_size", 4 * f.int("hidden_size")) * mlps / others
+    moe = _moe(fields)
+    others = max(1, fields.layers - experts)
+    width = fields.int("intermediate_size", 4 * fields.int("hidden_size")) * mlps / others
     # evenly, for pipeline stages
     layers: list[int] = []
-    for layer in range(f.layers):
-        if (layer + 1) * experts // f.layers > layer * experts // f.layers:
+    for layer in range(fields.layers):
+        if (layer + 1) * experts // fields.layers > layer * experts // fields.layers:
             layers.append(layer)
     facts: dict[str, Any] = {
         "intermediate": max(1, round(width / NARROWEST)) * NARROWEST,
@@ -505,86 +508,88 @@ def _alone(f: Fields, blocks: list[str]) -> dict[str, Any]:
     return facts
 
 
-def _kinds(f: Fields) -> list[str]:
+def _kinds(fields: Fields) -> list[str]:
     """Return the kind of each layer where no list says it: every so many are of another one."""
-    every = f.optional_int("full_attention_interval")
-    offset = f.optional_int("attn_layer_offset")
+    every = fields.optional_int("full_attention_interval")
+    offset = fields.optional_int("attn_layer_offset")
     if not every:
-        every = f.optional_int("attn_layer_period")
+        every = fields.optional_int("attn_layer_period")
     other = "linear_attention"
-    if not every and f.has("sliding_window") and f.raw.get("use_sliding_window", True):
+    if not every and fields.has("sliding_window") and fields.raw.get("use_sliding_window", True):
         other = "sliding_attention"
-        every = f.layers + 1
-        if isinstance(f.raw.get("sliding_window_pattern"), int):
-            every = f.int("sliding_window_pattern")
+        every = fields.layers + 1
+        if isinstance(fields.raw.get("sliding_window_pattern"), int):
+            every = fields.int("sliding_window_pattern")
     if not every:
-        return ["full_attention"] * f.layers
+        return ["full_attention"] * fields.layers
     if offset is None:
         offset = every - 1
-    kinds = [other] * f.layers
-    for layer in range(f.layers):
+    kinds = [other] * fields.layers
+    for layer in range(fields.layers):
         if layer % every == offset:
             kinds[layer] = "full_attention"
     return kinds
 
 
-def _moe(f: Fields) -> Moe | None:
-    if not f.has("num_experts") or f.int("num_experts", least=0) < 2:
+def _moe(fields: Fields) -> Moe | None:
+    if not fields.has("num_experts") or fields.int("num_experts", least=0) < 2:
         return None
-    expert_width = f.int(
-        "moe_intermediate_size", f.int("intermediate_size", 4 * f.int("hidden_size"))
+    expert_width = fields.int(
+        "moe_intermediate_size", fields.int("intermediate_size", 4 * fields.int("hidden_size"))
     )
-    if f.has("moe_latent_size"):  # experts read and write so many elements, not hidden_size
-        expert_width = max(1, expert_width * f.int("moe_latent_size") // f.int("hidden_size"))
-    shared = f.int(
+    if fields.has("moe_latent_size"):  # experts read and write so many elements, not hidden_size
+        expert_width = max(
+            1, expert_width * fields.int("moe_latent_size") // fields.int("hidden_size")
+        )
+    shared = fields.int(
         "shared_expert_intermediate_size",
-        expert_width * f.int("n_shared_experts", 0, least=0),
+        expert_width * fields.int("n_shared_experts", 0, least=0),
         least=0,
     )
-    if f.raw.get("enable_moe_block"):  # Gemma 4: beside a dense MLP
-        shared = f.int("intermediate_size")
-    first = f.int("first_k_dense_replace", 0, least=0)
-    layers = frozenset(range(min(first, f.layers - 1), f.layers))
+    if fields.raw.get("enable_moe_block"):  # Gemma 4: beside a dense MLP
+        shared = fields.int("intermediate_size")
+    first = fields.int("first_k_dense_replace", 0, least=0)
+    layers = frozenset(range(min(first, fields.layers - 1), fields.layers))
     return Moe(
-        f.int("num_experts"),
-        f.int("num_experts_per_tok", 1),
+        fields.int("num_experts"),
+        fields.int("num_experts_per_tok", 1),
         expert_width,
         layers,
         shared_intermediate_size=shared,
     )
 
 
-def _states(f: Fields, layers: frozenset[int]) -> Mamba | None:
+def _states(fields: Fields, layers: frozenset[int]) -> Mamba | None:
     """Return the layers with a state instead of a cache; None if there is none.
 
     A state's size is heads × head size × state size.
     """
     if not layers:
         return None
-    hidden = f.int("hidden_size")
-    heads = f.int("mamba_num_heads", 1)
+    hidden = fields.int("hidden_size")
+    heads = fields.int("mamba_num_heads", 1)
     # LFM2: gates and a short convolution, whose window is all that is kept
-    if f.has("conv_L_cache"):
-        return Mamba(layers, 0, f.int("conv_L_cache"), hidden, hidden, 1, blocks=2)
-    inner = heads * f.int("mamba_head_dim", f.int("mamba_expand", 2) * hidden // heads)
-    sizes = f.int("ssm_state_size", 16), f.int("conv_kernel", 4), inner
+    if fields.has("conv_L_cache"):
+        return Mamba(layers, 0, fields.int("conv_L_cache"), hidden, hidden, 1, blocks=2)
+    inner = heads * fields.int("mamba_head_dim", fields.int("mamba_expand", 2) * hidden // heads)
+    sizes = fields.int("ssm_state_size", 16), fields.int("conv_kernel", 4), inner
     if heads == 1:
         return Mamba(layers, *sizes, -(-hidden // 16))
     # Nemotron-H, whose letters name the layers, and Kimi's delta net keep it in 32 bit where
     # nothing is said
     usual = "bfloat16"
-    if f.has("hybrid_override_pattern") or f.has("linear_attn_config"):
+    if fields.has("hybrid_override_pattern") or fields.has("linear_attn_config"):
         usual = "float32"
     blocks = 3
-    is_delta = f.has("linear_num_key_heads") or f.has("linear_attn_config")
+    is_delta = fields.has("linear_num_key_heads") or fields.has("linear_attn_config")
     if is_delta:
         blocks = 2
     return Mamba(
         layers,
         *sizes,
         heads,
-        groups=f.int("n_groups", 1),
-        state_bytes_each=DTYPE_BYTES.get(f.text("mamba_ssm_dtype", usual), 2),
+        groups=fields.int("n_groups", 1),
+        state_bytes_each=DTYPE_BYTES.get(fields.text("mamba_ssm_dtype", usual), 2),
         blocks=blocks,
         delta=is_delta,
     )

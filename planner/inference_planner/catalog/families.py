@@ -14,34 +14,36 @@ from inference_planner.catalog.config import Mamba, Mla, Moe, Traits
 from inference_planner.catalog.fields import Fields
 
 
-def _moe(f: Fields, width: str, layers: Iterable[int] | None = None, **more: Any) -> Moe:
+def _moe(fields: Fields, width: str, layers: Iterable[int] | None = None, **more: Any) -> Moe:
     """Return the experts as most configs spell them.
 
     `width` names the field of one expert's size. Without `layers` all layers have experts.
     """
-    count = f.first_int("num_experts", "num_local_experts")
+    count = fields.first_int("num_experts", "num_local_experts")
     if layers is None:
-        layers = range(f.layers)
-    return Moe(count, f.int("num_experts_per_tok"), f.int(width), frozenset(layers), **more)
-
-
-def _mla(f: Fields, v_head_dim: int | None = None) -> Mla:
-    return Mla(
-        f.int("kv_lora_rank"),
-        f.optional_int("q_lora_rank"),
-        f.int("qk_nope_head_dim"),
-        f.int("qk_rope_head_dim"),
-        f.int("v_head_dim", v_head_dim),
+        layers = range(fields.layers)
+    return Moe(
+        count, fields.int("num_experts_per_tok"), fields.int(width), frozenset(layers), **more
     )
 
 
-def _latent(f: Fields, mla: Mla) -> dict[str, Any]:
+def _mla(fields: Fields, v_head_dim: int | None = None) -> Mla:
+    return Mla(
+        fields.int("kv_lora_rank"),
+        fields.optional_int("q_lora_rank"),
+        fields.int("qk_nope_head_dim"),
+        fields.int("qk_rope_head_dim"),
+        fields.int("v_head_dim", v_head_dim),
+    )
+
+
+def _latent(fields: Fields, mla: Mla) -> dict[str, Any]:
     """Return the sizes that follow from a latent.
 
     K of every head is a part without and a part with positions.
     """
     return {
-        "kv_heads": f.int("num_attention_heads"),
+        "kv_heads": fields.int("num_attention_heads"),
         "head_dim": mla.qk_nope_head_dim + mla.qk_rope_head_dim,
         "rotary_dim": mla.qk_rope_head_dim,
     }
@@ -63,79 +65,82 @@ def _plain(bias: bool, **more: Any) -> Traits:
     return Traits(**traits)
 
 
-def llama(f: Fields) -> dict[str, Any]:
-    bias = f.flag("attention_bias") or f.flag("bias")
+def llama(fields: Fields) -> dict[str, Any]:
+    bias = fields.flag("attention_bias") or fields.flag("bias")
     return {
         "traits": Traits(
-            qkv_bias=f.flag("qkv_bias", bias), o_bias=bias, mlp_bias=f.flag("mlp_bias")
+            qkv_bias=fields.flag("qkv_bias", bias), o_bias=bias, mlp_bias=fields.flag("mlp_bias")
         )
     }
 
 
-def mistral(f: Fields) -> dict[str, Any]:
-    return {**llama(f), "window": f.optional_int("sliding_window")}
+def mistral(fields: Fields) -> dict[str, Any]:
+    return {**llama(fields), "window": fields.optional_int("sliding_window")}
 
 
-def mixtral(f: Fields) -> dict[str, Any]:
-    return {"moe": _moe(f, "intermediate_size"), "window": f.optional_int("sliding_window")}
+def mixtral(fields: Fields) -> dict[str, Any]:
+    return {
+        "moe": _moe(fields, "intermediate_size"),
+        "window": fields.optional_int("sliding_window"),
+    }
 
 
-def qwen2(f: Fields) -> dict[str, Any]:
+def qwen2(fields: Fields) -> dict[str, Any]:
     """Its `sliding_window` counts only with `use_sliding_window`."""
     window = None
-    if f.flag("use_sliding_window"):
-        window = f.optional_int("sliding_window")
+    if fields.flag("use_sliding_window"):
+        window = fields.optional_int("sliding_window")
     return {"traits": Traits(qkv_bias=True), "window": window}
 
 
-def qwen3(f: Fields) -> dict[str, Any]:
-    bias = f.flag("attention_bias")
+def qwen3(fields: Fields) -> dict[str, Any]:
+    bias = fields.flag("attention_bias")
     return {
-        **qwen2(f),
+        **qwen2(fields),
         "traits": Traits(qk_norm="head", qkv_bias=bias, o_bias=bias),
         "head_dim": 128,
     }
 
 
-def _sparse_layers(f: Fields) -> list[int]:
-    step, dense = f.int("decoder_sparse_step", 1), set(f.list("mlp_only_layers", int))
-    return [i for i in range(f.layers) if i not in dense and (i + 1) % step == 0]
+def _sparse_layers(fields: Fields) -> list[int]:
+    step, dense = fields.int("decoder_sparse_step", 1), set(fields.list("mlp_only_layers", int))
+    return [i for i in range(fields.layers) if i not in dense and (i + 1) % step == 0]
 
 
-def qwen2_moe(f: Fields) -> dict[str, Any]:
-    shared = f.int("shared_expert_intermediate_size", least=0)
+def qwen2_moe(fields: Fields) -> dict[str, Any]:
+    shared = fields.int("shared_expert_intermediate_size", least=0)
     moe = _moe(
-        f,
+        fields,
         "moe_intermediate_size",
-        _sparse_layers(f),
+        _sparse_layers(fields),
         shared_intermediate_size=shared,
         shared_gate=True,
     )
-    return {**qwen2(f), "moe": moe}
+    return {**qwen2(fields), "moe": moe}
 
 
-def qwen3_moe(f: Fields) -> dict[str, Any]:
+def qwen3_moe(fields: Fields) -> dict[str, Any]:
     return {
-        **qwen3(f),
+        **qwen3(fields),
         "head_dim": None,
-        "moe": _moe(f, "moe_intermediate_size", _sparse_layers(f)),
+        "moe": _moe(fields, "moe_intermediate_size", _sparse_layers(fields)),
     }
 
 
-def gemma(f: Fields) -> dict[str, Any]:
+def gemma(fields: Fields) -> dict[str, Any]:
     return {"tie": True, "head_dim": 256}
 
 
-def gemma2(f: Fields) -> dict[str, Any]:
-    window = f.int("sliding_window", 4096)
-    return {**gemma(f), "traits": Traits(norms=4), "window": window, "full_attention_every": 2}
+def gemma2(fields: Fields) -> dict[str, Any]:
+    window = fields.int("sliding_window", 4096)
+    return {**gemma(fields), "traits": Traits(norms=4), "window": window, "full_attention_every": 2}
 
 
-def gemma3(f: Fields) -> dict[str, Any]:
+def gemma3(fields: Fields) -> dict[str, Any]:
     return {
-        **gemma2(f),
+        **gemma2(fields),
         "traits": Traits(norms=4, qk_norm="head"),
-        "full_attention_every": f.int("sliding_window_pattern", 6),
+        "full_attention_every": fields.int("sliding_window_pattern", 6),
         "kv_heads": 4,
         "heads": 8,
         "vocab": 262208,
@@ -144,166 +149,181 @@ def gemma3(f: Fields) -> dict[str, Any]:
     }
 
 
-def phi3(f: Fields) -> dict[str, Any]:
-    return {"window": f.optional_int("sliding_window")}
+def phi3(fields: Fields) -> dict[str, Any]:
+    return {"window": fields.optional_int("sliding_window")}
 
 
-def phi(f: Fields) -> dict[str, Any]:
+def phi(fields: Fields) -> dict[str, Any]:
     return {
         "traits": _plain(True, norms=1, lm_head_bias=True, parallel_block=True),
         "partial_rotary": 0.5,
     }
 
 
-def falcon(f: Fields) -> dict[str, Any]:
-    new = f.flag("new_decoder_architecture")
-    heads = f.first_int("num_attention_heads", "n_head")
+def falcon(fields: Fields) -> dict[str, Any]:
+    new = fields.flag("new_decoder_architecture")
+    heads = fields.first_int("num_attention_heads", "n_head")
     if new:
-        kv = f.first_int("num_kv_heads", "n_head_kv", default=8)
-    elif f.flag("multi_query", True):
+        kv = fields.first_int("num_kv_heads", "n_head_kv", default=8)
+    elif fields.flag("multi_query", True):
         kv = 1
     else:
         kv = heads
-    parallel = f.flag("parallel_attn", True)
+    parallel = fields.flag("parallel_attn", True)
     norms = 2
     if parallel and new:
-        norms = f.int("num_ln_in_parallel_attn", 2)
+        norms = fields.int("num_ln_in_parallel_attn", 2)
     elif parallel:
         norms = 1
     return {
         "traits": _plain(
-            f.flag("bias"), norms=norms, parallel_block=parallel, rope=not f.flag("alibi")
+            fields.flag("bias"), norms=norms, parallel_block=parallel, rope=not fields.flag("alibi")
         ),
         "tie": True,
         "heads": heads,
         "kv_heads": kv,
-        "intermediate": f.int("ffn_hidden_size", 4 * f.first_int("hidden_size", "n_embed")),
+        "intermediate": fields.int(
+            "ffn_hidden_size", 4 * fields.first_int("hidden_size", "n_embed")
+        ),
         "positions": 2048,
     }
 
 
-def opt(f: Fields) -> dict[str, Any]:
-    if f.int("word_embed_proj_dim", f.int("hidden_size")) != f.int("hidden_size"):
-        f.refuse(
+def opt(fields: Fields) -> dict[str, Any]:
+    if fields.int("word_embed_proj_dim", fields.int("hidden_size")) != fields.int("hidden_size"):
+        fields.refuse(
             "word_embed_proj_dim", "differs from hidden_size, which only OPT-350M has: not planned"
         )
-    positions, final = f.int("max_position_embeddings") + 2, f.flag("do_layer_norm_before", True)
-    traits = _plain(
-        f.flag("enable_bias", True), rope=False, learned_positions=positions, final_norm=final
+    positions, final = (
+        fields.int("max_position_embeddings") + 2,
+        fields.flag("do_layer_norm_before", True),
     )
-    return {"traits": traits, "tie": True, "intermediate": f.int("ffn_dim")}
+    traits = _plain(
+        fields.flag("enable_bias", True), rope=False, learned_positions=positions, final_norm=final
+    )
+    return {"traits": traits, "tie": True, "intermediate": fields.int("ffn_dim")}
 
 
-def gpt2(f: Fields) -> dict[str, Any]:
-    hidden, positions = f.int("n_embd"), f.first_int("n_positions", "n_ctx")
+def gpt2(fields: Fields) -> dict[str, Any]:
+    hidden, positions = fields.int("n_embd"), fields.first_int("n_positions", "n_ctx")
     return {
         "traits": _plain(True, rope=False, learned_positions=positions),
         "tie": True,
         "positions": positions,
         "hidden": hidden,
-        "heads": f.int("n_head"),
-        "intermediate": f.optional_int("n_inner") or 4 * hidden,
+        "heads": fields.int("n_head"),
+        "intermediate": fields.optional_int("n_inner") or 4 * hidden,
     }
 
 
-def gpt_neox(f: Fields) -> dict[str, Any]:
-    parallel = f.flag("use_parallel_residual", True)
-    traits = _plain(f.flag("attention_bias", True), mlp_bias=True, parallel_block=parallel)
-    return {"traits": traits, "partial_rotary": f.number("rotary_pct", 0.25, 1)}
+def gpt_neox(fields: Fields) -> dict[str, Any]:
+    parallel = fields.flag("use_parallel_residual", True)
+    traits = _plain(fields.flag("attention_bias", True), mlp_bias=True, parallel_block=parallel)
+    return {"traits": traits, "partial_rotary": fields.number("rotary_pct", 0.25, 1)}
 
 
-def starcoder2(f: Fields) -> dict[str, Any]:
+def starcoder2(fields: Fields) -> dict[str, Any]:
     return {
-        "traits": _plain(f.flag("use_bias", True)),
+        "traits": _plain(fields.flag("use_bias", True)),
         "tie": True,
-        "window": f.optional_int("sliding_window"),
+        "window": fields.optional_int("sliding_window"),
     }
 
 
-def olmo2(f: Fields) -> dict[str, Any]:
+def olmo2(fields: Fields) -> dict[str, Any]:
     return {"traits": Traits(qk_norm="full")}
 
 
-def granite(f: Fields) -> dict[str, Any]:
-    return {**llama(f), "tie": True}
+def granite(fields: Fields) -> dict[str, Any]:
+    return {**llama(fields), "tie": True}
 
 
-def minicpm(f: Fields) -> dict[str, Any]:
-    if f.int("num_experts", 0, least=0):
-        f.refuse("num_experts", "makes this a MiniCPM-MoE, which is not planned")
+def minicpm(fields: Fields) -> dict[str, Any]:
+    if fields.int("num_experts", 0, least=0):
+        fields.refuse("num_experts", "makes this a MiniCPM-MoE, which is not planned")
     return {"tie": True}
 
 
-def minicpm3(f: Fields) -> dict[str, Any]:
+def minicpm3(fields: Fields) -> dict[str, Any]:
     """Return MLA's projections, beside a cache of K and V of every head.
 
     vLLM 0.32.0's minicpm3.py keeps them so, with V padded to the width of K.
     """
-    latent = _mla(f, f.int("hidden_size") // f.int("num_attention_heads"))
-    return {**_latent(f, latent), "tie": True, "latent_projections": latent}
+    latent = _mla(fields, fields.int("hidden_size") // fields.int("num_attention_heads"))
+    return {**_latent(fields, latent), "tie": True, "latent_projections": latent}
 
 
-def deepseek(f: Fields) -> dict[str, Any]:
-    mla, experts = _mla(f), f.int("n_routed_experts", 0, least=0)
-    facts = {**_latent(f, mla), "mla": mla, "own_kv_heads": True}
+def deepseek(fields: Fields) -> dict[str, Any]:
+    mla, experts = _mla(fields), fields.int("n_routed_experts", 0, least=0)
+    facts = {**_latent(fields, mla), "mla": mla, "own_kv_heads": True}
     if not experts:
         return facts
-    first, every = f.int("first_k_dense_replace", 0, least=0), f.int("moe_layer_freq", 1)
-    expert_width = f.int("moe_intermediate_size")
+    first, every = fields.int("first_k_dense_replace", 0, least=0), fields.int("moe_layer_freq", 1)
+    expert_width = fields.int("moe_intermediate_size")
     moe = Moe(
         experts,
-        f.int("num_experts_per_tok"),
+        fields.int("num_experts_per_tok"),
         expert_width,
-        frozenset(i for i in range(f.layers) if i >= first and i % every == 0),
-        shared_intermediate_size=expert_width * f.int("n_shared_experts", 0, least=0),
-        router_bias=f.text("topk_method", "") == "noaux_tc",
+        frozenset(i for i in range(fields.layers) if i >= first and i % every == 0),
+        shared_intermediate_size=expert_width * fields.int("n_shared_experts", 0, least=0),
+        router_bias=fields.text("topk_method", "") == "noaux_tc",
     )
     return {**facts, "moe": moe}
 
 
-def gpt_oss(f: Fields) -> dict[str, Any]:
+def gpt_oss(fields: Fields) -> dict[str, Any]:
     return {
         "traits": Traits(qkv_bias=True, o_bias=True, mlp_bias=True, sinks=True, rope_float32=True),
-        "moe": _moe(f, "intermediate_size", router_bias=True),
-        "window": f.int("sliding_window"),
+        "moe": _moe(fields, "intermediate_size", router_bias=True),
+        "window": fields.int("sliding_window"),
         "full_attention_every": 2,
     }
 
 
-def llama4(f: Fields) -> dict[str, Any]:
-    chunk = f.optional_int("attention_chunk_size")
-    no_rope = f.list("no_rope_layers", int) or [int((i + 1) % 4 != 0) for i in range(f.layers)]
-    if len(no_rope) != f.layers:
-        f.refuse("no_rope_layers", f"names {len(no_rope)} layers, num_hidden_layers {f.layers}")
-    step = f.int("interleave_moe_layer_step", 1, least=0)
-    layers = f.list("moe_layers", int) or [
-        i for i in range(f.layers) if step and (i + 1) % step == 0
+def llama4(fields: Fields) -> dict[str, Any]:
+    chunk = fields.optional_int("attention_chunk_size")
+    no_rope = fields.list("no_rope_layers", int) or [
+        int((i + 1) % 4 != 0) for i in range(fields.layers)
+    ]
+    if len(no_rope) != fields.layers:
+        fields.refuse(
+            "no_rope_layers", f"names {len(no_rope)} layers, num_hidden_layers {fields.layers}"
+        )
+    step = fields.int("interleave_moe_layer_step", 1, least=0)
+    layers = fields.list("moe_layers", int) or [
+        i for i in range(fields.layers) if step and (i + 1) % step == 0
     ]
     return {
         "moe": _moe(
-            f, "intermediate_size", layers, shared_intermediate_size=f.int("intermediate_size")
+            fields,
+            "intermediate_size",
+            layers,
+            shared_intermediate_size=fields.int("intermediate_size"),
         ),
-        "intermediate": f.int("intermediate_size_mlp"),
+        "intermediate": fields.int("intermediate_size_mlp"),
         "chunks": tuple(chunk if rope else None for rope in no_rope),
     }
 
 
-def jamba(f: Fields) -> dict[str, Any]:
+def jamba(fields: Fields) -> dict[str, Any]:
     def every(kind: str) -> list[int]:
-        offset, period = f.int(f"{kind}_layer_offset", least=0), f.int(f"{kind}_layer_period")
-        return [i for i in range(f.layers) if i % period == offset]
+        offset, period = (
+            fields.int(f"{kind}_layer_offset", least=0),
+            fields.int(f"{kind}_layer_period"),
+        )
+        return [i for i in range(fields.layers) if i % period == offset]
 
-    moe = _moe(f, "intermediate_size", every("expert"))
-    hidden = f.int("hidden_size")
+    moe = _moe(fields, "intermediate_size", every("expert"))
+    hidden = fields.int("hidden_size")
     rank = -(-hidden // 16)
-    if f.text("mamba_dt_rank", "") != "auto":
-        rank = f.int("mamba_dt_rank", rank)
-    layers = frozenset(range(f.layers)) - frozenset(every("attn"))
+    if fields.text("mamba_dt_rank", "") != "auto":
+        rank = fields.int("mamba_dt_rank", rank)
+    layers = frozenset(range(fields.layers)) - frozenset(every("attn"))
     mamba = Mamba(
         layers,
-        f.int("mamba_d_state", 16),
-        f.int("mamba_d_conv", 4),
-        f.int("mamba_expand", 2) * hidden,
+        fields.int("mamba_d_state", 16),
+        fields.int("mamba_d_conv", 4),
+        fields.int("mamba_expand", 2) * hidden,
         rank,
     )
     return {

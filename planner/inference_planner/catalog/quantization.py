@@ -126,17 +126,17 @@ def check_readable(method: str, where: str) -> None:
         )
 
 
-def check_stored(q: Quantization, name: str) -> None:
+def check_stored(quantization: Quantization, name: str) -> None:
     """Raise BadInput where `--quantization NAME` contradicts the checkpoint.
 
     Source: vLLM 0.32.0, config/model.py _verify_quantization; ModelOpt's and gpt-oss's override
     what is asked for.
     """
     flag_method = from_name(name).method.removesuffix("_marlin")
-    stored = q.method.removesuffix("_marlin")
+    stored = quantization.method.removesuffix("_marlin")
     if flag_method != stored and not stored.startswith(("modelopt", "mxfp4")):
         problem = (
-            f"The checkpoint is quantized with {q.method}, and vLLM "
+            f"The checkpoint is quantized with {quantization.method}, and vLLM "
             f"refuses --quantization {name} for it."
         )
         remedy = "Leave --quantization out, or give a checkpoint that is not quantized."

@@ -126,7 +126,7 @@ def from_dict(raw: Mapping[str, Any], *, name: str, where: str = "config.json") 
     return _build(f, FAMILIES[architecture][0](f), architecture, name, raw)
 
 
-def overridden(m: ModelConfig, overrides: str | Mapping[str, Any]) -> ModelConfig:
+def overridden(model: ModelConfig, overrides: str | Mapping[str, Any]) -> ModelConfig:
     """Return a model with fields of its config.json replaced, as vLLM's --hf-overrides does.
 
     Raises BadInput: no object of fields, or one with which the config is wrong.
@@ -141,20 +141,20 @@ def overridden(m: ModelConfig, overrides: str | Mapping[str, Any]) -> ModelConfi
             raise BadInput(f"hf_overrides {overrides[:80]!r} is not JSON.", remedy) from None
     if as_object(fields) is None:
         raise BadInput(f"hf_overrides {str(overrides)[:80]!r} is no object.", remedy)
-    raw = _merged(m.raw, fields)
+    raw = _merged(model.raw, fields)
     # the same fields by their older and their newer name: the one that is given counts
     for name, other in (("rope_scaling", "rope_parameters"), ("rope_parameters", "rope_scaling")):
         if name in fields and other not in fields:
             raw.pop(other, None)
-    changed = from_dict(raw, name=m.name, where=f"{m.name} with --hf-overrides")
+    changed = from_dict(raw, name=model.name, where=f"{model.name} with --hf-overrides")
     return replace(
         changed,
-        hub_ids=m.hub_ids,
-        source=m.source,
-        location=m.location,
-        published_parameters=m.published_parameters,
-        text_of=m.text_of,
-        pooling=m.pooling,
+        hub_ids=model.hub_ids,
+        source=model.source,
+        location=model.location,
+        published_parameters=model.published_parameters,
+        text_of=model.text_of,
+        pooling=model.pooling,
         overrides=json.dumps(fields),
     )
 
@@ -228,45 +228,45 @@ def _architecture(raw: Mapping[str, Any], where: str) -> str:
 
 
 def _build(
-    f: Fields, facts: dict[str, Any], architecture: str, name: str, raw: Mapping[str, Any]
+    fields: Fields, facts: dict[str, Any], architecture: str, name: str, raw: Mapping[str, Any]
 ) -> ModelConfig:
-    hidden = facts.get("hidden") or f.first_int("hidden_size", "n_embed")
-    heads = f.first_int("num_attention_heads", "n_head", default=facts.get("heads"))
-    kv = f.int("num_key_value_heads", facts.get("kv_heads", heads))
+    hidden = facts.get("hidden") or fields.first_int("hidden_size", "n_embed")
+    heads = fields.first_int("num_attention_heads", "n_head", default=facts.get("heads"))
+    kv = fields.int("num_key_value_heads", facts.get("kv_heads", heads))
     if facts.get("own_kv_heads"):
         kv = heads
     if kv > heads or heads % kv:
-        f.refuse(
+        fields.refuse(
             "num_key_value_heads", f"is {kv}, which does not divide num_attention_heads {heads}"
         )
-    head_dim = _head_dim(f, facts, hidden, heads)
+    head_dim = _head_dim(fields, facts, hidden, heads)
     traits = with_architecture(facts.get("traits", Traits()), architecture)
     spellings = ("max_position_embeddings", "n_positions", "max_sequence_length")
-    positions = f.first_int(*spellings, default=facts.get("positions"))
-    rope = _rope(f)
+    positions = fields.first_int(*spellings, default=facts.get("positions"))
+    rope = _rope(fields)
     share = "partial_rotary_factor"
-    place = f
+    place = fields
     if rope.has(share):
         place = rope
     turned = place.number(share, facts.get("partial_rotary", 1.0), 1)
     rotary = facts.get("rotary_dim") or int(head_dim * turned)
     tables: tuple[tuple[int, int], ...] = ()
     if traits.rope:
-        tables = _rope_tables(f, rope, facts, positions, rotary)
+        tables = _rope_tables(fields, rope, facts, positions, rotary)
     # vLLM multiplies the positions by rope scaling, except where the config already has
     longest = positions
     if not positions_are_scaled(architecture):
-        longest = _scaled(f, rope, positions)
+        longest = _scaled(fields, rope, positions)
     moe = facts.get("moe")
     if moe and moe.experts_per_token > moe.num_experts:
-        f.refuse(
+        fields.refuse(
             "num_experts_per_tok",
             f"is {moe.experts_per_token}, and there are {moe.num_experts} experts",
         )
     quantized = "compression_config"
-    if f.has("quantization_config"):
+    if fields.has("quantization_config"):
         quantized = "quantization_config"
-    quantization_fields = f.object(quantized)
+    quantization_fields = fields.object(quantized)
     unscaled = 0
     if _is_yarn(rope):
         unscaled = positions
@@ -275,19 +275,19 @@ def _build(
         architecture=architecture,
         model_type=str(raw.get("model_type", "")),
         hidden_size=hidden,
-        num_hidden_layers=f.layers,
+        num_hidden_layers=fields.layers,
         num_attention_heads=heads,
         num_key_value_heads=kv,
         head_dim=head_dim,
-        intermediate_size=facts.get("intermediate") or f.int("intermediate_size"),
-        vocab_size=f.int("vocab_size", facts.get("vocab")),
-        dtype=_dtype(f, architecture),
+        intermediate_size=facts.get("intermediate") or fields.int("intermediate_size"),
+        vocab_size=fields.int("vocab_size", facts.get("vocab")),
+        dtype=_dtype(fields, architecture),
         max_position_embeddings=longest,
-        default_model_len=_default_length(f, rope),
+        default_model_len=_default_length(fields, rope),
         unscaled_positions=unscaled,
-        tie_word_embeddings=f.flag("tie_word_embeddings", facts.get("tie", False)),
+        tie_word_embeddings=fields.flag("tie_word_embeddings", facts.get("tie", False)),
         rope_tables=tables,
-        layer_windows=_windows(f, facts),
+        layer_windows=_windows(fields, facts),
         layer_chunks=facts.get("chunks", ()),
         traits=traits,
         raw=raw,
@@ -312,28 +312,30 @@ def _quantization(fields: Fields) -> Quantization | None:
     return quant.from_config(fields)
 
 
-def _head_dim(f: Fields, facts: dict[str, Any], hidden: int, heads: int) -> int:
-    if f.has("head_dim") and not facts.get("own_kv_heads"):
-        return f.int("head_dim")
+def _head_dim(fields: Fields, facts: dict[str, Any], hidden: int, heads: int) -> int:
+    if fields.has("head_dim") and not facts.get("own_kv_heads"):
+        return fields.int("head_dim")
     if facts.get("head_dim"):
         return facts["head_dim"]
     if hidden % heads:
-        f.refuse("num_attention_heads", f"is {heads}, which does not divide hidden_size {hidden}")
+        fields.refuse(
+            "num_attention_heads", f"is {heads}, which does not divide hidden_size {hidden}"
+        )
     return hidden // heads
 
 
-def _windows(f: Fields, facts: dict[str, Any]) -> tuple[int | None, ...]:
+def _windows(fields: Fields, facts: dict[str, Any]) -> tuple[int | None, ...]:
     """Each layer's window: by the config's own list, or as the family has it."""
     window = facts.get("window")
     if window is None:
         return ()
-    listed = f.layer_windows(window)
+    listed = fields.layer_windows(window)
     if listed:
         return listed
-    every = facts.get("full_attention_every", f.layers + 1)
-    full = f.int("max_window_layers", 0, least=0)  # Qwen: the first layers see everything
+    every = facts.get("full_attention_every", fields.layers + 1)
+    full = fields.int("max_window_layers", 0, least=0)  # Qwen: the first layers see everything
     windows: list[int | None] = []
-    for layer in range(f.layers):
+    for layer in range(fields.layers):
         if layer < full or (layer + 1) % every == 0:
             windows.append(None)
         else:
@@ -341,22 +343,22 @@ def _windows(f: Fields, facts: dict[str, Any]) -> tuple[int | None, ...]:
     return tuple(windows)
 
 
-def _dtype(f: Fields, architecture: str) -> str:
-    value = f.raw.get("torch_dtype") or f.raw.get("dtype") or "float16"
+def _dtype(fields: Fields, architecture: str) -> str:
+    value = fields.raw.get("torch_dtype") or fields.raw.get("dtype") or "float16"
     value = str(value).removeprefix("torch.")
     if value not in DTYPE_BYTES:
-        f.is_not("torch_dtype", value, f"one of {', '.join(DTYPE_BYTES)}")
+        fields.is_not("torch_dtype", value, f"one of {', '.join(DTYPE_BYTES)}")
     # vLLM's --dtype auto runs 32-bit checkpoints in 16 bit (vllm/config/model.py, 0.25.1).
     if value in ("float32", "float", "float64"):
         return "bfloat16"
     return value
 
 
-def _rope(f: Fields) -> Fields:
+def _rope(fields: Fields) -> Fields:
     name = "rope_scaling"
-    if f.raw.get("rope_parameters"):
+    if fields.raw.get("rope_parameters"):
         name = "rope_parameters"
-    rope = f.object(name)
+    rope = fields.object(name)
     nested = [name for name, value in rope.raw.items() if isinstance(value, Mapping)]
     if not nested:
         return rope
@@ -377,31 +379,31 @@ def _is_yarn(rope: Fields) -> bool:
     return _rope_type(rope) in ("yarn", "deepseek_yarn")
 
 
-def _original(f: Fields, rope: Fields) -> int:
+def _original(fields: Fields, rope: Fields) -> int:
     """The positions before scaling; 0 where neither the rope nor the config says it."""
     name = "original_max_position_embeddings"
-    return rope.optional_int(name) or f.optional_int(name) or 0
+    return rope.optional_int(name) or fields.optional_int(name) or 0
 
 
-def _scaled(f: Fields, rope: Fields, positions: int) -> int:
+def _scaled(fields: Fields, rope: Fields, positions: int) -> int:
     """Return the positions after rope scaling.
 
     YaRN multiplies the original positions, linear and dynamic scaling those of the config.
     """
     kind = _rope_type(rope)
     factor = rope.number("factor", 0.0, LARGEST_FACTOR)
-    original = _original(f, rope)
+    original = _original(fields, rope)
     if _is_yarn(rope) and original:
         positions = int(original * (factor or 1))
     elif kind in ("linear", "dynamic", "ntk") and factor:
         positions = int(positions * factor)
     if not 1 <= positions <= LARGEST["max_position_embeddings"]:
-        f.refuse("rope_scaling", f"makes {positions} positions")
+        fields.refuse("rope_scaling", f"makes {positions} positions")
     return positions
 
 
 def _rope_tables(
-    f: Fields, rope: Fields, facts: dict[str, Any], positions: int, rotary: int
+    fields: Fields, rope: Fields, facts: dict[str, Any], positions: int, rotary: int
 ) -> tuple[tuple[int, int], ...]:
     """(positions, rotary_dim) of each cos/sin table that vLLM keeps on the GPU (layers share them).
 
@@ -409,19 +411,19 @@ def _rope_tables(
     (vLLM rotary_embedding/*.py, 0.25.1).
     """
     if _rope_type(rope) == "longrope":
-        scaled = positions + _original(f, rope)
+        scaled = positions + _original(fields, rope)
     else:
-        scaled = _scaled(f, rope, positions)
+        scaled = _scaled(fields, rope, positions)
     if facts.get("rope_tables") == 2:  # Gemma 3: sliding layers have an unscaled table of their own
         return (positions, rotary), (scaled, rotary)
     return ((scaled, rotary),)
 
 
-def _default_length(f: Fields, rope: Fields) -> int:
+def _default_length(fields: Fields, rope: Fields) -> int:
     """Return the length with which LongRoPE models start; 0 for others.
 
     It is their original length, which spares short requests (vllm/config/model.py, 0.25.1).
     """
     if _rope_type(rope) != "longrope":
         return 0
-    return f.optional_int("original_max_position_embeddings") or _original(f, rope)
+    return fields.optional_int("original_max_position_embeddings") or _original(fields, rope)

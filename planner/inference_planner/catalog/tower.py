@@ -7,7 +7,6 @@ model_executor/models/siglip.py, pixtral.py, mistral3.py, gemma3_mm.py, mllama4.
 phi4mm.py.
 """
 
-# m model, f the fields of its whole config.json
 from collections.abc import Callable, Iterator
 
 from inference_planner.catalog.architectures import tower_of
@@ -21,15 +20,15 @@ def has_tower(architecture: str) -> bool:
     return tower_of(architecture) != ""
 
 
-def tower_weights(m: ModelConfig) -> Iterator[Weight]:
+def tower_weights(model: ModelConfig) -> Iterator[Weight]:
     """Yield the weights of the encoder and of what joins it to the text model.
 
     A text model has none.
     """
-    tower = tower_of(m.architecture)
-    if m.text_only or not tower:
+    tower = tower_of(model.architecture)
+    if model.text_only or not tower:
         return
-    yield from FORMULAS[tower](m, Fields(m.raw, m.location or m.name))
+    yield from FORMULAS[tower](model, Fields(model.raw, model.location or model.name))
 
 
 def _layers(layers: int, hidden: int, width: int, gated: bool, bias: bool) -> Iterator[Weight]:
@@ -57,16 +56,16 @@ def _siglip(vision: Fields, size: int, layers: int) -> Iterator[Weight]:
     yield Weight("tower.post_layernorm", hidden, bias=True)
 
 
-def _gemma3(m: ModelConfig, f: Fields) -> Iterator[Weight]:
-    vision = f.object("vision_config")
+def _gemma3(model: ModelConfig, fields: Fields) -> Iterator[Weight]:
+    vision = fields.object("vision_config")
     yield from _siglip(vision, 896, 27)
     hidden = vision.int("hidden_size", 1152)
-    yield Weight("projector.mm_input_projection", hidden, m.hidden_size)
+    yield Weight("projector.mm_input_projection", hidden, model.hidden_size)
     yield Weight("projector.mm_soft_emb_norm", hidden)
 
 
-def _mistral3(m: ModelConfig, f: Fields) -> Iterator[Weight]:
-    vision = f.object("vision_config")
+def _mistral3(model: ModelConfig, fields: Fields) -> Iterator[Weight]:
+    vision = fields.object("vision_config")
     hidden = vision.int("hidden_size", 1024)
     patch = vision.int("patch_size", 14)
     yield Weight("tower.patch_conv", hidden, 3 * patch**2)
@@ -74,16 +73,16 @@ def _mistral3(m: ModelConfig, f: Fields) -> Iterator[Weight]:
     count = vision.int("num_hidden_layers", 24)
     width = vision.int("intermediate_size", 4096)
     yield from _layers(count, hidden, width, gated=True, bias=False)
-    merged = f.int("spatial_merge_size", 2) ** 2
-    bias = f.flag("multimodal_projector_bias")
+    merged = fields.int("spatial_merge_size", 2) ** 2
+    bias = fields.flag("multimodal_projector_bias")
     yield Weight("projector.norm", hidden)
     yield Weight("projector.patch_merger", hidden, merged * hidden)
-    yield Weight("projector.linear_1", m.hidden_size, hidden, "column", bias=bias)
-    yield Weight("projector.linear_2", m.hidden_size, m.hidden_size, "row", bias=bias)
+    yield Weight("projector.linear_1", model.hidden_size, hidden, "column", bias=bias)
+    yield Weight("projector.linear_2", model.hidden_size, model.hidden_size, "row", bias=bias)
 
 
-def _llama4(m: ModelConfig, f: Fields) -> Iterator[Weight]:
-    vision = f.object("vision_config")
+def _llama4(model: ModelConfig, fields: Fields) -> Iterator[Weight]:
+    vision = fields.object("vision_config")
     hidden = vision.int("hidden_size", 768)  # Transformers' defaults, as vLLM takes them
     patch = vision.int("patch_size", 14)
     positions = (vision.int("image_size", 448) // patch) ** 2 + 1
@@ -100,10 +99,10 @@ def _llama4(m: ModelConfig, f: Fields) -> Iterator[Weight]:
     yield Weight("tower.vision_adapter.fc1", middle, min(shuffled, width), "column")
     yield Weight("tower.vision_adapter.fc2", out, middle, "row")
     wide = vision.int("vision_output_dim", 7680)
-    yield Weight("projector.linear_1", m.hidden_size, wide, "column")
+    yield Weight("projector.linear_1", model.hidden_size, wide, "column")
 
 
-def _molmo(m: ModelConfig, f: Fields) -> Iterator[Weight]:
+def _molmo(model: ModelConfig, fields: Fields) -> Iterator[Weight]:
     """Yield CLIP's large encoder with 23 layers, fixed in the code.
 
     Two of the layers are pooled by attention.
@@ -115,20 +114,20 @@ def _molmo(m: ModelConfig, f: Fields) -> Iterator[Weight]:
     yield from _layers(23, hidden, width, gated=False, bias=True)
     yield Weight("tower.image_pooling_2d.qkv", 3 * hidden, 2 * hidden, "column", bias=True)
     yield Weight("tower.image_pooling_2d.wo", hidden, hidden, "row", bias=True)
-    yield Weight("projector.gate_up", 2 * m.intermediate_size, hidden, "column")
-    yield Weight("projector.down", m.hidden_size, m.intermediate_size, "row")
-    yield Weight("new_embedding", 128, m.hidden_size)
+    yield Weight("projector.gate_up", 2 * model.intermediate_size, hidden, "column")
+    yield Weight("projector.down", model.hidden_size, model.intermediate_size, "row")
+    yield Weight("new_embedding", 128, model.hidden_size)
 
 
-def _phi4mm(m: ModelConfig, f: Fields) -> Iterator[Weight]:
+def _phi4mm(model: ModelConfig, fields: Fields) -> Iterator[Weight]:
     """Yield SigLIP with 448 pixels, fixed in the code, and a conformer for sound.
 
     The conformer's weights are not split.
     """
-    yield from _siglip(Fields({"image_size": 448}, f.where), 448, 27)
-    hidden = m.hidden_size
+    yield from _siglip(Fields({"image_size": 448}, fields.where), 448, 27)
+    hidden = model.hidden_size
     yield Weight("projector.image", hidden, 1152 + hidden)
-    conformer = f.object("audio_processor").object("config")
+    conformer = fields.object("audio_processor").object("config")
     dim = conformer.int("attention_dim", 1024)
     width = conformer.int("linear_units", 1536)
     feed_forwards = 2 * (2 * width + width)  # two of them, each with a gate

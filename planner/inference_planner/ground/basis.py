@@ -3,7 +3,6 @@
 The nearest measurement is its ground. This module has the words for both.
 """
 
-# d deployment, m model
 import json
 import math
 import re
@@ -103,11 +102,11 @@ class Kind:
 
 
 @lru_cache(maxsize=512)
-def kind_of_model(m: ModelConfig, split: str = "") -> Kind:
+def kind_of_model(model: ModelConfig, split: str = "") -> Kind:
     """Return the kind of a model that is split in these ways."""
-    attention = tuple(sorted({kind.key for kind in kinds(m)}))
-    encoder = not m.text_only and any(m.raw.get(name) for name in ENCODERS)
-    return Kind(attention, m.moe is not None, weight_format(m.quantization), encoder, split)
+    attention = tuple(sorted({kind.key for kind in kinds(model)}))
+    encoder = not model.text_only and any(model.raw.get(name) for name in ENCODERS)
+    return Kind(attention, model.moe is not None, weight_format(model.quantization), encoder, split)
 
 
 def weight_format(quantization: Quantization | None) -> str:
@@ -125,27 +124,27 @@ def weight_format(quantization: Quantization | None) -> str:
     return result
 
 
-def kind_of(d: Deployment) -> Kind:
+def kind_of(deployment: Deployment) -> Kind:
     """Return the kind of a deployment."""
     split: list[str] = []
-    if d.tp > 1:
+    if deployment.tp > 1:
         split.append("tensor")
-    if d.pp > 1:
+    if deployment.pp > 1:
         split.append("pipeline")
-    if d.dp > 1 or d.ep:
+    if deployment.dp > 1 or deployment.ep:
         split.append("data and experts")
-    if d.dcp > 1:
+    if deployment.dcp > 1:
         split.append("context")
-    if d.nodes > 1:
+    if deployment.nodes > 1:
         split.append("nodes")
     extras: list[str] = []
-    if d.settings.draft is not None:
+    if deployment.settings.draft is not None:
         extras.append("draft")
-    if d.settings.adapters is not None:
+    if deployment.settings.adapters is not None:
         extras.append("adapters")
-    if d.model.moe and d.settings.moe_backend != AUTO:
-        extras.append(f"experts by {d.settings.moe_backend}")
-    kind = kind_of_model(d.model, ", ".join(split))
+    if deployment.model.moe and deployment.settings.moe_backend != AUTO:
+        extras.append(f"experts by {deployment.settings.moe_backend}")
+    kind = kind_of_model(deployment.model, ", ".join(split))
     if not extras:
         return kind
     return replace(kind, extras=tuple(extras))
@@ -165,16 +164,16 @@ def marks() -> frozenset[Mark]:
     """Return what the recorded runs (data/runs) measured."""
     run_marks: set[Mark] = set()
     for run in runs():
-        m = model_of(run)
+        model = model_of(run)
         quantization = run["extra"].get("quantization")
         if quantization:
-            m = m.with_quantization(from_name(quantization))
+            model = model.with_quantization(from_name(quantization))
         split: list[str] = []
         if run["tp"] > 1:
             split.append("tensor")
         if run["pp"] > 1:
             split.append("pipeline")
-        kind = kind_of_model(m, ", ".join(split))
+        kind = kind_of_model(model, ", ".join(split))
         run_marks.add(Mark(load_gpu(run["gpu"]), run["vllm_version"], kind))
     return frozenset(run_marks)
 
@@ -217,7 +216,7 @@ def generation(gpu: GPU) -> int | None:
 
 
 @lru_cache(maxsize=1024)
-def ground(d: Deployment) -> Ground:
+def ground(deployment: Deployment) -> Ground:
     """Return the distance of a deployment from what was measured.
 
     The recorded runs count, and this site's own starts.
@@ -225,19 +224,19 @@ def ground(d: Deployment) -> Ground:
     "measured here" takes the same card with all of its memory, the same version and the same kind
     of model.
     """
-    start = correction(d)
+    start = correction(deployment)
     if start is not None and start.likeness >= Likeness.KIND:
         return LEARNED
-    kind = kind_of(d)
-    version = d.settings.vllm_version
-    on_card = [mark for mark in marks() if mark.gpu == d.gpu]
-    of_generation = [mark for mark in marks() if generation(mark.gpu) == generation(d.gpu)]
+    kind = kind_of(deployment)
+    version = deployment.settings.vllm_version
+    on_card = [mark for mark in marks() if mark.gpu == deployment.gpu]
+    of_generation = [mark for mark in marks() if generation(mark.gpu) == generation(deployment.gpu)]
     same_kind = any(mark.kind == kind for mark in on_card)
     measured_weights = {mark.kind.weights for mark in of_generation}
     same_weights = kind.weights == SIXTEEN_BITS or kind.weights in measured_weights
     same_version = any(mark.vllm_version == version for mark in marks())
     basis: Basis = "never measured"
-    if Mark(d.gpu, version, kind) in marks():
+    if Mark(deployment.gpu, version, kind) in marks():
         basis = "measured here"
     elif on_card:
         basis = "measured on this kind of GPU"
@@ -252,54 +251,54 @@ def ground(d: Deployment) -> Ground:
     )
 
 
-def sizes_from(d: Deployment) -> str:
+def sizes_from(deployment: Deployment) -> str:
     """Return where the sizes of weights and KV cache come from.
 
     "formulas" agree with vLLM's classes, "exact" was asked of the installed class now, "recorded"
     earlier, and "estimate" rests on the fields of config.json alone.
     """
-    m = d.model
-    experts = d.expert_split
+    model = deployment.model
+    experts = deployment.expert_split
     if experts:  # no formula was compared with experts shared out so
-        if m.exact and m.exact.weights_of(d.tp, d.pp, experts):
-            return m.exact.basis
+        if model.exact and model.exact.weights_of(deployment.tp, deployment.pp, experts):
+            return model.exact.basis
         return "estimate"
-    if m.exact and m.exact.of(d.tp, d.pp):
-        return m.exact.basis
-    if m.architecture in FAMILIES:
+    if model.exact and model.exact.of(deployment.tp, deployment.pp):
+        return model.exact.basis
+    if model.architecture in FAMILIES:
         return "formulas"
     return "estimate"
 
 
-def explain_sizes(d: Deployment, why: str = "") -> Iterator[str]:
+def explain_sizes(deployment: Deployment, why: str = "") -> Iterator[str]:
     """Say where the sizes of a model without formulas come from.
 
     `why` is what kept vLLM's class from being asked.
     """
-    m = d.model
-    source = sizes_from(d)
-    name = m.architecture[:80]
-    lacking = lacks(m.architecture, d.settings.vllm_version)
+    model = deployment.model
+    source = sizes_from(deployment)
+    name = model.architecture[:80]
+    lacking = lacks(model.architecture, deployment.settings.vllm_version)
     if lacking:
         yield lacking
-    if m.raw.get("auto_map") and m.architecture not in FAMILIES:
+    if model.raw.get("auto_map") and model.architecture not in FAMILIES:
         yield (
             "Its config.json names code of its own (auto_map), which was not run: its fields "
             "alone were read. vLLM runs it with --trust-remote-code only."
         )
-    if source in ("exact", "recorded") and m.exact and not ground(d).same_kind:
+    if source in ("exact", "recorded") and model.exact and not ground(deployment).same_kind:
         says = "said when it was recorded"
         if source == "exact":
             says = "says"
         yield (
-            f"Weights and KV cache are what vLLM {m.exact.source}'s own class of "
+            f"Weights and KV cache are what vLLM {model.exact.source}'s own class of "
             f"{name} {says}; activations and kernels are estimated, within the "
             "interval that stands beside each figure."
         )
-    elif source == "estimate" and m.architecture not in FAMILIES:
+    elif source == "estimate" and model.architecture not in FAMILIES:
         size = "the sizes in the config alone"
-        if m.exact:
-            size = m.exact.source
+        if model.exact:
+            size = model.exact.source
         reason = why or "--exact asks vLLM where it is installed."
         yield (
             f"An estimate: there are no formulas for {name}, whose weights are taken from {size}, "

@@ -26,7 +26,6 @@ order of its id (the first,
 - loads: the simulated loads of H200 (benchmarks/simulate/comparison.json); those of H100 judge.
 """
 
-# d deployment
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -113,27 +112,27 @@ class Doubt:
         return ", ".join(parts)
 
 
-def _is_of_another_vendor(d: Deployment) -> bool:
+def _is_of_another_vendor(deployment: Deployment) -> bool:
     """Return True for an AMD card, whose compute capability is a name such as gfx942."""
-    return d.gpu.compute_capability.startswith("gfx")
+    return deployment.gpu.compute_capability.startswith("gfx")
 
 
-def _over_pcie(d: Deployment) -> bool:
-    return d.tp > 1 and "PCIe" in d.gpu.link
+def _over_pcie(deployment: Deployment) -> bool:
+    return deployment.tp > 1 and "PCIe" in deployment.gpu.link
 
 
-def _has_unmeasured_kernel(d: Deployment) -> bool:
+def _has_unmeasured_kernel(deployment: Deployment) -> bool:
     """Return True if the share of the bandwidth of a kernel is assumed.
 
     The shares of 16 bit differ little between cards.
     """
-    used = kernels.kernels(d)
+    used = kernels.kernels(deployment)
     return any(not kernel.measured for kernel in used if kernel.weights != kernels.BITS_16)
 
 
-def _packed(d: Deployment) -> bool:
+def _packed(deployment: Deployment) -> bool:
     """Return True if weights are packed into less than 8 bits."""
-    quantization = d.model.quantization
+    quantization = deployment.model.quantization
     return quantization is not None and quantization.weight_bits < 8
 
 
@@ -141,57 +140,78 @@ def _packed(d: Deployment) -> bool:
 # and 3.9 of CUDA graphs with a model of 2B (0.29.1).
 ANOTHER_VENDOR_GIB = 5.0
 DOUBTS = (
-    Doubt("a version that was never measured", lambda d, g: not g.same_version, 0.15),
+    Doubt("a version that was never measured", lambda deployment, g: not g.same_version, 0.15),
     Doubt(
         "the formulas of another version",
-        lambda d, g: not g.same_formulas,
+        lambda deployment, g: not g.same_formulas,
         overhead_share=0.6,
         weights_share=0.01,
     ),
     Doubt(
         "packed weights, by the formulas of another version",
-        lambda d, g: not g.same_formulas and _packed(d),
+        lambda deployment, g: not g.same_formulas and _packed(deployment),
         weights_share=0.08,
     ),
     Doubt(
         "weights stored as was never measured",
-        lambda d, g: not g.same_weights,
+        lambda deployment, g: not g.same_weights,
         gib=0.1,
         weights_share=0.025,
     ),
     Doubt(
         "a kernel that was never measured",
-        lambda d, g: _has_unmeasured_kernel(d),
+        lambda deployment, g: _has_unmeasured_kernel(deployment),
         time_share=0.25,
     ),
-    Doubt("a card of another vendor", lambda d, g: _is_of_another_vendor(d), ANOTHER_VENDOR_GIB),
-    Doubt("several ranks", lambda d, g: d.tp > 1, 0.15, 0.05),
-    Doubt("an all-reduce over PCIe", lambda d, g: _over_pcie(d), 0.5, 0.25),
-    Doubt("pipeline stages", lambda d, g: d.pp > 1, 0.3, 0.05),
-    Doubt("several nodes", lambda d, g: d.nodes > 1, 0.2, 0.3),
-    Doubt("experts", lambda d, g: d.model.moe is not None, 0.2, 0.1),
-    Doubt("shared-out experts", lambda d, g: d.ep or d.dp > 1, 0.3, 0.5),
-    Doubt("states of a hybrid", lambda d, g: has_states(d.model), 0.4, 0.15),
+    Doubt(
+        "a card of another vendor",
+        lambda deployment, g: _is_of_another_vendor(deployment),
+        ANOTHER_VENDOR_GIB,
+    ),
+    Doubt("several ranks", lambda deployment, g: deployment.tp > 1, 0.15, 0.05),
+    Doubt("an all-reduce over PCIe", lambda deployment, g: _over_pcie(deployment), 0.5, 0.25),
+    Doubt("pipeline stages", lambda deployment, g: deployment.pp > 1, 0.3, 0.05),
+    Doubt("several nodes", lambda deployment, g: deployment.nodes > 1, 0.2, 0.3),
+    Doubt("experts", lambda deployment, g: deployment.model.moe is not None, 0.2, 0.1),
+    Doubt("shared-out experts", lambda deployment, g: deployment.ep or deployment.dp > 1, 0.3, 0.5),
+    Doubt("states of a hybrid", lambda deployment, g: has_states(deployment.model), 0.4, 0.15),
 )
 # After those of kinds of attention (`Attention.uncertainty`).
 DOUBTS_OF_FEATURES = (
-    Doubt("an encoder", lambda d, g: kind_of(d).encoder, 0.6),
-    Doubt("draft tokens", lambda d, g: d.settings.draft is not None, 0.3, 0.3, weights_share=0.01),
-    Doubt("adapters", lambda d, g: d.settings.adapters is not None, 0.2, 0.1, weights_share=0.005),
-    Doubt("memory that the system shares", lambda d, g: d.gpu.unified_memory, 1.2, 0.1),
-    Doubt("no CUDA graphs", lambda d, g: d.settings.enforce_eager, 0.0, 0.3),
+    Doubt("an encoder", lambda deployment, g: kind_of(deployment).encoder, 0.6),
+    Doubt(
+        "draft tokens",
+        lambda deployment, g: deployment.settings.draft is not None,
+        0.3,
+        0.3,
+        weights_share=0.01,
+    ),
+    Doubt(
+        "adapters",
+        lambda deployment, g: deployment.settings.adapters is not None,
+        0.2,
+        0.1,
+        weights_share=0.005,
+    ),
+    Doubt(
+        "memory that the system shares",
+        lambda deployment, g: deployment.gpu.unified_memory,
+        1.2,
+        0.1,
+    ),
+    Doubt("no CUDA graphs", lambda deployment, g: deployment.settings.enforce_eager, 0.0, 0.3),
 )
 
 
-def _of_attention(d: Deployment) -> Iterator[Doubt]:
+def _of_attention(deployment: Deployment) -> Iterator[Doubt]:
     """Yield the doubts of the kinds of attention that the model's layers have."""
-    for kind in kinds(d.model):
+    for kind in kinds(deployment.model):
         more = kind.uncertainty
         if more is not None:
             yield Doubt(more.name, _always, gib=more.gib, time_share=more.time_share)
 
 
-def _always(d: Deployment, ground: Ground) -> bool:
+def _always(deployment: Deployment, ground: Ground) -> bool:
     return True
 
 
@@ -216,16 +236,16 @@ class Spread:
     time_share: float
 
 
-def doubts(d: Deployment, ground: Ground) -> Iterator[Doubt]:
+def doubts(deployment: Deployment, ground: Ground) -> Iterator[Doubt]:
     """Yield what makes this case less certain than its distance from measured ground alone."""
     if ground.basis == MEASURED_HERE:
         return
-    for doubt in (*DOUBTS, *_of_attention(d), *DOUBTS_OF_FEATURES):
-        if doubt.applies(d, ground):
+    for doubt in (*DOUBTS, *_of_attention(deployment), *DOUBTS_OF_FEATURES):
+        if doubt.applies(deployment, ground):
             yield doubt
 
 
-def spread(d: Deployment, fit: Fit, ground: Ground) -> Spread:
+def spread(deployment: Deployment, fit: Fit, ground: Ground) -> Spread:
     """Return the half widths of a deployment at this distance from measured ground.
 
     Its memory is `fit`.
@@ -234,8 +254,8 @@ def spread(d: Deployment, fit: Fit, ground: Ground) -> Spread:
     weights_gib = fit.weights[fit.tightest] / GIB
     weights_share = width.weights_share
     if ground.basis != MEASURED_HERE:
-        weights_share = max(weights_share, SIZES_SHARE.get(sizes_from(d), 0.0))
-    added = list(doubts(d, ground))
+        weights_share = max(weights_share, SIZES_SHARE.get(sizes_from(deployment), 0.0))
+    added = list(doubts(deployment, ground))
     shares = [doubt.weights_share for doubt in added]
     weights = weights_gib * _root_of_squares(weights_share, *shares)
     overhead_gib = fit.overhead[fit.tightest] / GIB
@@ -285,7 +305,7 @@ class Capacities:
     max_concurrency: Interval
 
 
-def capacities(d: Deployment, fit: Fit, half_gib: float) -> Capacities:
+def capacities(deployment: Deployment, fit: Fit, half_gib: float) -> Capacities:
     """Return the intervals of the KV cache of a deployment.
 
     The free memory may be off by `half_gib` on each GPU.
@@ -293,9 +313,9 @@ def capacities(d: Deployment, fit: Fit, half_gib: float) -> Capacities:
     What does not fit has 0 tokens, and a high end of 0 if it would not fit there either. What fits
     may have a low end that holds less than one request: then vLLM may refuse to start.
     """
-    low = _divided(_capacity(d, fit, -half_gib), _layout_factor(d, fit))
-    high = _capacity(d, fit, half_gib)
-    middle = _capacity(d, fit, 0.0)
+    low = _divided(_capacity(deployment, fit, -half_gib), _layout_factor(deployment, fit))
+    high = _capacity(deployment, fit, half_gib)
+    middle = _capacity(deployment, fit, 0.0)
     if not fit.fits:
         low = middle = NOTHING
         _, _, requests = high
@@ -308,7 +328,7 @@ def capacities(d: Deployment, fit: Fit, half_gib: float) -> Capacities:
     return Capacities(interval(0), interval(1), interval(2))
 
 
-def _layout_factor(d: Deployment, fit: Fit) -> float:
+def _layout_factor(deployment: Deployment, fit: Fit) -> float:
     """Return how many times the recorded bytes a request may take.
 
     This is for a release that is older than every formula.
@@ -318,7 +338,7 @@ def _layout_factor(d: Deployment, fit: Fit) -> float:
     """
     pages = {group.page_bytes for group in fit.layout.groups}
     is_recorded = bool(fit.layout.pools) and len(pages) > 1
-    return OLD_LAYOUT if is_recorded and is_outside(d.settings.vllm_version) else 1.0
+    return OLD_LAYOUT if is_recorded and is_outside(deployment.settings.vllm_version) else 1.0
 
 
 def _divided(capacity: tuple[int, int, float], divisor: float) -> tuple[int, int, float]:
@@ -326,10 +346,12 @@ def _divided(capacity: tuple[int, int, float], divisor: float) -> tuple[int, int
     return int(blocks / divisor), int(tokens / divisor), requests / divisor
 
 
-def _capacity(d: Deployment, fit: Fit, more_gib: float) -> tuple[int, int, float]:
+def _capacity(deployment: Deployment, fit: Fit, more_gib: float) -> tuple[int, int, float]:
     """Return blocks, tokens and requests if every GPU has so much more (or less) memory."""
     available = [size + round(more_gib * GIB) for size in fit.available]
     if min(available) <= 0:
         return NOTHING
-    holds = kv_cache.capacity(fit.layout, d.stages, available, d.settings.max_model_len)
+    holds = kv_cache.capacity(
+        fit.layout, deployment.stages, available, deployment.settings.max_model_len
+    )
     return holds.blocks, holds.tokens, holds.max_concurrency

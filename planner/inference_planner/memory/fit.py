@@ -1,6 +1,5 @@
 """Memory of a deployment: what is left for the KV cache, and what that holds."""
 
-# d deployment
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -70,24 +69,24 @@ class Fit:
 
 
 @lru_cache(maxsize=1024)
-def fit(d: Deployment) -> Fit:
+def fit(deployment: Deployment) -> Fit:
     """Return the memory of this split.
 
     Source: vLLM 0.25.1, v1/worker/utils.py request_memory (the engine takes gpu_memory_utilization
     of what the GPU has, not of what is free) and v1/worker/gpu_worker.py
     determine_available_memory.
     """
-    share = round(d.settings.gpu_memory_utilization * 10**9)
-    measured = learned.correction(d)
-    requested = -(-learned.engine_bytes(d, measured) * share // 10**9)
-    loaded = ranks.loaded_bytes(d)
+    share = round(deployment.settings.gpu_memory_utilization * 10**9)
+    measured = learned.correction(deployment)
+    requested = -(-learned.engine_bytes(deployment, measured) * share // 10**9)
+    loaded = ranks.loaded_bytes(deployment)
     weights: list[int] = []
     formulas: list[tuple[Overhead, ...]] = []
     items: list[tuple[Overhead, ...]] = []
     overhead: list[int] = []
     available: list[int] = []
     for stage, size in enumerate(loaded):
-        formulas.append(_stage_overheads(d, stage, formulas))
+        formulas.append(_stage_overheads(deployment, stage, formulas))
         if measured:
             weights.append(max(0, size + measured.weights))
             items.append(learned.corrected(formulas[stage], measured))
@@ -96,27 +95,31 @@ def fit(d: Deployment) -> Fit:
             items.append(formulas[stage])
         overhead.append(sum(item.bytes for item in items[stage]))
         available.append(requested - weights[stage] - overhead[stage])
-    layout = kv_layout(d.model, d.settings, d.tp, d.pp, d.dcp)
-    block_bytes = max(kv_cache.pool_bytes_per_block(layout, stage) for stage in d.stages)
+    layout = kv_layout(
+        deployment.model, deployment.settings, deployment.tp, deployment.pp, deployment.dcp
+    )
+    block_bytes = max(kv_cache.pool_bytes_per_block(layout, stage) for stage in deployment.stages)
     return Fit(
-        tp=d.tp,
-        pp=d.pp,
+        tp=deployment.tp,
+        pp=deployment.pp,
         requested=requested,
         loaded=tuple(loaded),
         weights=tuple(weights),
         overheads=tuple(items),
         overhead=tuple(overhead),
         available=tuple(available),
-        capacity=kv_cache.capacity(layout, d.stages, available, d.settings.max_model_len),
+        capacity=kv_cache.capacity(
+            layout, deployment.stages, available, deployment.settings.max_model_len
+        ),
         layout=layout,
         needed=block_bytes * kv_cache.blocks_per_request(layout),
-        has_cache=not keeps_no_cache(d.model.architecture),
+        has_cache=not keeps_no_cache(deployment.model.architecture),
         measured=measured,
     )
 
 
 def _stage_overheads(
-    d: Deployment, stage: int, earlier: Sequence[tuple[Overhead, ...]]
+    deployment: Deployment, stage: int, earlier: Sequence[tuple[Overhead, ...]]
 ) -> tuple[Overhead, ...]:
     """Return the overheads of a pipeline stage.
 
@@ -125,11 +128,11 @@ def _stage_overheads(
     Args:
         earlier: the overheads of the stages before it.
     """
-    if stage in (0, d.pp - 1):
-        return tuple(overheads(d, stage))
+    if stage in (0, deployment.pp - 1):
+        return tuple(overheads(deployment, stage))
     if stage > 1:
         return earlier[1]
-    return tuple(overheads(d, d.pp // 2))
+    return tuple(overheads(deployment, deployment.pp // 2))
 
 
 def kv_layout(
@@ -199,26 +202,30 @@ def tokens_in_flight(settings: Settings, pp: int) -> int:
     return (pp + 1) * settings.max_num_batched_tokens  # asynchronous scheduling overlaps one more
 
 
-def may_fit(d: Deployment, gpus: int) -> bool:
+def may_fit(deployment: Deployment, gpus: int) -> bool:
     """Return False where the weights alone are too large for so many GPUs together.
 
     This is cheaper than fit().
     """
     return (
-        weight_bytes(d.model) < gpus * d.dp * d.gpu.engine_bytes * d.settings.gpu_memory_utilization
+        weight_bytes(deployment.model)
+        < gpus
+        * deployment.dp
+        * deployment.gpu.engine_bytes
+        * deployment.settings.gpu_memory_utilization
     )
 
 
-def longest_context(d: Deployment) -> int:
+def longest_context(deployment: Deployment) -> int:
     """Return the largest max_model_len with which this split starts, in steps of 16.
 
     It is 0 if the weights do not fit.
     """
-    low, high = 0, -(-d.settings.max_model_len // 16)
+    low, high = 0, -(-deployment.settings.max_model_len // 16)
     while low < high:
         middle = (low + high + 1) // 2
-        if fit(d.with_settings(max_model_len=16 * middle)).fits:
+        if fit(deployment.with_settings(max_model_len=16 * middle)).fits:
             low = middle
         else:
             high = middle - 1
-    return min(16 * low, d.settings.max_model_len)
+    return min(16 * low, deployment.settings.max_model_len)

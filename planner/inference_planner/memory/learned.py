@@ -52,47 +52,50 @@ def shape_of(model: ModelConfig) -> tuple[str | int, ...]:
     )
 
 
-def split_of(d: Deployment) -> tuple[int, int, int, bool]:
+def split_of(deployment: Deployment) -> tuple[int, int, int, bool]:
     """Return the tensor, pipeline and data parallel sizes, and whether experts stay whole."""
-    return d.tp, d.pp, d.dp, d.ep
+    return deployment.tp, deployment.pp, deployment.dp, deployment.ep
 
 
-def settings_of(d: Deployment) -> tuple[int, int, str]:
+def settings_of(deployment: Deployment) -> tuple[int, int, str]:
     """Return the settings by which the nearest of several starts is found."""
-    s = d.settings
+    s = deployment.settings
     return s.max_num_batched_tokens, s.max_num_seqs, s.kv_cache_dtype
 
 
-def correction(d: Deployment) -> Correction | None:
+def correction(deployment: Deployment) -> Correction | None:
     """Return what the nearest start adds to the formulas of this deployment.
 
     The result is None if no start is like it.
     """
     nearest: tuple[tuple[int, int, int, str], Start] | None = None
-    for start in d.learned:
-        likeness = _likeness(d, start)
+    for start in deployment.learned:
+        likeness = _likeness(deployment, start)
         if likeness is None:
             continue
         same = sum(
-            ours == theirs for ours, theirs in zip(settings_of(d), start.settings, strict=True)
+            ours == theirs
+            for ours, theirs in zip(settings_of(deployment), start.settings, strict=True)
         )
-        eager = int(start.enforce_eager == d.settings.enforce_eager)
+        eager = int(start.enforce_eager == deployment.settings.enforce_eager)
         rank = (int(likeness), eager, same, start.day)
         if nearest is None or rank >= nearest[0]:
             nearest = rank, start
     if nearest is None:
         return None
-    return _parts(d, nearest[1], Likeness(nearest[0][0]))
+    return _parts(deployment, nearest[1], Likeness(nearest[0][0]))
 
 
-def _likeness(d: Deployment, start: Start) -> Likeness | None:
+def _likeness(deployment: Deployment, start: Start) -> Likeness | None:
     """Return what a start and a deployment have in common; None if the start says nothing of it."""
-    same_formulas = start.vllm_version == d.settings.version.name
-    same_version = same_formulas and same_minor(start.logged_version, d.settings.vllm_version)
-    if not same_version or start.split != split_of(d) or not _same_card(d, start):
+    same_formulas = start.vllm_version == deployment.settings.version.name
+    same_version = same_formulas and same_minor(
+        start.logged_version, deployment.settings.vllm_version
+    )
+    if not same_version or start.split != split_of(deployment) or not _same_card(deployment, start):
         return None
-    if start.kind == kind_of(d.model):
-        if start.shape == shape_of(d.model):
+    if start.kind == kind_of(deployment.model):
+        if start.shape == shape_of(deployment.model):
             return Likeness.MODEL
         return Likeness.KIND
     if start.has_parts:
@@ -100,21 +103,21 @@ def _likeness(d: Deployment, start: Start) -> Likeness | None:
     return None
 
 
-def _same_card(d: Deployment, start: Start) -> bool:
-    if start.gpu != d.gpu.name:
+def _same_card(deployment: Deployment, start: Start) -> bool:
+    if start.gpu != deployment.gpu.name:
         return False
-    tolerance = SAME_CARD if is_of_catalog(d) else SAME_TOTAL
-    return abs(start.engine_bytes / d.gpu.engine_bytes - 1) <= tolerance
+    tolerance = SAME_CARD if is_of_catalog(deployment) else SAME_TOTAL
+    return abs(start.engine_bytes / deployment.gpu.engine_bytes - 1) <= tolerance
 
 
-def is_of_catalog(d: Deployment) -> bool:
+def is_of_catalog(deployment: Deployment) -> bool:
     """Return True if the memory of the card is the catalog's, and not one that the user gave."""
-    return d.gpu.name in list_gpus() and d.gpu == load_gpu(d.gpu.name)
+    return deployment.gpu.name in list_gpus() and deployment.gpu == load_gpu(deployment.gpu.name)
 
 
-def _parts(d: Deployment, start: Start, likeness: Likeness) -> Correction:
+def _parts(deployment: Deployment, start: Start, likeness: Likeness) -> Correction:
     same_kind = likeness >= Likeness.KIND
-    same_graphs = same_kind and start.enforce_eager == d.settings.enforce_eager
+    same_graphs = same_kind and start.enforce_eager == deployment.settings.enforce_eager
     weights = activations = graphs = 0
     speed = 1.0
     if likeness == Likeness.MODEL:
@@ -135,22 +138,22 @@ def _parts(d: Deployment, start: Start, likeness: Likeness) -> Correction:
     )
 
 
-def engine_bytes(d: Deployment, measured: Correction | None) -> int:
+def engine_bytes(deployment: Deployment, measured: Correction | None) -> int:
     """Return the memory of the card in bytes.
 
     It is as the engine saw it here, or else the catalog's or the one that was given.
     """
-    if measured is not None and is_of_catalog(d):
+    if measured is not None and is_of_catalog(deployment):
         return measured.start.engine_bytes
-    return d.gpu.engine_bytes
+    return deployment.gpu.engine_bytes
 
 
-def speed_ratio(d: Deployment) -> float:
+def speed_ratio(deployment: Deployment) -> float:
     """Return measured over predicted tokens/s of one stream.
 
     It is 1.0 if no start like this one had any.
     """
-    measured = correction(d)
+    measured = correction(deployment)
     return measured.speed if measured else 1.0
 
 

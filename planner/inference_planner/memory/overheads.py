@@ -12,7 +12,6 @@ traced with PyTorch's memory history on an H200 (benchmarks/gpu), model runner b
 Source of the shapes: vLLM 0.25.1 model_executor/models/*.py.
 """
 
-# m model, d deployment
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -52,7 +51,7 @@ SORTED_LOGIT_BYTES = 39  # of a sampler that sorts, with top_k and top_p: versio
 GUMBEL_BLOCK = 1024  # v1/worker/gpu/sample/gumbel.py: one maximum and its index for so many logits
 
 
-def runner(m: ModelConfig, version: Version) -> int:
+def runner(model: ModelConfig, version: Version) -> int:
     """Return the version of the model runner, 1 or 2.
 
     It is 2 for dense decoders and a few MoE families, 1 for the rest; in 0.32.0 always 2.
@@ -61,9 +60,9 @@ def runner(m: ModelConfig, version: Version) -> int:
     """
     if version.model_runner_v2_for_all:
         return 2
-    if has_states(m):
+    if has_states(model):
         return 1
-    if m.moe and not m.traits.experts_in_runner_v2:
+    if model.moe and not model.traits.experts_in_runner_v2:
         return 1
     return 2
 
@@ -76,7 +75,7 @@ def compiles(settings: Settings) -> bool:
     return not settings.enforce_eager and settings.version.compiles_in_profile_run
 
 
-def workspace(m: ModelConfig, gpu: GPU, version: Version) -> int:
+def workspace(model: ModelConfig, gpu: GPU, version: Version) -> int:
     """Return the bytes of the matrix library's scratch space.
 
     The first product takes it from PyTorch's allocator.
@@ -89,12 +88,12 @@ def workspace(m: ModelConfig, gpu: GPU, version: Version) -> int:
         return 0
     size = CUBLAS_WORKSPACE if gpu.hopper_or_newer else CUBLAS_WORKSPACE_OLDER
     size *= version.matrix_workspaces
-    if m.traits.qkv_bias:
+    if model.traits.qkv_bias:
         size += CUBLASLT_WORKSPACE
     return size
 
 
-def moe_workspace(d: Deployment) -> int:
+def moe_workspace(deployment: Deployment) -> int:
     """Return the bytes of the fused experts' workspaces, which are kept once made.
 
     They are two buffers of [tokens, chosen experts, width].
@@ -103,68 +102,68 @@ def moe_workspace(d: Deployment) -> int:
     bring no workspace; Marlin's compute with its padded widths. Source:
     fused_moe/experts/{triton,marlin}_moe.py workspace_shapes.
     """
-    m = d.model
-    if not m.moe or has_triton_mxfp4(d):
+    model = deployment.model
+    if not model.moe or has_triton_mxfp4(deployment):
         return 0
-    cut = d.tp
-    if d.expert_split:
-        cut = d.expert_split.cut
-    activation = m.moe.intermediate_size // cut
-    hidden = m.hidden_size
-    if m.traits.mxfp4_kernels:
-        of_hidden, of_width = present(m.quantization).padding
+    cut = deployment.tp
+    if deployment.expert_split:
+        cut = deployment.expert_split.cut
+    activation = model.moe.intermediate_size // cut
+    hidden = model.hidden_size
+    if model.traits.mxfp4_kernels:
+        of_hidden, of_width = present(model.quantization).padding
         hidden = ceil_div(hidden, of_hidden) * of_hidden
         activation = ceil_div(activation, of_width) * of_width
     widths = max(activation, hidden) + max(2 * activation, hidden)
-    tokens = d.dp * d.settings.max_num_batched_tokens
-    return tokens * m.moe.experts_per_token * widths * DTYPE_BYTES[m.dtype]
+    tokens = deployment.dp * deployment.settings.max_num_batched_tokens
+    return tokens * model.moe.experts_per_token * widths * DTYPE_BYTES[model.dtype]
 
 
-def has_triton_mxfp4(d: Deployment) -> bool:
+def has_triton_mxfp4(deployment: Deployment) -> bool:
     """Return True for gpt-oss' own kernels of 4-bit experts.
 
     They are Triton's and TensorRT-LLM's. The latter were not measured.
     """
-    return d.model.traits.mxfp4_kernels and not has_marlin_experts(d)
+    return deployment.model.traits.mxfp4_kernels and not has_marlin_experts(deployment)
 
 
-def _dense_mlp(m: ModelConfig, widths: Widths, mlp: int) -> int:
+def _dense_mlp(model: ModelConfig, widths: Widths, mlp: int) -> int:
     """Return the elements of the tensors around the MLP.
 
     They are the caller's attention output and residual, the new residual, and the MLP's own
     tensors.
     """
-    hidden = m.hidden_size
-    if m.traits.gated_mlp:
+    hidden = model.hidden_size
+    if model.traits.gated_mlp:
         return 2 * hidden + widths.attn + 3 * mlp  # both halves of the gate, and their product
-    if m.traits.parallel_block:  # qkv of the same input are ready, and wait for attention
+    if model.traits.parallel_block:  # qkv of the same input are ready, and wait for attention
         return 2 * hidden + 2 * (widths.q + widths.kv) + widths.kv + mlp
     # the input; the activation works in place, as the shape stays
     return 3 * hidden + widths.attn + mlp
 
 
-def _layers(d: Deployment) -> Iterator[Peak]:
+def _layers(deployment: Deployment) -> Iterator[Peak]:
     """Yield the peaks of the graph between two calls of attention.
 
     It is at its largest, at both ends, and what only some models have.
     """
-    m, settings, tp = d.model, d.settings, d.tp
-    widths = main_kind(m).widths(m, tp)
-    hidden = m.hidden_size
-    mlp = m.intermediate_size // tp
+    model, settings, tp = deployment.model, deployment.settings, deployment.tp
+    widths = main_kind(model).widths(model, tp)
+    hidden = model.hidden_size
+    mlp = model.intermediate_size // tp
     tokens = settings.max_num_batched_tokens
-    row_bytes = tokens * DTYPE_BYTES[m.dtype]  # of one element of every token
-    experts_workspace = moe_workspace(d)
-    blas_workspace = workspace(m, d.gpu, settings.version)
+    row_bytes = tokens * DTYPE_BYTES[model.dtype]  # of one element of every token
+    experts_workspace = moe_workspace(deployment)
+    blas_workspace = workspace(model, deployment.gpu, settings.version)
     # inductor times new kernels with the L2 cache flushed
     flushed_cache = 0
     if compiles(settings):
-        flushed_cache = d.gpu.l2_mib * MIB
+        flushed_cache = deployment.gpu.l2_mib * MIB
 
-    if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
-        elements = _dense_mlp(m, widths, mlp)
+    if not model.moe or len(model.moe.layers) < model.num_hidden_layers:
+        elements = _dense_mlp(model, widths, mlp)
         size = row_bytes * elements + blas_workspace
-        if m.traits.gated_mlp or m.traits.parallel_block:
+        if model.traits.gated_mlp or model.traits.parallel_block:
             size += flushed_cache
         yield Peak("dense MLP", size, f"{tokens} tokens × {elements} elements")
 
@@ -174,16 +173,16 @@ def _layers(d: Deployment) -> Iterator[Peak]:
     yield Peak("norm after attention", size, parts)
 
     elements = 3 * hidden + widths.attn + widths.q + 2 * widths.kv
-    if m.traits.rope:
+    if model.traits.rope:
         elements += widths.q + widths.kv
     parts = "qkv, rotated q and k, residuals"
     if experts_workspace:
         parts += ", the experts' workspace"
     yield Peak("attention", row_bytes * elements + experts_workspace + blas_workspace, parts)
 
-    if has_triton_mxfp4(d):
-        yield _mxfp4_experts(m, tp, row_bytes, blas_workspace)
-    if compiles(settings) and m.quantization and m.quantization.activation_bits == 8:
+    if has_triton_mxfp4(deployment):
+        yield _mxfp4_experts(model, tp, row_bytes, blas_workspace)
+    if compiles(settings) and model.quantization and model.quantization.activation_bits == 8:
         parts = "example inputs of the kernels that quantize activations"
         size = tokens * max(7 * mlp + 4 * hidden, 13 * hidden)
         yield Peak("compiling the FP8 layer", size, parts)
@@ -195,77 +194,77 @@ def _layers(d: Deployment) -> Iterator[Peak]:
         settings.max_model_len,
         workspace_bytes=experts_workspace + blas_workspace,
     )
-    for kind in kinds(m):
-        peak = kind.peak(m, run)
+    for kind in kinds(model):
+        peak = kind.peak(model, run)
         if peak:
             yield peak
 
 
-def _mxfp4_experts(m: ModelConfig, tp: int, row_bytes: int, blas_workspace: int) -> Peak:
+def _mxfp4_experts(model: ModelConfig, tp: int, row_bytes: int, blas_workspace: int) -> Peak:
     """Return the peak of gpt-oss' experts.
 
     Each chosen expert has a middle and a result (gpt_oss_triton_kernels_moe.py).
     """
-    chosen = m.experts.experts_per_token
-    width = m.experts.intermediate_size // tp
-    elements = 4 * m.hidden_size + chosen * (width + m.hidden_size)
+    chosen = model.experts.experts_per_token
+    width = model.experts.intermediate_size // tp
+    elements = 4 * model.hidden_size + chosen * (width + model.hidden_size)
     parts = f"{chosen} experts a token, what they hold and what they say"
     return Peak("MXFP4 experts", row_bytes * elements + blas_workspace, parts)
 
 
-def _sampler(d: Deployment) -> Peak:
+def _sampler(deployment: Deployment) -> Peak:
     """Return the peak of sampling.
 
     The logits of max_num_seqs requests are there in 16 bit and, by version, again in 32 bit.
 
     Model runner V1 adds probabilities and noise.
     """
-    m, gpu, settings = d.model, d.gpu, d.settings
+    model, gpu, settings = deployment.model, deployment.gpu, deployment.settings
     requests = min(settings.max_num_seqs, settings.max_num_batched_tokens)
-    dtype_bytes = DTYPE_BYTES[m.dtype]
-    logits = requests * m.vocab_size
-    maxima = requests * -(-m.vocab_size // GUMBEL_BLOCK)
-    hidden_states = (settings.max_num_batched_tokens + requests) * m.hidden_size
+    dtype_bytes = DTYPE_BYTES[model.dtype]
+    logits = requests * model.vocab_size
+    maxima = requests * -(-model.vocab_size // GUMBEL_BLOCK)
+    hidden_states = (settings.max_num_batched_tokens + requests) * model.hidden_size
     base = hidden_states * dtype_bytes + maxima * 12
-    base += workspace(m, gpu, settings.version) + moe_workspace(d)
+    base += workspace(model, gpu, settings.version) + moe_workspace(deployment)
     if settings.version.sampler_logits == "copy in 32 bit and rows of scratch":
-        base += min(requests, gpu.sm_count) * m.vocab_size * 4  # a row for each multiprocessor
+        base += min(requests, gpu.sm_count) * model.vocab_size * 4  # a row for each multiprocessor
     if settings.version.sampler_logits == "sorted in 32 bit":
-        parts = f"{requests} requests × {m.vocab_size} logits, sorted, with their places"
+        parts = f"{requests} requests × {model.vocab_size} logits, sorted, with their places"
         size = hidden_states * dtype_bytes + logits * SORTED_LOGIT_BYTES
         return Peak("sampler", size, parts)
     if settings.version.sampler_logits == "16 bit alone":
         # in 32 bit only where a request asks for it (apply_sampling_params), and none does here
-        parts = f"{requests} requests × {m.vocab_size} logits in 16 bit"
+        parts = f"{requests} requests × {model.vocab_size} logits in 16 bit"
         copies = 1.0
-        if d.tp > 1:
+        if deployment.tp > 1:
             parts += ": a rank's own, all ranks', and these side by side"
-            copies = 2 + 1 / d.tp
+            copies = 2 + 1 / deployment.tp
         return Peak("sampler", base + round(logits * dtype_bytes * copies), parts)
-    if runner(m, settings.version) == 2:
-        parts = f"{requests} requests × {m.vocab_size} logits in 16 and 32 bit"
+    if runner(model, settings.version) == 2:
+        parts = f"{requests} requests × {model.vocab_size} logits in 16 and 32 bit"
         return Peak("sampler", base + logits * (dtype_bytes + 4), parts)
-    base += requests * m.hidden_size * dtype_bytes + gpu.sm_count * m.vocab_size * 4
-    parts = f"{requests} requests × {m.vocab_size} logits, probabilities and noise in 32 bit"
+    base += requests * model.hidden_size * dtype_bytes + gpu.sm_count * model.vocab_size * 4
+    parts = f"{requests} requests × {model.vocab_size} logits, probabilities and noise in 32 bit"
     return Peak("sampler", base + logits * (dtype_bytes + 12), parts)
 
 
-def draft_buffers(d: Deployment) -> int:
+def draft_buffers(deployment: Deployment) -> int:
     """Return the bytes of what the speculator keeps.
 
     It keeps hidden states of a step, and logits of the draft if draft_sample_method says so.
     """
-    draft, m, settings = d.settings.draft, d.model, d.settings
+    draft, model, settings = deployment.settings.draft, deployment.model, deployment.settings
     if draft is None or not draft.layers or not settings.version.counts_all_allocations:
         return 0
-    hidden, _, vocabulary = drafts.width(m, draft)
-    size = settings.max_num_batched_tokens * hidden * DTYPE_BYTES[m.dtype]
+    hidden, _, vocabulary = drafts.width(model, draft)
+    size = settings.max_num_batched_tokens * hidden * DTYPE_BYTES[model.dtype]
     if draft.keeps_logits:
         size += settings.max_num_seqs * draft.tokens * vocabulary * 4
     return size
 
 
-def _draft(d: Deployment, compiles_embedding: bool) -> Iterator[Peak]:
+def _draft(deployment: Deployment, compiles_embedding: bool) -> Iterator[Peak]:
     """Yield the peaks of the draft.
 
     The profile run runs it while the model's hidden states are alive.
@@ -275,60 +274,64 @@ def _draft(d: Deployment, compiles_embedding: bool) -> Iterator[Peak]:
     v1/worker/gpu/model_runner.py _dummy_run, which calls speculator.propose; models/qwen3_5_mtp.py.
     Runs on an H100: 0.2 GiB less were left beside MTP, 0.1 more beside EAGLE-3.
     """
-    draft, m, settings = d.settings.draft, d.model, d.settings
+    draft, model, settings = deployment.settings.draft, deployment.model, deployment.settings
     if draft is None or not draft.layers or not settings.version.counts_all_allocations:
         return
-    hidden, intermediate, _ = drafts.width(m, draft)
-    row_bytes = settings.max_num_batched_tokens * DTYPE_BYTES[m.dtype]
-    model_hidden = m.hidden_size
+    hidden, intermediate, _ = drafts.width(model, draft)
+    row_bytes = settings.max_num_batched_tokens * DTYPE_BYTES[model.dtype]
+    model_hidden = model.hidden_size
     if draft.method == "eagle3":
-        model_hidden += drafts.AUXILIARY_LAYERS * m.hidden_size
-    widths = main_kind(m).widths(m, d.tp)
-    elements = model_hidden + 2 * hidden + widths.attn + 3 * (intermediate // d.tp)
-    size = row_bytes * elements + workspace(m, d.gpu, settings.version)
+        model_hidden += drafts.AUXILIARY_LAYERS * model.hidden_size
+    widths = main_kind(model).widths(model, deployment.tp)
+    elements = model_hidden + 2 * hidden + widths.attn + 3 * (intermediate // deployment.tp)
+    size = row_bytes * elements + workspace(model, deployment.gpu, settings.version)
     yield Peak("draft", size, "the draft's MLP, beside the model's hidden states")
     shares_embedding = draft.method in ("mtp", "eagle", "eagle3")
     if shares_embedding and compiles_embedding:
-        rows = -(-m.vocab_size // VOCAB_PADDING) * VOCAB_PADDING
-        table = rows * m.hidden_size * DTYPE_BYTES[m.dtype]
+        rows = -(-model.vocab_size // VOCAB_PADDING) * VOCAB_PADDING
+        table = rows * model.hidden_size * DTYPE_BYTES[model.dtype]
         parts = "compiling the draft's embedding: an example table, both inputs side by side twice"
         yield Peak("draft's embedding", table + row_bytes * (4 * hidden + model_hidden), parts)
 
 
-def _embedding_compile(m: ModelConfig, settings: Settings, tp: int) -> Peak:
+def _embedding_compile(model: ModelConfig, settings: Settings, tp: int) -> Peak:
     """Return the peak of timing the kernel that looks embeddings up, on a copy of the table.
 
     Inductor does so under 0.32.0, too, on one GPU. There the profile run of 8B on an H100 peaked at
     this size, to the MiB, with 512 and with 8,192 tokens a step; 70B on two H200 did not. A start
     that finds its kernels compiled does without, and has so much more KV cache.
     """
-    rows = -(-m.vocab_size // VOCAB_PADDING) * VOCAB_PADDING // tp
-    size = (rows + 2 * settings.max_num_batched_tokens) * m.hidden_size * DTYPE_BYTES[m.dtype]
-    parts = f"an example table of {rows} × {m.hidden_size} and its output"
+    rows = -(-model.vocab_size // VOCAB_PADDING) * VOCAB_PADDING // tp
+    size = (
+        (rows + 2 * settings.max_num_batched_tokens) * model.hidden_size * DTYPE_BYTES[model.dtype]
+    )
+    parts = f"an example table of {rows} × {model.hidden_size} and its output"
     return Peak("compiling the embedding", size, parts)
 
 
-def candidates(d: Deployment, first: bool, last: bool) -> list[Peak]:
+def candidates(deployment: Deployment, first: bool, last: bool) -> list[Peak]:
     """Return every candidate on a rank; the largest is what the profile run sees.
 
     Args:
         first, last: the rank is of the first, or of the last, pipeline stage.
     """
-    m, settings = d.model, d.settings
-    peaks = list(_layers(d))
-    if last and not m.pooling:
-        peaks.append(_sampler(d))
+    model, settings = deployment.model, deployment.settings
+    peaks = list(_layers(deployment))
+    if last and not model.pooling:
+        peaks.append(_sampler(deployment))
     # a multimodal model looks embeddings up outside of what is compiled
-    embeds = encoder_run(m, settings, d.tp) is not None
-    compiled = compiles(settings) or (d.tp == 1 and not settings.enforce_eager)
+    embeds = encoder_run(model, settings, deployment.tp) is not None
+    compiled = compiles(settings) or (deployment.tp == 1 and not settings.enforce_eager)
     compiles_embedding = compiled and not embeds
     if first and compiles_embedding:
-        peaks.append(_embedding_compile(m, settings, d.tp))
+        peaks.append(_embedding_compile(model, settings, deployment.tp))
     if last:
-        peaks += _draft(d, compiles_embedding and d.tp == 1)
+        peaks += _draft(deployment, compiles_embedding and deployment.tp == 1)
     # V1 makes the tensors that it receives inside the profile run
-    if not first and runner(m, settings.version) == 1:
-        received = 2 * settings.max_num_batched_tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
+    if not first and runner(model, settings.version) == 1:
+        received = (
+            2 * settings.max_num_batched_tokens * model.hidden_size * DTYPE_BYTES[model.dtype]
+        )
         peaks = [Peak(peak.name, peak.bytes + received, peak.parts) for peak in peaks]
     return peaks
 
@@ -355,7 +358,7 @@ LAYER_GRAPHS_OF_SHARED_EXPERTS = 23 * MIB
 CAPTURED_BESIDE = 80 * MIB
 
 
-def graph_estimate(d: Deployment, layers: int) -> int:
+def graph_estimate(deployment: Deployment, layers: int) -> int:
     """Return what vLLM sets aside for CUDA graphs before it sizes the KV cache.
 
     `layers` are those of the rank.
@@ -369,25 +372,25 @@ def graph_estimate(d: Deployment, layers: int) -> int:
     Source: profile_cudagraph_memory in v1/worker/gpu_model_runner.py and, for 0.32.0,
     v1/worker/gpu/cudagraph_utils.py.
     """
-    m, settings = d.model, d.settings
+    model, settings = deployment.model, deployment.settings
     graph_sizes = settings.graph_sizes
     if settings.enforce_eager or not graph_sizes:
         return 0
     decode_sizes = settings.decode_graph_sizes
     largest = decode_sizes[-1]
-    request_bytes = _partial_sums(d)
+    request_bytes = _partial_sums(deployment)
     cases = 1
     if settings.adapters:
         cases = settings.adapters.graph_cases
-    if runner(m, settings.version) == 1:
+    if runner(model, settings.version) == 1:
         if not settings.version.graphs_are_profiled:
             return 0
         graph = FULL_GRAPH + PIECEWISE_GRAPH
-        if has_states(m):
+        if has_states(model):
             graph = FULL_GRAPH + PIECEWISE_GRAPH_OF_STATES
-            if m.quantization and m.quantization.activation_bits == 8:
+            if model.quantization and model.quantization.activation_bits == 8:
                 graph += MORE_OF_8_BITS
-        elif m.num_hidden_layers <= FEW_LAYERS:
+        elif model.num_hidden_layers <= FEW_LAYERS:
             graph = FULL_GRAPH + PIECEWISE_GRAPH_OF_FEW_LAYERS
         return largest * request_bytes + FULL_GRAPH + graph * (cases * len(graph_sizes) - 1)
     if not settings.version.graphs_are_estimated:
@@ -395,14 +398,14 @@ def graph_estimate(d: Deployment, layers: int) -> int:
     second = largest
     if cases == 1 and len(decode_sizes) > 1:
         second = decode_sizes[-2]
-    partial_sums = (largest + _times_summed_again(d) * second) * request_bytes
+    partial_sums = (largest + _times_summed_again(deployment) * second) * request_bytes
     full_graphs = (cases * len(decode_sizes) - 1) * MIB
-    layer_bytes = _layer_graphs(m)
+    layer_bytes = _layer_graphs(model)
     pieces = layers * cases * len(graph_sizes) * layer_bytes // 51
-    return partial_sums + CAPTURED_BESIDE + full_graphs + pieces + _draft_graphs(d)
+    return partial_sums + CAPTURED_BESIDE + full_graphs + pieces + _draft_graphs(deployment)
 
 
-def _draft_graphs(d: Deployment) -> int:
+def _draft_graphs(deployment: Deployment) -> int:
     """Return the bytes of a draft's own graphs, all of which vLLM captures to estimate them.
 
     They are the pieces of its layers, a full graph for each of the model's, and, for the second and
@@ -411,7 +414,7 @@ def _draft_graphs(d: Deployment) -> int:
     runs on H100 (0.32.0) are met within 35 MiB.
     Source: v1/worker/gpu/spec_decode/target_dependent_ar (0.32.0).
     """
-    draft, m, settings = d.settings.draft, d.model, d.settings
+    draft, model, settings = deployment.settings.draft, deployment.model, deployment.settings
     if draft is None or not draft.layers:
         return 0
     decode_sizes = settings.decode_graph_sizes
@@ -420,16 +423,16 @@ def _draft_graphs(d: Deployment) -> int:
     if draft.tokens > 1:
         request_counts = [size for size in settings.graph_sizes if size <= settings.max_num_seqs]
         full_graphs += len(request_counts)
-        partial_sums = max(request_counts, default=1) * _partial_sums(d)
-    pieces = draft.layers * len(settings.graph_sizes) * _layer_graphs(m) // 51
+        partial_sums = max(request_counts, default=1) * _partial_sums(deployment)
+    pieces = draft.layers * len(settings.graph_sizes) * _layer_graphs(model) // 51
     states = 0
     if draft.method == "eagle3":
-        state_bytes = drafts.AUXILIARY_LAYERS * m.hidden_size * DTYPE_BYTES[m.dtype]
+        state_bytes = drafts.AUXILIARY_LAYERS * model.hidden_size * DTYPE_BYTES[model.dtype]
         states = len(decode_sizes) * decode_sizes[-1] * state_bytes
     return pieces + full_graphs * MIB + partial_sums + states
 
 
-def _partial_sums(d: Deployment) -> int:
+def _partial_sums(deployment: Deployment) -> int:
     """Return the bytes of partial sums that a decoding request has in a full graph.
 
     They are splits × heads × width in 32 bit.
@@ -438,36 +441,36 @@ def _partial_sums(d: Deployment) -> int:
     With MLA the width is that of the latent. Source: v1/attention/backends/flash_attn.py and
     mla/flashattn_mla.py (aot_schedule).
     """
-    if not d.gpu.is_hopper:
+    if not deployment.gpu.is_hopper:
         return 0
-    heads = d.model.num_attention_heads // d.tp
-    return GRAPH_SPLITS * heads * main_kind(d.model).summed_width(d.model) * 4
+    heads = deployment.model.num_attention_heads // deployment.tp
+    return GRAPH_SPLITS * heads * main_kind(deployment.model).summed_width(deployment.model) * 4
 
 
-def _layer_graphs(m: ModelConfig) -> int:
+def _layer_graphs(model: ModelConfig) -> int:
     """Return the bytes that the pieces of one layer take in 51 sizes."""
-    if has_states(m):
+    if has_states(model):
         return LAYER_GRAPHS_OF_STATES
-    if not _has_shared_stream(m):
+    if not _has_shared_stream(model):
         return LAYER_GRAPHS
-    return LAYER_GRAPHS_OF_SHARED_EXPERTS + main_kind(m).shared_stream_graph_bytes
+    return LAYER_GRAPHS_OF_SHARED_EXPERTS + main_kind(model).shared_stream_graph_bytes
 
 
-def _has_shared_stream(m: ModelConfig) -> bool:
+def _has_shared_stream(model: ModelConfig) -> bool:
     """Return True if shared experts run on a stream of their own.
 
     Those of hybrid models left no trace of it.
     """
-    return bool(m.moe and m.moe.shared_intermediate_size and not has_states(m))
+    return bool(model.moe and model.moe.shared_intermediate_size and not has_states(model))
 
 
-def _has_mrope(m: ModelConfig) -> bool:
+def _has_mrope(model: ModelConfig) -> bool:
     """Return True if positions have three dimensions.
 
     They are time, height and width of an image or a video.
     """
-    text = m.raw.get("text_config")
-    places: list[Mapping[str, object]] = [m.raw]
+    text = model.raw.get("text_config")
+    places: list[Mapping[str, object]] = [model.raw]
     if isinstance(text, dict):
         places.append(cast("Mapping[str, object]", text))
     for place in places:
@@ -478,26 +481,26 @@ def _has_mrope(m: ModelConfig) -> bool:
     return False
 
 
-def _times_summed_again(d: Deployment) -> int:
+def _times_summed_again(deployment: Deployment) -> int:
     """Return how often the second full graph holds partial sums under 0.32.0.
 
     Twice where layers keep more beside them (latents, norms of q and k, positions in three
     dimensions, several ranks), but once beside a stream of shared experts and in dense hybrids
     (Qwen3.5 27B, two runs), and not at all where splits are not planned (windows that differ).
     """
-    m = d.model
-    if any(m.layer_windows):
+    model = deployment.model
+    if any(model.layer_windows):
         return 0
-    if main_kind(m).graphs_keep_more:
+    if main_kind(model).graphs_keep_more:
         return 2
-    is_dense_hybrid = has_states(m) and not m.moe and d.settings.draft is None
-    if _has_shared_stream(m) or is_dense_hybrid:
+    is_dense_hybrid = has_states(model) and not model.moe and deployment.settings.draft is None
+    if _has_shared_stream(model) or is_dense_hybrid:
         return 1
-    keeps_more = m.traits.qk_norm or m.traits.gated_attention or _has_mrope(m)
-    return 2 if keeps_more or d.tp > 1 else 1
+    keeps_more = model.traits.qk_norm or model.traits.gated_attention or _has_mrope(model)
+    return 2 if keeps_more or deployment.tp > 1 else 1
 
 
-def request_states(m: ModelConfig, settings: Settings) -> int:
+def request_states(model: ModelConfig, settings: Settings) -> int:
     """Return the bytes of the tables that model runner V2 keeps for its requests.
 
     They are counts of every token, two bit masks, and small buffers. 0.25.1 does not count them
@@ -506,8 +509,8 @@ def request_states(m: ModelConfig, settings: Settings) -> int:
     """
     if not settings.version.counts_all_allocations:
         return 0
-    counts = 4 * m.vocab_size
-    masks = 2 * 4 * -(-m.vocab_size // 32)
+    counts = 4 * model.vocab_size
+    masks = 2 * 4 * -(-model.vocab_size // 32)
     return settings.max_num_seqs * (counts + masks) + 18 * MIB
 
 
@@ -521,27 +524,29 @@ class Overhead:
     source: str
 
 
-def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
+def overheads(deployment: Deployment, stage: int) -> Iterator[Overhead]:
     """Yield the overhead items of one rank of pipeline stage `stage`."""
-    is_last = stage == d.pp - 1
-    encoder = encoder_run(d.model, d.settings, d.tp) if stage == 0 else None
-    yield _activations(d, stage, encoder)
+    is_last = stage == deployment.pp - 1
+    encoder = (
+        encoder_run(deployment.model, deployment.settings, deployment.tp) if stage == 0 else None
+    )
+    yield _activations(deployment, stage, encoder)
     if encoder:
-        yield from _of_encoder(d, encoder)
-    yield _cuda_modules(d)
+        yield from _of_encoder(deployment, encoder)
+    yield _cuda_modules(deployment)
     if is_last:
-        yield from _gather_buffers(d)
-    yield from _cuda_graphs(d, stage)
-    yield from _repacked_experts(d)
+        yield from _gather_buffers(deployment)
+    yield from _cuda_graphs(deployment, stage)
+    yield from _repacked_experts(deployment)
     if is_last:
-        yield from _draft_buffers(d)
-    yield from _request_states(d)
+        yield from _draft_buffers(deployment)
+    yield from _request_states(deployment)
 
 
-def _activations(d: Deployment, stage: int, encoder: EncoderRun | None) -> Overhead:
+def _activations(deployment: Deployment, stage: int, encoder: EncoderRun | None) -> Overhead:
     """Return the peak of the profile run: a layer's, the sampler's, or the encoder's."""
-    is_last = stage == d.pp - 1
-    peak = max(candidates(d, stage == 0, is_last), key=lambda candidate: candidate.bytes)
+    is_last = stage == deployment.pp - 1
+    peak = max(candidates(deployment, stage == 0, is_last), key=lambda candidate: candidate.bytes)
     of_layers = f"peak of the profile run: {peak.name} ({peak.parts})"
     source = "shapes of vLLM 0.25.1's layers; live tensors traced on H200"
     if encoder is None:
@@ -556,9 +561,9 @@ def _activations(d: Deployment, stage: int, encoder: EncoderRun | None) -> Overh
     return Overhead("activations", beside_outputs, both, source)
 
 
-def _of_encoder(d: Deployment, encoder: EncoderRun) -> Iterator[Overhead]:
+def _of_encoder(deployment: Deployment, encoder: EncoderRun) -> Iterator[Overhead]:
     """Yield what an encoder needs besides its peak."""
-    tokens = d.settings.max_num_batched_tokens
+    tokens = deployment.settings.max_num_batched_tokens
     yield Overhead(
         "input embeddings",
         encoder.buffer_bytes,
@@ -573,61 +578,61 @@ def _of_encoder(d: Deployment, encoder: EncoderRun) -> Iterator[Overhead]:
     )
 
 
-def _cuda_modules(d: Deployment) -> Overhead:
+def _cuda_modules(deployment: Deployment) -> Overhead:
     """Return the modules that CUDA loads after vLLM has begun to count."""
-    version = d.settings.version
+    version = deployment.settings.version
     size = version.kernels_at_profile_bytes
     reason = "modules that CUDA loads when a kernel is used for the first time"
-    if d.replica_gpus == 1:
+    if deployment.replica_gpus == 1:
         size += version.kernels_at_load_bytes
     else:
         reason += " (with several ranks, most are loaded before vLLM starts to count)"
     return Overhead("CUDA kernels", size, reason, "cudaMemGetInfo around the profile run, H200")
 
 
-def _gather_buffers(d: Deployment) -> Iterator[Overhead]:
+def _gather_buffers(deployment: Deployment) -> Iterator[Overhead]:
     """Yield the buffers for the logits of tensor-parallel ranks, where vLLM opens them so late."""
-    if d.tp > 1 and d.settings.version.gather_opens_communicator:
+    if deployment.tp > 1 and deployment.settings.version.gather_opens_communicator:
         reason = "buffers that the first gather of logits over the tensor-parallel ranks opens"
         source = "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"
         yield Overhead("NCCL", GATHER, reason, source)
 
 
-def _cuda_graphs(d: Deployment, stage: int) -> Iterator[Overhead]:
+def _cuda_graphs(deployment: Deployment, stage: int) -> Iterator[Overhead]:
     """Yield what vLLM sets aside for CUDA graphs, if it does."""
-    size = graph_estimate(d, len(d.stages[stage]))
+    size = graph_estimate(deployment, len(deployment.stages[stage]))
     if not size:
         return
-    settings = d.settings
+    settings = deployment.settings
     reason = f"vLLM sets aside what it estimates for {2 * len(settings.graph_sizes)} graphs"
     source = f"profile_cudagraph_memory ({settings.vllm_version})"
-    if runner(d.model, settings.version) == 1:
-        size += GRAPHS_LEFT_OVER * d.tp
+    if runner(deployment.model, settings.version) == 1:
+        size += GRAPHS_LEFT_OVER * deployment.tp
     else:
         source += "; from the source, ±15 %"
     yield Overhead("CUDA graphs", size, reason, source)
 
 
-def _repacked_experts(d: Deployment) -> Iterator[Overhead]:
+def _repacked_experts(deployment: Deployment) -> Iterator[Overhead]:
     """Yield what packing MXFP4 experts leaves, in releases that count all allocations."""
-    if d.model.traits.mxfp4_kernels and d.settings.version.counts_all_allocations:
+    if deployment.model.traits.mxfp4_kernels and deployment.settings.version.counts_all_allocations:
         reason = "blocks that packing the 4-bit experts leaves half empty"
         source = "allocator traced on H200 and H100"
         yield Overhead("repacked experts", REPACKED_EXPERTS, reason, source)
 
 
-def _draft_buffers(d: Deployment) -> Iterator[Overhead]:
+def _draft_buffers(deployment: Deployment) -> Iterator[Overhead]:
     """Yield the buffers of speculative decoding, which are on the last pipeline stage."""
-    size = draft_buffers(d)
+    size = draft_buffers(deployment)
     if size:
         reason = "hidden states of a step, which the draft reads"
         yield Overhead("draft", size, reason, "v1/worker/gpu/spec_decode (0.32.0)")
 
 
-def _request_states(d: Deployment) -> Iterator[Overhead]:
+def _request_states(deployment: Deployment) -> Iterator[Overhead]:
     """Yield the tables of requests, which a pooling model does not have."""
-    size = request_states(d.model, d.settings)
-    if size and not d.model.pooling:
-        reason = f"token counts and masks of {d.settings.max_num_seqs} requests"
+    size = request_states(deployment.model, deployment.settings)
+    if size and not deployment.model.pooling:
+        reason = f"token counts and masks of {deployment.settings.max_num_seqs} requests"
         source = "v1/worker/gpu/sample (0.32.0), counted since memory is taken from cudaMemGetInfo"
         yield Overhead("request states", size, reason, source)

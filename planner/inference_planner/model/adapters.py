@@ -8,7 +8,6 @@ lora/layers/*.py create_lora_weights. One run on an H100 (8B, 4 adapters of rank
 which 0.688 are these.
 """
 
-# m model, w weight
 from __future__ import annotations
 
 from collections import Counter
@@ -114,16 +113,16 @@ def flags(adapters: Adapters) -> dict[str, str]:
     return values
 
 
-def adapts_embeddings(m: ModelConfig) -> bool:
+def adapts_embeddings(model: ModelConfig) -> bool:
     """Return True if adapters may change the embedding and lm_head.
 
     There are buffers for both then.
     """
-    return architectures.adapts_embeddings(m.architecture)
+    return architectures.adapts_embeddings(model.architecture)
 
 
 def buffer_bytes(
-    m: ModelConfig,
+    model: ModelConfig,
     adapters: Adapters,
     tp: int,
     layers: range,
@@ -131,14 +130,14 @@ def buffer_bytes(
 ) -> int:
     """Return the bytes of the adapters' buffers on one rank that has these layers of the model."""
     elements = 0
-    representatives = stand_ins(m)
+    representatives = stand_ins(model)
     kinds = Counter(representatives[layer] for layer in layers)
     for layer, count in kinds.items():
-        for w in linear_layers(layer_weights(m, layer)):
-            elements += count * _pair(m, w, adapters, tp, experts)
-    if adapts_embeddings(m):
-        elements += _embedding_pairs(m, adapters, layers)
-    dtype = m.dtype if adapters.dtype == "auto" else adapters.dtype
+        for w in linear_layers(layer_weights(model, layer)):
+            elements += count * _pair(model, w, adapters, tp, experts)
+    if adapts_embeddings(model):
+        elements += _embedding_pairs(model, adapters, layers)
+    dtype = model.dtype if adapters.dtype == "auto" else adapters.dtype
     return adapters.max_loras * elements * DTYPE_BYTES[dtype]
 
 
@@ -151,42 +150,42 @@ def linear_layers(weights: Iterable[Weight]) -> Iterator[Weight]:
 
 
 def _pair(
-    m: ModelConfig, w: Weight, adapters: Adapters, tp: int, experts: ExpertSplit | None
+    model: ModelConfig, weight: Weight, adapters: Adapters, tp: int, experts: ExpertSplit | None
 ) -> int:
     """Return the elements of A and B that one adapter has for a linear layer, on one rank."""
     rank = adapters.max_lora_rank
-    slices = w.shards
-    if w.name.startswith("mlp.experts"):
+    slices = weight.shards
+    if weight.name.startswith("mlp.experts"):
         if experts:
-            w = replace(w, copies=-(-w.copies // experts.dealt))
+            weight = replace(weight, copies=-(-weight.copies // experts.dealt))
             tp = experts.cut
-        if m.traits.mxfp4_kernels:  # gate and up come as one (FusedMoE3DWithLoRA)
+        if model.traits.mxfp4_kernels:  # gate and up come as one (FusedMoE3DWithLoRA)
             slices = 1
-    elif experts and w.name.startswith("mlp.shared_experts"):
+    elif experts and weight.name.startswith("mlp.shared_experts"):
         tp = experts.shared
-    rows, columns = w.shape_on_rank(tp)
+    rows, columns = weight.shape_on_rank(tp)
     rank_of_a = rank
-    if adapters.fully_sharded and w.split in ("column", "qkv"):
+    if adapters.fully_sharded and weight.split in ("column", "qkv"):
         rank_of_a = -(-rank // tp)
-    if adapters.fully_sharded and w.split == "row":
+    if adapters.fully_sharded and weight.split == "row":
         rows = -(-rows // tp)
-    return w.copies * (slices * rank_of_a * columns + rows * rank)
+    return weight.copies * (slices * rank_of_a * columns + rows * rank)
 
 
-def _embedding_pairs(m: ModelConfig, adapters: Adapters, layers: range) -> int:
+def _embedding_pairs(model: ModelConfig, adapters: Adapters, layers: range) -> int:
     """Return the elements of the buffers of embed_tokens and lm_head.
 
     Both have the whole vocabulary on every rank.
     """
-    one_pair = (m.vocab_size + m.hidden_size) * adapters.max_lora_rank
+    one_pair = (model.vocab_size + model.hidden_size) * adapters.max_lora_rank
     pairs = 0
-    is_last = layers.stop == m.num_hidden_layers
+    is_last = layers.stop == model.num_hidden_layers
     if layers.start == 0:
         pairs += 1
     if is_last:
         pairs += 1
     if (
-        is_last and m.tie_word_embeddings
+        is_last and model.tie_word_embeddings
     ):  # lm_head is the embedding once more, with a pair of its own
         pairs += 1
     return pairs * one_pair

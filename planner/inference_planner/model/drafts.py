@@ -9,7 +9,6 @@ draft model is a whole small model; n-grams come from the text so far and take n
 models/deepseek_mtp.py, v1/worker/gpu/spec_decode.
 """
 
-# m target model, w weight
 from __future__ import annotations
 
 import json
@@ -99,7 +98,7 @@ class Draft:
         return 1 if self.method == DRAFT_MODEL else 0
 
 
-def read(m: ModelConfig, request: PlanRequest) -> Draft | None:
+def read(target: ModelConfig, request: PlanRequest) -> Draft | None:
     """Return how draft tokens are made for a model, or None without speculative decoding.
 
     Raises BadInput: no JSON object, a method that vLLM does not have or that the model has no
@@ -123,12 +122,12 @@ def read(m: ModelConfig, request: PlanRequest) -> Draft | None:
     if not fields:
         return None
     method = _method(fields)
-    tokens = _tokens(m, method, fields)
+    tokens = _tokens(target, method, fields)
     command = json.dumps({**fields, "method": method, "num_speculative_tokens": tokens})
     draft = Draft(method, tokens, command)
     draft = replace(draft, keeps_logits=fields.get("draft_sample_method") == SAMPLED)
     if method == OWN_LAYERS:
-        return replace(draft, layers=min(mtp_layers(m), tokens))
+        return replace(draft, layers=min(mtp_layers(target), tokens))
     if method in WITHOUT_WEIGHTS:
         return draft
     name = fields.get("model")
@@ -139,16 +138,16 @@ def read(m: ModelConfig, request: PlanRequest) -> Draft | None:
         )
     if method == DRAFT_MODEL:
         model = load_model(name)
-        if model.vocab_size != m.vocab_size and not fields.get("use_heterogeneous_vocab"):
+        if model.vocab_size != target.vocab_size and not fields.get("use_heterogeneous_vocab"):
             raise BadInput(
-                f"{model.name} has {model.vocab_size:,} tokens in its vocabulary, and {m.name} has "
-                f"{m.vocab_size:,}: a draft model must have the same.",
+                f"{model.name} has {model.vocab_size:,} tokens in its vocabulary, and {target.name} has "
+                f"{target.vocab_size:,}: a draft model must have the same.",
                 "Give a smaller model of the same family.",
             )
         return replace(draft, model=model, layers=model.num_hidden_layers)
-    head = _read_head(name, m, method)
+    head = _read_head(name, target, method)
     if head is None:
-        head = _assumed_head(m, method)
+        head = _assumed_head(target, method)
         return replace(draft, head=head, layers=head.layers, is_assumed=True)
     return replace(draft, head=head, layers=head.layers)
 
@@ -186,10 +185,10 @@ def _method(fields: Mapping[str, Any]) -> str:
     )
 
 
-def _tokens(m: ModelConfig, method: str, fields: Mapping[str, Any]) -> int:
+def _tokens(model: ModelConfig, method: str, fields: Mapping[str, Any]) -> int:
     tokens = fields.get("num_speculative_tokens")
     if tokens is None and method == OWN_LAYERS:
-        tokens = mtp_layers(m)
+        tokens = mtp_layers(model)
     if tokens is None and method == "suffix":
         tokens = SUFFIX_TOKENS
     if tokens is None:
@@ -205,29 +204,31 @@ def _tokens(m: ModelConfig, method: str, fields: Mapping[str, Any]) -> int:
             "It is the number of draft tokens in a step; 1 to 5 are usual.",
         )
     if method == OWN_LAYERS:
-        layers = mtp_layers(m)
+        layers = mtp_layers(model)
         if tokens > layers and tokens % layers:
             raise BadInput(
                 f"num_speculative_tokens {tokens} is no multiple of the "
-                f"{layers} MTP layers of {m.name}.",
+                f"{layers} MTP layers of {model.name}.",
                 f"vLLM refuses it: give up to {layers}, or a multiple.",
             )
     return tokens
 
 
-def mtp_layers(m: ModelConfig) -> int:
+def mtp_layers(model: ModelConfig) -> int:
     """Return the layers for multi-token prediction in the model's checkpoint.
 
     Raises BadInput: it has none, or there are no formulas for such a layer (DeepSeek V4, whose
     sizes are recorded from vLLM's classes).
     """
-    if not any(kind_of(m, layer) is main_kind(m) for layer in range(m.num_hidden_layers)):
+    if not any(
+        kind_of(model, layer) is main_kind(model) for layer in range(model.num_hidden_layers)
+    ):
         raise BadInput(
-            f"There are no formulas for the layers of {m.name} that predict several tokens.",
+            f"There are no formulas for the layers of {model.name} that predict several tokens.",
             "Plan it without speculative decoding, and leave some GiB of each GPU for them.",
         )
-    places: list[Mapping[str, Any]] = [m.raw]
-    inner = m.raw.get("text_config")
+    places: list[Mapping[str, Any]] = [model.raw]
+    inner = model.raw.get("text_config")
     if isinstance(inner, Mapping):
         places.append(cast(Mapping[str, Any], inner))
     for place in places:
@@ -236,21 +237,21 @@ def mtp_layers(m: ModelConfig) -> int:
             if isinstance(count, int) and not isinstance(count, bool) and count > 0:
                 return count
             if count == 0:
-                raise BadInput(*_without_mtp(m))
-    published = published_mtp_layers(m.model_type)
+                raise BadInput(*_without_mtp(model))
+    published = published_mtp_layers(model.model_type)
     if published:
         return published
-    raise BadInput(*_without_mtp(m))
+    raise BadInput(*_without_mtp(model))
 
 
-def _without_mtp(m: ModelConfig) -> tuple[str, str]:
+def _without_mtp(model: ModelConfig) -> tuple[str, str]:
     return (
-        f"{m.name} has no layers for multi-token prediction: its config.json names none.",
+        f"{model.name} has no layers for multi-token prediction: its config.json names none.",
         "Choose another method: eagle3 or draft_model with a draft, or ngram.",
     )
 
 
-def _read_head(name: str, m: ModelConfig, method: str) -> Head | None:
+def _read_head(name: str, model: ModelConfig, method: str) -> Head | None:
     """Return the sizes in an EAGLE head's config.json; None if it is not on this machine."""
     path = existing(name)
     if path is None:
@@ -260,7 +261,7 @@ def _read_head(name: str, m: ModelConfig, method: str) -> Head | None:
     layer = raw.get("transformer_layer_config")  # the format of `speculators`
     if isinstance(layer, Mapping):
         raw = {**raw, **cast(Mapping[str, Any], layer)}
-    assumed = _assumed_head(m, method)
+    assumed = _assumed_head(model, method)
 
     def size(field: str, default: int) -> int:
         value = raw.get(field)
@@ -277,7 +278,7 @@ def _read_head(name: str, m: ModelConfig, method: str) -> Head | None:
     heads = size("num_attention_heads", assumed.heads)
     vocab = 0
     if method == "eagle3":
-        vocab = size("draft_vocab_size", size("vocab_size", m.vocab_size))
+        vocab = size("draft_vocab_size", size("vocab_size", model.vocab_size))
     return Head(
         hidden=hidden,
         intermediate=size("intermediate_size", assumed.intermediate),
@@ -286,69 +287,71 @@ def _read_head(name: str, m: ModelConfig, method: str) -> Head | None:
         head_dim=size("head_dim", hidden // heads),
         layers=size("num_hidden_layers", 1),
         vocab=vocab,
-        target_hidden=size("target_hidden_size", m.hidden_size),
+        target_hidden=size("target_hidden_size", model.hidden_size),
     )
 
 
-def _assumed_head(m: ModelConfig, method: str) -> Head:
+def _assumed_head(model: ModelConfig, method: str) -> Head:
     """Return an EAGLE head of one layer with the model's own sizes."""
-    intermediate = m.intermediate_size
-    if m.moe:
-        intermediate = MLP_OF_EXPERTS * m.hidden_size
+    intermediate = model.intermediate_size
+    if model.moe:
+        intermediate = MLP_OF_EXPERTS * model.hidden_size
     vocab = 0
     if method == "eagle3":
         vocab = DRAFT_VOCABULARY
     return Head(
-        hidden=m.hidden_size,
+        hidden=model.hidden_size,
         intermediate=intermediate,
-        heads=m.num_attention_heads,
-        kv_heads=m.num_key_value_heads,
-        head_dim=main_kind(m).draft_head_dim(m),
+        heads=model.num_attention_heads,
+        kv_heads=model.num_key_value_heads,
+        head_dim=main_kind(model).draft_head_dim(model),
         layers=1,
         vocab=vocab,
-        target_hidden=m.hidden_size,
+        target_hidden=model.hidden_size,
     )
 
 
-def token_bytes(m: ModelConfig, draft: Draft, tp: int, element_bytes: int) -> int:
+def token_bytes(model: ModelConfig, draft: Draft, tp: int, element_bytes: int) -> int:
     """Return the bytes that one token leaves in one layer of the draft's cache, on one rank."""
     if draft.head:
         heads = max(1, draft.head.kv_heads // tp)
         return 2 * heads * draft.head.head_dim * element_bytes
-    drafting = draft.model or m
+    drafting = draft.model or model
     return main_kind(drafting).token_bytes(drafting, tp, element_bytes)
 
 
-def cache_bytes_per_token(m: ModelConfig, draft: Draft | None, element_bytes: int) -> int:
+def cache_bytes_per_token(model: ModelConfig, draft: Draft | None, element_bytes: int) -> int:
     """Return the bytes that one token leaves in all layers of the draft.
 
     They are those before tensor parallelism.
     """
     if draft is None or not draft.layers:
         return 0
-    return draft.layers * token_bytes(m, draft, 1, element_bytes)
+    return draft.layers * token_bytes(model, draft, 1, element_bytes)
 
 
 @lru_cache(maxsize=256)
-def weight_bytes(m: ModelConfig, draft: Draft, tp: int, experts: ExpertSplit | None = None) -> int:
+def weight_bytes(
+    model: ModelConfig, draft: Draft, tp: int, experts: ExpertSplit | None = None
+) -> int:
     """Return the bytes of the draft's weights on one rank.
 
     All of them are on the last pipeline stage.
     """
     if draft.method == OWN_LAYERS:
-        return draft.layers * _mtp_layer_bytes(m, tp, experts)
+        return draft.layers * _mtp_layer_bytes(model, tp, experts)
     if draft.head:
         total = 0
         for w in head_parts(draft.head, draft.method):
             rows, columns = w.shape_on_rank(tp)
-            total += rows * columns * (w.bytes_each or DTYPE_BYTES[m.dtype])
+            total += rows * columns * (w.bytes_each or DTYPE_BYTES[model.dtype])
         return total
     if draft.model:
         return _model_bytes(draft.model, tp)
     return 0
 
 
-def _mtp_layer_bytes(m: ModelConfig, tp: int, experts: ExpertSplit | None) -> int:
+def _mtp_layer_bytes(model: ModelConfig, tp: int, experts: ExpertSplit | None) -> int:
     """Return the bytes of one MTP layer.
 
     It is a decoder layer with attention, and the product that joins its two inputs.
@@ -356,10 +359,13 @@ def _mtp_layer_bytes(m: ModelConfig, tp: int, experts: ExpertSplit | None) -> in
     It shares the embedding and lm_head with the model. Which of its weights are quantized is taken
     from the last layer.
     """
-    kind = main_kind(m)
-    layer = max(i for i in range(m.num_hidden_layers) if kind_of(m, i) is kind)
-    weights = (*layer_weights(m, layer), Weight("mtp.fc", m.hidden_size, 2 * m.hidden_size))
-    return sum(sum(tensor_bytes(m, w, layer, tp, experts)) for w in weights)
+    kind = main_kind(model)
+    layer = max(i for i in range(model.num_hidden_layers) if kind_of(model, i) is kind)
+    weights = (
+        *layer_weights(model, layer),
+        Weight("mtp.fc", model.hidden_size, 2 * model.hidden_size),
+    )
+    return sum(sum(tensor_bytes(model, w, layer, tp, experts)) for w in weights)
 
 
 def _model_bytes(model: ModelConfig, tp: int) -> int:
@@ -398,18 +404,18 @@ def head_parts(head: Head, method: str) -> Iterator[Weight]:
         yield Weight("d2t", head.vocab, bytes_each=8)
 
 
-def width(m: ModelConfig, draft: Draft) -> tuple[int, int, int]:
+def width(model: ModelConfig, draft: Draft) -> tuple[int, int, int]:
     """Return the draft's hidden size, the width of its MLP, and its vocabulary."""
     if draft.head:
-        return draft.head.hidden, draft.head.intermediate, draft.head.vocab or m.vocab_size
-    drafting = draft.model or m
+        return draft.head.hidden, draft.head.intermediate, draft.head.vocab or model.vocab_size
+    drafting = draft.model or model
     intermediate = drafting.intermediate_size
     if drafting.moe:
         intermediate = present(drafting.moe).intermediate_size
     return drafting.hidden_size, intermediate, drafting.vocab_size
 
 
-def explain(m: ModelConfig, draft: Draft, tp: int) -> Iterator[str]:
+def explain(model: ModelConfig, draft: Draft, tp: int) -> Iterator[str]:
     """Yield sentences on what a draft takes and what is not known of it."""
     tokens = "1 draft token a step"
     if draft.tokens > 1:
@@ -420,7 +426,7 @@ def explain(m: ModelConfig, draft: Draft, tp: int) -> Iterator[str]:
             "no weights and no KV cache of its own."
         )
     else:
-        size = weight_bytes(m, draft, tp) / (1 << 30)
+        size = weight_bytes(model, draft, tp) / (1 << 30)
         layers = f"{draft.layers} layer"
         if draft.layers > 1:
             layers += "s"

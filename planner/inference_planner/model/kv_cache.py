@@ -6,7 +6,6 @@ Source: vLLM 0.25.1, v1/kv_cache_interface.py and v1/core/kv_cache_utils.py (unc
 used up to 0.32.0).
 """
 
-# m model
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -27,7 +26,7 @@ BLOCK_SIZE = 16
 KV_CACHE_DTYPES = {"auto": 0, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
 
 
-def kv_dtype_bytes(m: ModelConfig, kv_cache_dtype: str = "auto") -> int:
+def kv_dtype_bytes(model: ModelConfig, kv_cache_dtype: str = "auto") -> int:
     """Return the bytes of one cached element.
 
     Raises BadInput for a dtype that is not one of KV_CACHE_DTYPES.
@@ -35,12 +34,16 @@ def kv_dtype_bytes(m: ModelConfig, kv_cache_dtype: str = "auto") -> int:
     if kv_cache_dtype not in KV_CACHE_DTYPES:
         remedy = f"Choose from: {', '.join(KV_CACHE_DTYPES)}."
         raise BadInput(f"kv_cache_dtype {kv_cache_dtype!r} is not known.", remedy)
-    if kv_cache_dtype == "auto" and m.quantization and m.quantization.kv_cache_dtype != "auto":
-        return KV_CACHE_DTYPES[m.quantization.kv_cache_dtype]
-    return KV_CACHE_DTYPES[kv_cache_dtype] or DTYPE_BYTES[m.dtype]
+    if (
+        kv_cache_dtype == "auto"
+        and model.quantization
+        and model.quantization.kv_cache_dtype != "auto"
+    ):
+        return KV_CACHE_DTYPES[model.quantization.kv_cache_dtype]
+    return KV_CACHE_DTYPES[kv_cache_dtype] or DTYPE_BYTES[model.dtype]
 
 
-def kv_cache_bytes_per_token(m: ModelConfig, kv_cache_dtype: str = "auto") -> int:
+def kv_cache_bytes_per_token(model: ModelConfig, kv_cache_dtype: str = "auto") -> int:
     """Return the KV-cache bytes that one token needs, summed over all layers.
 
     Each layer stores K and V of shape [num_key_value_heads, head_dim]; MLA stores one latent of
@@ -51,21 +54,21 @@ def kv_cache_bytes_per_token(m: ModelConfig, kv_cache_dtype: str = "auto") -> in
     Raises BadInput (a ValueError): kv_cache_dtype is not one of KV_CACHE_DTYPES.
     Source: PagedAttention (arXiv 2309.06180); vLLM 0.25.1 v1/kv_cache_interface.py.
     """
-    element_bytes = kv_dtype_bytes(m, kv_cache_dtype)
-    if m.exact and m.exact.builds:
-        built = m.exact.builds[0]
-        kind = main_kind(m)
-        layer_bytes = kind.token_bytes(m, 1, element_bytes)
-        built_layer_bytes = kind.token_bytes(m, 1, built.kv_bytes_each)
+    element_bytes = kv_dtype_bytes(model, kv_cache_dtype)
+    if model.exact and model.exact.builds:
+        built = model.exact.builds[0]
+        kind = main_kind(model)
+        layer_bytes = kind.token_bytes(model, 1, element_bytes)
+        built_layer_bytes = kind.token_bytes(model, 1, built.kv_bytes_each)
         return built.bytes_per_token * layer_bytes // built_layer_bytes
     total = 0
-    for kind, _, layers in grouped(m):
-        total += len(layers) * kind.token_bytes(m, 1, element_bytes)
+    for kind, _, layers in grouped(model):
+        total += len(layers) * kind.token_bytes(model, 1, element_bytes)
     return total
 
 
 def kv_bytes_for_context(
-    m: ModelConfig, tokens: int, kv_cache_dtype: str = "auto"
+    model: ModelConfig, tokens: int, kv_cache_dtype: str = "auto"
 ) -> tuple[int, int]:
     """Return (least, most) bytes that `tokens` of context need, over all layers.
 
@@ -73,12 +76,12 @@ def kv_bytes_for_context(
     which is what an engine without a hybrid KV-cache manager keeps. Equal for models without
     sliding windows.
     """
-    element_bytes = kv_dtype_bytes(m, kv_cache_dtype)
+    element_bytes = kv_dtype_bytes(model, kv_cache_dtype)
     least = 0
-    for kind, size, layers in grouped(m):
-        token_bytes = len(layers) * kind.token_bytes(m, 1, element_bytes)
+    for kind, size, layers in grouped(model):
+        token_bytes = len(layers) * kind.token_bytes(model, 1, element_bytes)
         least += token_bytes * kind.cached_tokens(tokens, size)
-    most = tokens * kv_cache_bytes_per_token(m, kv_cache_dtype)
+    most = tokens * kv_cache_bytes_per_token(model, kv_cache_dtype)
     return least, most
 
 
@@ -118,7 +121,7 @@ NO_DRAFT = DraftLayers()
 
 @lru_cache(maxsize=512)
 def layout(
-    m: ModelConfig,
+    model: ModelConfig,
     tp: int,
     kv_cache_dtype: str,
     max_model_len: int,
@@ -134,32 +137,32 @@ def layout(
     others with the same prefix, as 0.32.0 does and 0.25.1 does not. draft: what speculative
     decoding adds.
     """
-    element_bytes = kv_dtype_bytes(m, kv_cache_dtype)
-    built = m.exact.of(tp, len(starts)) if m.exact else None
+    element_bytes = kv_dtype_bytes(model, kv_cache_dtype)
+    built = model.exact.of(tp, len(starts)) if model.exact else None
     if built and draft.tokens and len(built.groups) > 1:
         built = None  # a draft's layers change how the others are grouped
     if built:
         sizes = (
-            main_kind(m).token_bytes(m, 1, built.kv_bytes_each),
-            main_kind(m).token_bytes(m, 1, element_bytes),
+            main_kind(model).token_bytes(model, 1, built.kv_bytes_each),
+            main_kind(model).token_bytes(model, 1, element_bytes),
         )
         lay = _built_layout(built, sizes, max_model_len, in_flight, starts, cached_states)
-        return _with_draft(lay, m, draft)
-    token_bytes = main_kind(m).token_bytes(m, tp, element_bytes)
-    draft_layers = _layers_of_draft(m, draft, token_bytes)
-    members = _members(m, draft_layers)
-    block = _block_size(m, tp, token_bytes, draft.tokens)
+        return _with_draft(lay, model, draft)
+    token_bytes = main_kind(model).token_bytes(model, tp, element_bytes)
+    draft_layers = _layers_of_draft(model, draft, token_bytes)
+    members = _members(model, draft_layers)
+    block = _block_size(model, tp, token_bytes, draft.tokens)
     page = block * max(
-        token_bytes, *(kind.token_bytes(m, tp, element_bytes) for kind, _, _ in members)
+        token_bytes, *(kind.token_bytes(model, tp, element_bytes) for kind, _, _ in members)
     )
     group_size = _group_size([len(layers) for _, _, layers in members])
     groups: list[Group] = []
     for kind, size, layers in members:
-        kind_token_bytes = kind.token_bytes(m, tp, element_bytes) or token_bytes
+        kind_token_bytes = kind.token_bytes(model, tp, element_bytes) or token_bytes
         # all pages have one size: a page of smaller tokens holds more of them
         tokens = page // (block * kind_token_bytes) * block
         blocks = kind.blocks(size, tokens, max_model_len, in_flight)
-        states = kind.drafted_states(m, tp, draft.tokens)
+        states = kind.drafted_states(model, tp, draft.tokens)
         if states and cached_states:
             blocks = states.blocks
         elif states:
@@ -172,28 +175,28 @@ def layout(
             )
     lay = Layout(tuple(groups), block)
     if draft_layers:
-        return replace(lay, draft_layers=draft_layers, last_layer=m.num_hidden_layers - 1)
-    return _with_draft(lay, m, draft)
+        return replace(lay, draft_layers=draft_layers, last_layer=model.num_hidden_layers - 1)
+    return _with_draft(lay, model, draft)
 
 
-def _layers_of_draft(m: ModelConfig, draft: DraftLayers, token_bytes: int) -> tuple[int, ...]:
+def _layers_of_draft(model: ModelConfig, draft: DraftLayers, token_bytes: int) -> tuple[int, ...]:
     """Return the numbers of a draft's layers if they join a group of the model, or ().
 
     They do where the model has layers that see the whole context with tokens of the same size.
     """
-    sees_all = any(kind is main_kind(m) and size == 0 for kind, size, _ in grouped(m))
+    sees_all = any(kind is main_kind(model) and size == 0 for kind, size, _ in grouped(model))
     if draft.token_bytes != token_bytes or not sees_all:
         return ()
-    return tuple(range(m.num_hidden_layers, m.num_hidden_layers + draft.count))
+    return tuple(range(model.num_hidden_layers, model.num_hidden_layers + draft.count))
 
 
 def _members(
-    m: ModelConfig, draft_layers: tuple[int, ...]
+    model: ModelConfig, draft_layers: tuple[int, ...]
 ) -> list[tuple[Attention, int, tuple[int, ...]]]:
     """Return (kind, window, its layers) of all layers with a cache, those of a draft among them."""
     members: list[tuple[Attention, int, tuple[int, ...]]] = []
-    for kind, size, layers in grouped(m):
-        if kind is main_kind(m) and size == 0:
+    for kind, size, layers in grouped(model):
+        if kind is main_kind(model) and size == 0:
             layers = (*layers, *draft_layers)
         members.append((kind, size, layers))
     return members
@@ -206,7 +209,7 @@ def _group_size(counts: Sequence[int]) -> int:
     return min(counts)
 
 
-def _with_draft(lay: Layout, m: ModelConfig, draft: DraftLayers) -> Layout:
+def _with_draft(lay: Layout, model: ModelConfig, draft: DraftLayers) -> Layout:
     """Return a layout with the layers of a draft.
 
     Their pages are added to each block as they are.
@@ -215,22 +218,22 @@ def _with_draft(lay: Layout, m: ModelConfig, draft: DraftLayers) -> Layout:
         return lay
     smallest_block = lay.block_size
     size = draft.count * draft.token_bytes * smallest_block
-    return replace(lay, draft_block_bytes=size, last_layer=m.num_hidden_layers - 1)
+    return replace(lay, draft_block_bytes=size, last_layer=model.num_hidden_layers - 1)
 
 
-def _block_size(m: ModelConfig, tp: int, token_bytes: int, draft_tokens: int) -> int:
+def _block_size(model: ModelConfig, tp: int, token_bytes: int, draft_tokens: int) -> int:
     """Return the tokens of a block.
 
     Beside layers with states, a page of attention must hold a state.
 
     Source: platforms/interface.py, _align_hybrid_block_size.
     """
-    if not has_states(m):
+    if not has_states(model):
         return BLOCK_SIZE
-    step = main_kind(m).block_step
+    step = main_kind(model).block_step
     largest = 0
-    for kind, _, _ in grouped(m):
-        states = kind.drafted_states(m, tp, draft_tokens)
+    for kind, _, _ in grouped(model):
+        states = kind.drafted_states(model, tp, draft_tokens)
         if states:
             largest = max(largest, states.bytes)
     return step * max(1, ceil_div(largest, step * token_bytes))

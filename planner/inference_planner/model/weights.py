@@ -7,7 +7,6 @@ in the order in which it creates them. Source: vLLM 0.25.1, model_executor/model
 layers/linear.py.
 """
 
-# m model, w weight, q quantization
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -21,24 +20,24 @@ from inference_planner.catalog.weight import ExpertSplit, Weight
 from inference_planner.model import attention
 
 
-def _dense_mlp(m: ModelConfig, width: int, prefix: str = "mlp") -> Iterator[Weight]:
-    hidden = m.hidden_size
-    bias = m.traits.mlp_bias
+def _dense_mlp(model: ModelConfig, width: int, prefix: str = "mlp") -> Iterator[Weight]:
+    hidden = model.hidden_size
+    bias = model.traits.mlp_bias
     name = f"{prefix}.up_proj"
     shards = 1
-    if m.traits.gated_mlp:
+    if model.traits.gated_mlp:
         name = f"{prefix}.gate_up_proj"
         shards = 2
     yield Weight(name, shards * width, hidden, "column", quantizable=True, bias=bias, shards=shards)
     yield Weight(f"{prefix}.down_proj", hidden, width, "row", quantizable=True, bias=bias)
 
 
-def _moe_mlp(m: ModelConfig) -> Iterator[Weight]:
-    hidden = m.hidden_size
-    experts = m.experts
+def _moe_mlp(model: ModelConfig) -> Iterator[Weight]:
+    hidden = model.hidden_size
+    experts = model.experts
     copies = experts.num_experts
     width = experts.intermediate_size
-    shards = 2 if m.traits.gated_mlp else 1
+    shards = 2 if model.traits.gated_mlp else 1
     yield Weight("mlp.gate", copies, hidden, bias=experts.router_bias)
     yield Weight(
         "mlp.experts.w13",
@@ -50,44 +49,44 @@ def _moe_mlp(m: ModelConfig) -> Iterator[Weight]:
         shards=shards,
     )
     yield Weight("mlp.experts.w2", hidden, width, "row", copies=copies, quantizable=True)
-    if m.traits.mlp_bias:  # gpt-oss: a bias for every expert, in 32 bit beside 4-bit weights
-        bias_bytes = 4 if m.quantization else 0
+    if model.traits.mlp_bias:  # gpt-oss: a bias for every expert, in 32 bit beside 4-bit weights
+        bias_bytes = 4 if model.quantization else 0
         yield Weight(
             "mlp.experts.w13_bias", 2 * width, 1, "column", copies=copies, bytes_each=bias_bytes
         )
         yield Weight("mlp.experts.w2_bias", hidden, 1, copies=copies, bytes_each=bias_bytes)
     if experts.shared_intermediate_size:
-        yield from _dense_mlp(m, experts.shared_intermediate_size, "mlp.shared_experts")
+        yield from _dense_mlp(model, experts.shared_intermediate_size, "mlp.shared_experts")
     if experts.shared_gate:
         yield Weight("mlp.shared_expert_gate", 1, hidden)
 
 
-def layer_weights(m: ModelConfig, index: int) -> tuple[Weight, ...]:
+def layer_weights(model: ModelConfig, index: int) -> tuple[Weight, ...]:
     """Return the weights of decoder layer `index`."""
-    return _weights_of_kind(m, attention.kind_of(m, index), _has_experts(m, index))
+    return _weights_of_kind(model, attention.kind_of(model, index), _has_experts(model, index))
 
 
-def _has_experts(m: ModelConfig, index: int) -> bool:
-    return bool(m.moe and index in m.moe.layers)
+def _has_experts(model: ModelConfig, index: int) -> bool:
+    return bool(model.moe and index in model.moe.layers)
 
 
 @lru_cache(maxsize=1024)
 def _weights_of_kind(
-    m: ModelConfig, kind: attention.Attention, has_experts: bool
+    model: ModelConfig, kind: attention.Attention, has_experts: bool
 ) -> tuple[Weight, ...]:
     """Return the weights of a decoder layer with this attention, with experts or without."""
-    weights = list(kind.weights(m))
+    weights = list(kind.weights(model))
     if has_experts:
-        weights += _moe_mlp(m)
+        weights += _moe_mlp(model)
     else:
-        weights += _dense_mlp(m, m.intermediate_size)
-    for number in range(m.traits.norms):
-        weights.append(Weight(f"norm{number}", m.hidden_size, bias=m.traits.norm_bias))
+        weights += _dense_mlp(model, model.intermediate_size)
+    for number in range(model.traits.norms):
+        weights.append(Weight(f"norm{number}", model.hidden_size, bias=model.traits.norm_bias))
     return tuple(weights)
 
 
 @lru_cache(maxsize=256)
-def stand_ins(m: ModelConfig) -> tuple[int, ...]:
+def stand_ins(model: ModelConfig) -> tuple[int, ...]:
     """Return for each layer the first one with the same tensors.
 
     Each kind of layer is so computed once. Layers are of one kind if they have the same attention
@@ -95,84 +94,86 @@ def stand_ins(m: ModelConfig) -> tuple[int, ...]:
     """
     first_layers: dict[tuple[attention.Attention, bool, tuple[bool, ...]], int] = {}
     layers: list[int] = []
-    for layer in range(m.num_hidden_layers):
-        experts = _has_experts(m, layer)
-        kind = (attention.kind_of(m, layer), experts, _named_modules(m, layer))
+    for layer in range(model.num_hidden_layers):
+        experts = _has_experts(model, layer)
+        kind = (attention.kind_of(model, layer), experts, _named_modules(model, layer))
         layers.append(first_layers.setdefault(kind, layer))
     return tuple(layers)
 
 
-def _named_modules(m: ModelConfig, layer: int) -> tuple[bool, ...]:
+def _named_modules(model: ModelConfig, layer: int) -> tuple[bool, ...]:
     """Return for each module of a layer if a list of the quantization config names it.
 
     There are two lists: of modules in 16 bit, and of modules in 8 bits beside those in 4.
     """
-    q = m.quantization
+    q = model.quantization
     if q is None:
         return ()
     named: list[bool] = []
     for patterns in filter(None, (q.ignore, q.eight)):
         module_patterns = _module_patterns(patterns)
-        for w in layer_weights(m, layer):
+        for w in layer_weights(model, layer):
             if w.quantizable:
                 named.append(module_patterns.match(layer, w.name))
     return tuple(named)
 
 
-def embedding_weights(m: ModelConfig) -> Iterator[Weight]:
+def embedding_weights(model: ModelConfig) -> Iterator[Weight]:
     """Yield the input table, and learned positions where the family has them."""
-    yield Weight("embed_tokens", m.vocab_size, m.hidden_size, "vocab")
-    if m.traits.learned_positions:
-        yield Weight("embed_positions", m.traits.learned_positions, m.hidden_size)
-    if m.per_layer_input:
-        rows, columns_of_layer = m.per_layer_input
-        columns = columns_of_layer * m.num_hidden_layers
+    yield Weight("embed_tokens", model.vocab_size, model.hidden_size, "vocab")
+    if model.traits.learned_positions:
+        yield Weight("embed_positions", model.traits.learned_positions, model.hidden_size)
+    if model.per_layer_input:
+        rows, columns_of_layer = model.per_layer_input
+        columns = columns_of_layer * model.num_hidden_layers
         yield Weight("embed_tokens_per_layer", rows, columns, "vocab")
         # to it, and into and out of each layer
-        yield Weight("per_layer_projections", 3 * columns, m.hidden_size)
+        yield Weight("per_layer_projections", 3 * columns, model.hidden_size)
 
 
-def head_weights(m: ModelConfig) -> Iterator[Weight]:
+def head_weights(model: ModelConfig) -> Iterator[Weight]:
     """Yield the final norm and lm_head; a tied lm_head takes nothing of its own."""
-    if m.traits.final_norm:
-        yield Weight("norm", m.hidden_size, bias=m.traits.norm_bias)
-    if not m.tie_word_embeddings and not m.pooling:  # adapters.py deletes a pooling model's lm_head
-        quantizable = bool(m.quantization and m.quantization.head)
+    if model.traits.final_norm:
+        yield Weight("norm", model.hidden_size, bias=model.traits.norm_bias)
+    if (
+        not model.tie_word_embeddings and not model.pooling
+    ):  # adapters.py deletes a pooling model's lm_head
+        quantizable = bool(model.quantization and model.quantization.head)
         yield Weight(
             "lm_head",
-            m.vocab_size,
-            m.hidden_size,
+            model.vocab_size,
+            model.hidden_size,
             "vocab",
-            bias=m.traits.lm_head_bias,
+            bias=model.traits.lm_head_bias,
             quantizable=quantizable,
         )
 
 
 @lru_cache(maxsize=1024)
-def parameters(m: ModelConfig) -> int:
+def parameters(model: ModelConfig) -> int:
     """Return the number of parameters, as published.
 
     Tied embeddings count once. Padding and scales of quantization do not count.
     """
     total = 0
-    for w in (*embedding_weights(m), *head_weights(m)):
+    for w in (*embedding_weights(model), *head_weights(model)):
         total += w.elements()
-    for layer, count in Counter(stand_ins(m)).items():
-        total += count * sum(w.elements() for w in layer_weights(m, layer))
+    for layer, count in Counter(stand_ins(model)).items():
+        total += count * sum(w.elements() for w in layer_weights(model, layer))
     return total
 
 
 @lru_cache(maxsize=1024)
-def active_parameters(m: ModelConfig) -> int:
+def active_parameters(model: ModelConfig) -> int:
     """Return the parameters that one token uses: the chosen experts instead of all."""
-    if not m.moe:
-        return parameters(m)
-    idle_experts = m.moe.num_experts - m.moe.experts_per_token
-    matrices = 3 if m.traits.gated_mlp else 2
-    expert_parameters = matrices * m.moe.intermediate_size * m.hidden_size
-    if m.traits.mlp_bias:
-        expert_parameters += 2 * m.moe.intermediate_size + m.hidden_size
-    return parameters(m) - len(m.moe.layers) * idle_experts * expert_parameters
+    if not model.moe:
+        return parameters(model)
+    idle_experts = model.moe.num_experts - model.moe.experts_per_token
+    matrices = 3 if model.traits.gated_mlp else 2
+    expert_parameters = matrices * model.moe.intermediate_size * model.hidden_size
+    if model.traits.mlp_bias:
+        expert_parameters += 2 * model.moe.intermediate_size + model.hidden_size
+    return parameters(model) - len(model.moe.layers) * idle_experts * expert_parameters
 
 
 def ignored(patterns: tuple[str, ...], layer: int, name: str) -> bool:
@@ -188,48 +189,48 @@ def _module_patterns(patterns: tuple[str, ...]) -> ModulePatterns:
     return ModulePatterns(patterns)
 
 
-def is_quantized(m: ModelConfig, w: Weight, layer: int) -> bool:
+def is_quantized(model: ModelConfig, weight: Weight, layer: int) -> bool:
     """Return True if this weight is stored in the quantization's bits."""
-    q = m.quantization
-    if q is None or not w.quantizable:
+    q = model.quantization
+    if q is None or not weight.quantizable:
         return False
-    if q.experts_only and not w.name.startswith("mlp.experts"):
+    if q.experts_only and not weight.name.startswith("mlp.experts"):
         return False
-    return not (q.ignore and ignored(q.ignore, layer, w.name))
+    return not (q.ignore and ignored(q.ignore, layer, weight.name))
 
 
 def tensor_bytes(
-    m: ModelConfig, w: Weight, layer: int, tp: int, experts: ExpertSplit | None = None
+    model: ModelConfig, weight: Weight, layer: int, tp: int, experts: ExpertSplit | None = None
 ) -> list[int]:
     """Return the bytes of each tensor that vLLM allocates for this weight on the fullest rank.
 
     They are the weight, its scales and its bias.
     """
-    if experts and w.name.startswith("mlp.experts"):
-        w = replace(w, copies=-(-w.copies // experts.dealt))
+    if experts and weight.name.startswith("mlp.experts"):
+        weight = replace(weight, copies=-(-weight.copies // experts.dealt))
         tp = experts.cut
-    elif experts and w.name.startswith("mlp.shared_experts"):
+    elif experts and weight.name.startswith("mlp.shared_experts"):
         tp = experts.shared
-    rows, cols = w.shape_on_rank(tp)
-    dtype_bytes = DTYPE_BYTES[m.dtype]
+    rows, cols = weight.shape_on_rank(tp)
+    dtype_bytes = DTYPE_BYTES[model.dtype]
     bias: list[int] = []
-    if w.bias:
-        bias.append(w.bias_on_rank(tp) * dtype_bytes)
-    if not is_quantized(m, w, layer):
-        element_bytes = w.bytes_each or dtype_bytes
-        return [w.copies * rows * cols * element_bytes, *bias]
-    q = present(m.quantization)
-    if q.eight and ignored(q.eight, layer, w.name):
+    if weight.bias:
+        bias.append(weight.bias_on_rank(tp) * dtype_bytes)
+    if not is_quantized(model, weight, layer):
+        element_bytes = weight.bytes_each or dtype_bytes
+        return [weight.copies * rows * cols * element_bytes, *bias]
+    q = present(model.quantization)
+    if q.eight and ignored(q.eight, layer, weight.name):
         q = replace(q, method="modelopt", weight_bits=8, group_size=-1)
-    tensors = _quantized_bytes(q, w, rows, cols, dtype_bytes) + bias
-    if w.has_decoded_copy:
+    tensors = _quantized_bytes(q, weight, rows, cols, dtype_bytes) + bias
+    if weight.has_decoded_copy:
         tensors.append(rows * cols * dtype_bytes)
     return tensors
 
 
 @lru_cache(maxsize=4096)
 def layer_tensors(
-    m: ModelConfig, index: int, tp: int, experts: ExpertSplit | None = None
+    model: ModelConfig, index: int, tp: int, experts: ExpertSplit | None = None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the bytes of each tensor of a layer on one rank: (of attention, the others).
 
@@ -237,8 +238,8 @@ def layer_tensors(
     """
     attention_tensors: list[int] = []
     other_tensors: list[int] = []
-    for w in layer_weights(m, index):
-        tensors = tensor_bytes(m, w, index, tp, experts)
+    for w in layer_weights(model, index):
+        tensors = tensor_bytes(model, w, index, tp, experts)
         if w.name.startswith("self_attn"):
             attention_tensors += tensors
         else:
@@ -247,7 +248,7 @@ def layer_tensors(
 
 
 @lru_cache(maxsize=512)
-def whole_bytes(m: ModelConfig) -> int:
+def whole_bytes(model: ModelConfig) -> int:
     """Return the bytes of all weights as stored.
 
     Quantized weights are in their bits with scales, the others in the dtype.
@@ -255,17 +256,17 @@ def whole_bytes(m: ModelConfig) -> int:
     A lower bound of what the ranks hold together: nothing is copied or rounded up.
     """
     total = 0
-    for layer, count in Counter(stand_ins(m)).items():
-        attention_tensors, other_tensors = layer_tensors(m, layer, 1)
+    for layer, count in Counter(stand_ins(model)).items():
+        attention_tensors, other_tensors = layer_tensors(model, layer, 1)
         total += count * (sum(attention_tensors) + sum(other_tensors))
-    for w in (*tower_weights(m), *embedding_weights(m), *head_weights(m)):
-        total += sum(tensor_bytes(m, w, 0, 1))
-    if m.exact:
-        return int(total * m.exact.scale)
+    for w in (*tower_weights(model), *embedding_weights(model), *head_weights(model)):
+        total += sum(tensor_bytes(model, w, 0, 1))
+    if model.exact:
+        return int(total * model.exact.scale)
     return total
 
 
-def _mxfp4_bytes(padding: tuple[int, int], w: Weight, rows: int, cols: int) -> list[int]:
+def _mxfp4_bytes(padding: tuple[int, int], weight: Weight, rows: int, cols: int) -> list[int]:
     """Return the bytes of experts in MXFP4: (weights, scales). One byte scales 32 inputs.
 
     On Hopper the rows of the scales are padded to 256.
@@ -274,7 +275,7 @@ def _mxfp4_bytes(padding: tuple[int, int], w: Weight, rows: int, cols: int) -> l
     gpt-oss-20b.
     """
     hidden, width = padding
-    if w.split == "row":
+    if weight.split == "row":
         cols = -(-cols // width) * width
         rows = -(-rows // hidden) * hidden
     else:
@@ -284,30 +285,30 @@ def _mxfp4_bytes(padding: tuple[int, int], w: Weight, rows: int, cols: int) -> l
     if hidden == 1:
         scale_rows = -(-rows // 256) * 256
     scales = scale_rows * -(-cols // 32)
-    return [w.copies * rows * cols // 2, w.copies * scales]
+    return [weight.copies * rows * cols // 2, weight.copies * scales]
 
 
 def _quantized_bytes(
-    q: Quantization, w: Weight, rows: int, cols: int, scale_bytes: int
+    quantization: Quantization, weight: Weight, rows: int, cols: int, scale_bytes: int
 ) -> list[int]:
     """Return the weight bytes and scale bytes of [copies, rows, cols] in this quantization."""
-    if q.method == "mxfp4":
-        return _mxfp4_bytes(q.padding, w, rows, cols)
-    tensors = [math.ceil(w.copies * rows * cols * q.weight_bits / 8)]
-    if q.block:
-        block_rows, block_cols = q.block
+    if quantization.method == "mxfp4":
+        return _mxfp4_bytes(quantization.padding, weight, rows, cols)
+    tensors = [math.ceil(weight.copies * rows * cols * quantization.weight_bits / 8)]
+    if quantization.block:
+        block_rows, block_cols = quantization.block
         blocks = -(-rows // block_rows) * -(-cols // block_cols)
-        tensors.append(w.copies * blocks * 4)
+        tensors.append(weight.copies * blocks * 4)
         return tensors
-    if q.group_size > 0:
-        groups = rows * -(-cols // q.group_size)
-        if q.method == "modelopt_fp4":
+    if quantization.group_size > 0:
+        groups = rows * -(-cols // quantization.group_size)
+        if quantization.method == "modelopt_fp4":
             scale_bytes = 1
-        scale_bytes = q.scale_bytes or scale_bytes
-        tensors.append(w.copies * groups * scale_bytes)
-        if q.zero_points:
-            tensors.append(math.ceil(w.copies * groups * q.weight_bits / 8))
+        scale_bytes = quantization.scale_bytes or scale_bytes
+        tensors.append(weight.copies * groups * scale_bytes)
+        if quantization.zero_points:
+            tensors.append(math.ceil(weight.copies * groups * quantization.weight_bits / 8))
         return tensors
-    scales = rows if q.group_size == 0 else w.shards
-    tensors.append(w.copies * scales * 4)
+    scales = rows if quantization.group_size == 0 else weight.shards
+    tensors.append(weight.copies * scales * 4)
     return tensors

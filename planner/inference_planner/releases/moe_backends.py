@@ -6,7 +6,6 @@ Source: vLLM 0.32.0, config/kernel.py (MoEBackend) and layers/fused_moe/oracle/*
 and for MXFP4 mxfp4_round_up_hidden_size_and_intermediate_size).
 """
 
-# m model, q quantization
 import math
 from dataclasses import replace
 
@@ -137,14 +136,14 @@ CAPABILITIES_FOR_MXFP4 = {
 }
 
 
-def stored_as(m: ModelConfig) -> str:
+def stored_as(model: ModelConfig) -> str:
     """Return how the quantized weights of a model are stored.
 
     Of a checkpoint whose method is fp8 they are in blocks.
 
     The registry of recorded builds does not say the size of the blocks.
     """
-    q = m.quantization
+    q = model.quantization
     if q is None:
         return BITS_16
     if q.method == "mxfp4":
@@ -173,14 +172,14 @@ def canonical(backend: str | None) -> str:
     )
 
 
-def check(m: ModelConfig, gpu: GPU, backend: str) -> None:
+def check(model: ModelConfig, gpu: GPU, backend: str) -> None:
     """Raise BadInput if vLLM has no such kernels for the model's experts, or none for this GPU.
 
     A model without experts takes any backend, as in vLLM: nothing asks for it.
     """
-    if backend == AUTO or m.moe is None:
+    if backend == AUTO or model.moe is None:
         return
-    weights = stored_as(m)
+    weights = stored_as(model)
     usable = [name for name in ACCEPTED[weights] if _runs_on(name, weights, gpu)]
     if backend in usable:
         return
@@ -188,7 +187,7 @@ def check(m: ModelConfig, gpu: GPU, backend: str) -> None:
     if backend in ACCEPTED[weights]:
         why = f"{gpu.title} does not run its kernels (compute capability {gpu.compute_capability})"
     raise BadInput(
-        f"moe_backend {backend} does not fit {m.name}: {why}.",
+        f"moe_backend {backend} does not fit {model.name}: {why}.",
         f"Leave it out, or choose from: {', '.join(usable)}.",
     )
 
@@ -208,7 +207,7 @@ def _runs_on(backend: str, weights: str, gpu: GPU) -> bool:
     return first <= gpu.capability < behind_last
 
 
-def with_padding(m: ModelConfig, gpu: GPU, backend: str) -> ModelConfig:
+def with_padding(model: ModelConfig, gpu: GPU, backend: str) -> ModelConfig:
     """Return a model with MXFP4 experts as the GPU's kernels lay them out.
 
     Every other model is returned as it is.
@@ -216,9 +215,9 @@ def with_padding(m: ModelConfig, gpu: GPU, backend: str) -> ModelConfig:
     By default Hopper has Triton's kernels. Marlin's (Ampere, Ada, consumer Blackwell) and
     TensorRT-LLM's (Blackwell) round an expert's width up to 128 and the hidden size to 256.
     """
-    q = m.quantization
+    q = model.quantization
     if q is None or q.method != "mxfp4":
-        return m
+        return model
     padding = OF_TRITON if gpu.is_hopper else OF_MARLIN
     padding = PADDINGS.get(backend, padding)
-    return replace(m, quantization=replace(q, padding=padding))
+    return replace(model, quantization=replace(q, padding=padding))

@@ -9,7 +9,6 @@ made; `with_flashinfer` names what is taken else. A share that nobody measured i
 `measured` is empty.
 """
 
-# d deployment, m model, q quantization
 import math
 from dataclasses import dataclass
 
@@ -301,37 +300,37 @@ def _assumed_share(part: str, weights: str, gpu: GPU) -> float:
     return min(0.92, UNMEASURED_EXPERTS_SHARE * relative)
 
 
-def dense_kernel(m: ModelConfig, gpu: GPU) -> Kernel:
+def dense_kernel(model: ModelConfig, gpu: GPU) -> Kernel:
     """Return the kernel of the quantized dense weights; that of 16 bit where none are quantized."""
-    q = m.quantization
+    q = model.quantization
     if q is None or q.experts_only:
         return kernel(DENSE, BITS_16, gpu)
-    return kernel(DENSE, stored_as(m), gpu)
+    return kernel(DENSE, stored_as(model), gpu)
 
 
-def experts_kernel(m: ModelConfig, gpu: GPU, backend: str = AUTO) -> Kernel | None:
+def experts_kernel(model: ModelConfig, gpu: GPU, backend: str = AUTO) -> Kernel | None:
     """Return the kernel of the experts, or None if the model has none."""
-    if m.moe is None:
+    if model.moe is None:
         return None
-    return kernel(EXPERTS, stored_as(m), gpu, backend)
+    return kernel(EXPERTS, stored_as(model), gpu, backend)
 
 
-def has_marlin_experts(d: Deployment) -> bool:
+def has_marlin_experts(deployment: Deployment) -> bool:
     """Return True if Marlin's kernels multiply the experts.
 
     vLLM chooses them, or --moe-backend names them.
     """
-    used = experts_kernel(d.model, d.gpu, d.settings.moe_backend)
+    used = experts_kernel(deployment.model, deployment.gpu, deployment.settings.moe_backend)
     return used is not None and used.name == MARLIN
 
 
-def kernels(d: Deployment) -> list[Kernel]:
+def kernels(deployment: Deployment) -> list[Kernel]:
     """Return the kernels of a deployment's products.
 
     They are those of dense weights, and of experts if there are any.
     """
-    result = [dense_kernel(d.model, d.gpu)]
-    experts = experts_kernel(d.model, d.gpu, d.settings.moe_backend)
+    result = [dense_kernel(deployment.model, deployment.gpu)]
+    experts = experts_kernel(deployment.model, deployment.gpu, deployment.settings.moe_backend)
     if experts:
         result.append(experts)
     return result

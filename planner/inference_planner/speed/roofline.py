@@ -9,7 +9,6 @@ differs with the GPU's generation and with the kernel that vLLM takes for the we
 kernels.py; other GPUs take Hopper's shares.
 """
 
-# d deployment, m model, s settings, w weight, t term or traffic
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
@@ -82,72 +81,72 @@ class ReadBytes:
 
 
 @lru_cache(maxsize=512)
-def _read_bytes(m: ModelConfig, tp: int, split: ExpertSplit | None) -> ReadBytes:
+def _read_bytes(model: ModelConfig, tp: int, split: ExpertSplit | None) -> ReadBytes:
     plain = 0
     quantized = 0
     experts = 0
-    for layer, count in Counter(stand_ins(m)).items():
-        for w in layer_weights(m, layer):
-            size = count * sum(tensor_bytes(m, w, layer, tp, split))
+    for layer, count in Counter(stand_ins(model)).items():
+        for w in layer_weights(model, layer):
+            size = count * sum(tensor_bytes(model, w, layer, tp, split))
             if w.name.startswith("mlp.experts.w"):
                 experts += size
-            elif is_quantized(m, w, layer):
+            elif is_quantized(model, w, layer):
                 quantized += size
             else:
                 plain += size
-    head = [next(embedding_weights(m))] if m.tie_word_embeddings else head_weights(m)
+    head = [next(embedding_weights(model))] if model.tie_word_embeddings else head_weights(model)
     for w in head:
-        plain += sum(tensor_bytes(m, w, 0, tp))
-    scale = m.exact.scale if m.exact else 1
+        plain += sum(tensor_bytes(model, w, 0, tp))
+    scale = model.exact.scale if model.exact else 1
     return ReadBytes(int(plain * scale), int(quantized * scale), int(experts * scale))
 
 
-def _mxfp4(m: ModelConfig) -> bool:
-    return bool(m.moe and m.quantization and m.quantization.method == "mxfp4")
+def _mxfp4(model: ModelConfig) -> bool:
+    return bool(model.moe and model.quantization and model.quantization.method == "mxfp4")
 
 
-def _small_kernels_ms(m: ModelConfig, gpu: GPU, moe_backend: str) -> float:
-    layers = m.num_hidden_layers
+def _small_kernels_ms(model: ModelConfig, gpu: GPU, moe_backend: str) -> float:
+    layers = model.num_hidden_layers
     us = layers * LAYER_US
-    if m.moe:
-        us += len(m.moe.layers) * MOE_LAYER_US
-    us += sum(len(of_kind) * kind.kernels_us(m) for kind, _, of_kind in grouped(m))
-    if m.traits.norms == 4:
+    if model.moe:
+        us += len(model.moe.layers) * MOE_LAYER_US
+    us += sum(len(of_kind) * kind.kernels_us(model) for kind, _, of_kind in grouped(model))
+    if model.traits.norms == 4:
         us += layers * EXTRA_NORMS_US
-    if _mxfp4(m):
-        us += len(m.experts.layers) * MXFP4_LAYER_US
-    if m.quantization and m.quantization.activation_bits == 8:
+    if _mxfp4(model):
+        us += len(model.experts.layers) * MXFP4_LAYER_US
+    if model.quantization and model.quantization.activation_bits == 8:
         us += layers * FP8_LAYER_US
-    us += layers * dense_kernel(m, gpu).measurement.layer_us
-    experts = experts_kernel(m, gpu, moe_backend)
+    us += layers * dense_kernel(model, gpu).measurement.layer_us
+    experts = experts_kernel(model, gpu, moe_backend)
     if experts:
-        us += len(m.experts.layers) * experts.measurement.layer_us
+        us += len(model.experts.layers) * experts.measurement.layer_us
     return us / 1e3 * card(gpu).small_kernels
 
 
-def _state_bytes(m: ModelConfig, tp: int) -> int:
+def _state_bytes(model: ModelConfig, tp: int) -> int:
     """Return the bytes of the states that one request keeps on a rank of every stage together."""
     total = 0
-    for kind, _, of_kind in grouped(m):
-        states = kind.states(m, tp)
+    for kind, _, of_kind in grouped(model):
+        states = kind.states(model, tp)
         if states:
             total += len(of_kind) * states.bytes
     return total
 
 
-def peak_tflops(m: ModelConfig, gpu: GPU) -> float:
+def peak_tflops(model: ModelConfig, gpu: GPU) -> float:
     """Return the peak FLOP/s of the products.
 
     It is that of FP8 where activations are 8 bit and the GPU multiplies them, and else of 16 bit.
     """
-    if m.quantization and m.quantization.activation_bits == 8 and gpu.fp8_tflops:
+    if model.quantization and model.quantization.activation_bits == 8 and gpu.fp8_tflops:
         return gpu.fp8_tflops
     return gpu.bf16_tflops
 
 
 @lru_cache(maxsize=1024)
 def decode_terms(
-    d: Deployment, *, batch: int = 1, tokens_each: int = 1, context: int = 160
+    deployment: Deployment, *, batch: int = 1, tokens_each: int = 1, context: int = 160
 ) -> tuple[Term, ...]:
     """Return the terms of one step, all stages in turn.
 
@@ -156,24 +155,24 @@ def decode_terms(
     batch: of each replica. context: tokens of a request so far, which are read once for all of its
     new ones.
     """
-    if not d.gpu.has_known_speed:
+    if not deployment.gpu.has_known_speed:
         raise BadInput(
-            f"The memory bandwidth of a {d.gpu.title} is unknown, and so is its speed.",
+            f"The memory bandwidth of a {deployment.gpu.title} is unknown, and so is its speed.",
             "Name the nearest card, too: --gpu with --gpu-memory.",
         )
-    m = d.model
-    gpu = d.gpu
-    s = d.settings
-    tp = d.tp
+    model = deployment.model
+    gpu = deployment.gpu
+    s = deployment.settings
+    tp = deployment.tp
     tokens = batch * tokens_each
-    read = _read_bytes(m, tp, d.expert_split)
+    read = _read_bytes(model, tp, deployment.expert_split)
     peak = gpu.bandwidth_gb_s * 1e6  # bytes a ms
-    tflops = peak_tflops(m, gpu)
+    tflops = peak_tflops(model, gpu)
     share = kernel(DENSE, BITS_16, gpu).bandwidth_share
-    dense_kernels = dense_kernel(m, gpu)
+    dense_kernels = dense_kernel(model, gpu)
     plain_ms = read.plain / peak / share
     memory = plain_ms + read.quantized / peak / dense_kernels.bandwidth_share
-    compute = 2 * active_parameters(m) * tokens / tp / (tflops * 1e9 * MATMUL_SHARE)
+    compute = 2 * active_parameters(model) * tokens / tp / (tflops * 1e9 * MATMUL_SHARE)
     if memory >= compute:
         dense = read.plain + read.quantized
         reached = dense / peak / memory
@@ -184,23 +183,23 @@ def decode_terms(
         terms = [Term("weights", memory, source, "±5 %")]
     else:
         terms = [Term("arithmetic", compute, f"{MATMUL_SHARE:.0%} of {tflops:.0f} TFLOP/s", "±5 %")]
-    expert_kernels = experts_kernel(m, gpu, s.moe_backend)
+    expert_kernels = experts_kernel(model, gpu, s.moe_backend)
     if expert_kernels and read.experts:
         # share that one token leaves, if the choice is even
-        idle = 1 - m.experts.experts_per_token / m.experts.num_experts
-        size = read.experts * (1 - idle ** (tokens * d.dp))
-        doubt = "a factor of 2: the busiest rank decides" if d.ep else "±10 %"
+        idle = 1 - model.experts.experts_per_token / model.experts.num_experts
+        size = read.experts * (1 - idle ** (tokens * deployment.dp))
+        doubt = "a factor of 2: the busiest rank decides" if deployment.ep else "±10 %"
         reached = f"{expert_kernels.bandwidth_share:.0%} of the bandwidth ({expert_kernels.name})"
         source = f"{size / 1e9:.1f} GB of the chosen experts at {reached}"
         terms.append(Term("experts", size / peak / expert_kernels.bandwidth_share, source, doubt))
-    element_bytes = kv_dtype_bytes(m, s.kv_cache_dtype)
+    element_bytes = kv_dtype_bytes(model, s.kv_cache_dtype)
     read_of_one = 0  # of the cache of one request
-    for kind, size, layers in grouped(m):
-        token_bytes = kind.read_bytes(m, tp, element_bytes)
+    for kind, size, layers in grouped(model):
+        token_bytes = kind.read_bytes(model, tp, element_bytes)
         read_of_one += len(layers) * token_bytes * kind.cached_tokens(context, size)
     kv = batch * read_of_one
     terms.append(Term("KV cache", kv / peak / share, f"{kv / 1e6:.0f} MB read", "±10 %"))
-    states = 2 * batch * _state_bytes(m, tp)  # every step reads and writes a request's states
+    states = 2 * batch * _state_bytes(model, tp)  # every step reads and writes a request's states
     if states:
         terms.append(
             Term(
@@ -213,15 +212,15 @@ def decode_terms(
     terms.append(
         Term(
             "small kernels",
-            _small_kernels_ms(m, gpu, s.moe_backend),
+            _small_kernels_ms(model, gpu, s.moe_backend),
             "fitted per layer on H200",
             "±15 %",
         )
     )
-    for t in traffic(d, tokens):
+    for t in traffic(deployment, tokens):
         source = f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}"
         terms.append(Term(t.what, t.ms, source, "±20 % on NVLink, a factor of 2 elsewhere"))
-    requests = m.num_hidden_layers * REQUEST_LAYER_US / 1e3 * (batch - 1)
+    requests = model.num_hidden_layers * REQUEST_LAYER_US / 1e3 * (batch - 1)
     terms.append(
         Term(
             "step",
@@ -231,27 +230,27 @@ def decode_terms(
         )
     )
     if s.enforce_eager:
-        launches = m.num_hidden_layers * EAGER_LAYER_MS + STEP_MS - sum(t.ms for t in terms)
+        launches = model.num_hidden_layers * EAGER_LAYER_MS + STEP_MS - sum(t.ms for t in terms)
         terms.append(
             Term("launches without CUDA graphs", max(0.0, launches), "one run on H200", "±40 %")
         )
     return tuple(terms)
 
 
-def decode_tokens_per_s(d: Deployment) -> float:
+def decode_tokens_per_s(deployment: Deployment) -> float:
     """Return decoded tokens a second of a single stream."""
-    return 1e3 / sum(t.ms for t in decode_terms(d))
+    return 1e3 / sum(t.ms for t in decode_terms(deployment))
 
 
-def bandwidth_limit_tokens_per_s(m: ModelConfig, gpu: GPU, gpus: int) -> float:
+def bandwidth_limit_tokens_per_s(model: ModelConfig, gpu: GPU, gpus: int) -> float:
     """Return tokens/s of one stream if only reading the weights took time.
 
     All of them are read once a token at full bandwidth.
     """
-    return gpus * gpu.bandwidth_gb_s * 1e9 / whole_bytes(m)
+    return gpus * gpu.bandwidth_gb_s * 1e9 / whole_bytes(model)
 
 
-def learners_at_once(d: Deployment, kv_cache_tokens: int, *, within_s: float = 5.0) -> int:
+def learners_at_once(deployment: Deployment, kv_cache_tokens: int, *, within_s: float = 5.0) -> int:
     """Return how many people may ask at once and see their first token in time.
 
     Each of them asks QUESTION_TOKENS in the same moment.
@@ -259,8 +258,8 @@ def learners_at_once(d: Deployment, kv_cache_tokens: int, *, within_s: float = 5
     Prompts are read max_num_batched_tokens at a time; all that ask have a place in the batch and in
     the KV cache. kv_cache_tokens: of one replica.
     """
-    s = d.settings
-    terms = decode_terms(d, tokens_each=s.max_num_batched_tokens, context=0)
+    s = deployment.settings
+    terms = decode_terms(deployment, tokens_each=s.max_num_batched_tokens, context=0)
     step_ms = sum(t.ms for t in terms if t.name not in ("states", "step")) + PREFILL_STEP_MS
     read = int(within_s * 1e3 / step_ms) * s.max_num_batched_tokens // QUESTION_TOKENS
-    return d.dp * min(read, s.max_num_seqs, kv_cache_tokens // QUESTION_TOKENS)
+    return deployment.dp * min(read, s.max_num_seqs, kv_cache_tokens // QUESTION_TOKENS)

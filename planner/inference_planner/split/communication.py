@@ -7,7 +7,6 @@ A decoder layer ends its two row-parallel products (o_proj and down_proj) with a
 residual to the next. Bytes are one GPU's.
 """
 
-# d deployment, m model, t traffic
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -185,36 +184,39 @@ def all_reduce_ms(payload_bytes: int, ranks: int, link: Link) -> float:
     return latency_us / 1e3 + ring_bytes / link.reached_gb_s(ranks) / 1e6
 
 
-def gpus_of_a_node(d: Deployment) -> int:
+def gpus_of_a_node(deployment: Deployment) -> int:
     """Return how many GPUs a tensor-parallel group has on the node where it has the fewest."""
-    fewest = d.tp
-    for start in range(0, d.gpus, d.tp):
-        on_nodes = Counter(d.node_of(rank) for rank in range(start, start + d.tp))
+    fewest = deployment.tp
+    for start in range(0, deployment.gpus, deployment.tp):
+        on_nodes = Counter(deployment.node_of(rank) for rank in range(start, start + deployment.tp))
         fewest = min(fewest, *on_nodes.values())
     return fewest
 
 
-def spans_nodes(d: Deployment) -> bool:
+def spans_nodes(deployment: Deployment) -> bool:
     """True where some tensor-parallel group has GPUs on two nodes."""
-    return gpus_of_a_node(d) < d.tp
+    return gpus_of_a_node(deployment) < deployment.tp
 
 
-def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
+def traffic(deployment: Deployment, tokens: int = 1) -> list[Traffic]:
     """Return what one forward pass of `tokens` tokens sends, for one GPU of each pipeline stage.
 
     Each border between two stages takes the link that it crosses.
     """
-    m, tp = d.model, d.tp
+    model, tp = deployment.model, deployment.tp
     out: list[Traffic] = []
-    payload = tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
-    inside, outside = node_link(d.gpu), network_link(d.network)
-    if d.nodes > 1 and not d.settings.version.custom_all_reduce_on_nodes:
+    payload = tokens * model.hidden_size * DTYPE_BYTES[model.dtype]
+    inside, outside = node_link(deployment.gpu), network_link(deployment.network)
+    if deployment.nodes > 1 and not deployment.settings.version.custom_all_reduce_on_nodes:
         inside = by_nccl(inside)
     if tp > 1:
-        count = 2 * m.num_hidden_layers
+        count = 2 * model.num_hidden_layers
         link, where = inside, ""
-        if spans_nodes(d):
-            link, where = ring_over_nodes(inside, outside, gpus_of_a_node(d)), ", across nodes"
+        if spans_nodes(deployment):
+            link, where = (
+                ring_over_nodes(inside, outside, gpus_of_a_node(deployment)),
+                ", across nodes",
+            )
         ms = count * all_reduce_ms(payload, tp, link)
         out.append(
             Traffic(
@@ -227,16 +229,18 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
                 f"2 a layer over {tp} ranks{where}",
             )
         )
-    if m.moe and d.dp > 1:
+    if model.moe and deployment.dp > 1:
         link = inside
-        if d.nodes > 1:
-            link = ring_over_nodes(inside, outside, max(1, d.gpus_per_node // d.replica_gpus))
-        out.append(_all_to_all(d, payload, link))
-    borders = [stage * tp for stage in range(1, d.pp)]
-    over = sum(d.node_of(b - 1) != d.node_of(b) for b in borders)
+        if deployment.nodes > 1:
+            link = ring_over_nodes(
+                inside, outside, max(1, deployment.gpus_per_node // deployment.replica_gpus)
+            )
+        out.append(_all_to_all(deployment, payload, link))
+    borders = [stage * tp for stage in range(1, deployment.pp)]
+    over = sum(deployment.node_of(b - 1) != deployment.node_of(b) for b in borders)
     message_bytes = 2 * payload // tp  # hidden states and residual, each tensor rank a slice
-    why = f"hidden states and residual between {d.pp} stages"
-    ranks = min(tp, d.gpus_per_node)  # of a stage on one node
+    why = f"hidden states and residual between {deployment.pp} stages"
+    ranks = min(tp, deployment.gpus_per_node)  # of a stage on one node
     slices = ranks // outside.ports(ranks)  # that leave through the same port, one after the other
     for link, shared, count in ((inside, 1, len(borders) - over), (outside, slices, over)):
         if count:
@@ -248,7 +252,7 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
     return out
 
 
-def _all_to_all(d: Deployment, payload: int, link: Link) -> Traffic:
+def _all_to_all(deployment: Deployment, payload: int, link: Link) -> Traffic:
     """Return the traffic between replicas: tokens go to the ranks of their experts, and come back.
 
     That is an all-gather and a reduce-scatter over the replicas a layer. Each of the two takes the
@@ -257,10 +261,12 @@ def _all_to_all(d: Deployment, payload: int, link: Link) -> Traffic:
     estimate.
     Source: vLLM 0.32.0, --all2all-backend allgather_reducescatter, which is the default.
     """
-    count = 2 * len(d.model.experts.layers)
-    ms = count * all_reduce_ms(d.dp * payload, d.dp, by_nccl(link)) / 2
-    why = f"2 a layer with experts over {d.dp} replicas"
-    return Traffic("all-to-all", count, (d.dp - 1) * payload, link.name, link.gb_s, ms, why)
+    count = 2 * len(deployment.model.experts.layers)
+    ms = count * all_reduce_ms(deployment.dp * payload, deployment.dp, by_nccl(link)) / 2
+    why = f"2 a layer with experts over {deployment.dp} replicas"
+    return Traffic(
+        "all-to-all", count, (deployment.dp - 1) * payload, link.name, link.gb_s, ms, why
+    )
 
 
 def compare_splits(
@@ -275,8 +281,8 @@ def compare_splits(
 
     The first has TP in the node and PP over nodes.
     """
-    d = prepare(model, gpu, gpus_per_node=gpus_per_node, network=network)
+    deployment = prepare(model, gpu, gpus_per_node=gpus_per_node, network=network)
     return {
-        f"TP {gpus_per_node} × PP {nodes}": traffic(d.split(gpus_per_node, nodes), tokens),
-        f"TP {gpus_per_node * nodes}": traffic(d.split(gpus_per_node * nodes, 1), tokens),
+        f"TP {gpus_per_node} × PP {nodes}": traffic(deployment.split(gpus_per_node, nodes), tokens),
+        f"TP {gpus_per_node * nodes}": traffic(deployment.split(gpus_per_node * nodes, 1), tokens),
     }

@@ -11,7 +11,6 @@ Kimi were run on the meta device, and every storage followed. One run was measur
 an H100 peaked 4.284 GiB above what stood before; counted are 4.291.
 """
 
-# m model, f the fields of its whole config.json
 from __future__ import annotations
 
 import json
@@ -171,21 +170,21 @@ def _key_values(text: str) -> dict[str, int] | None:
     return counts
 
 
-def encoder(m: ModelConfig, max_model_len: int) -> Encoder | None:
+def encoder(model: ModelConfig, max_model_len: int) -> Encoder | None:
     """Return the encoder of a multimodal model.
 
     The result is None for a text model, or if the config does not show the encoder.
     """
-    if not is_multimodal(m.architecture):
+    if not is_multimodal(model.architecture):
         return None
-    return _encoder(m, max_model_len)
+    return _encoder(model, max_model_len)
 
 
 @lru_cache(maxsize=1024)
-def _encoder(m: ModelConfig, max_model_len: int) -> Encoder | None:
-    build_encoder = FORMULAS.get(encoder_of(m.architecture), _guessed)
-    where = m.location or m.name
-    return build_encoder(m, Fields(m.raw, where), max_model_len)
+def _encoder(model: ModelConfig, max_model_len: int) -> Encoder | None:
+    build_encoder = FORMULAS.get(encoder_of(model.architecture), _guessed)
+    where = model.location or model.name
+    return build_encoder(model, Fields(model.raw, where), max_model_len)
 
 
 def allowed_modalities(settings: Settings, model_encoder: Encoder) -> list[str]:
@@ -196,43 +195,43 @@ def allowed_modalities(settings: Settings, model_encoder: Encoder) -> list[str]:
     return [name for name in model_encoder.items if counts.get(name, ITEMS_PER_PROMPT) > 0]
 
 
-def skips_tower(m: ModelConfig, settings: Settings) -> bool:
+def skips_tower(model: ModelConfig, settings: Settings) -> bool:
     """Return True if no prompt may hold an image, video or sound.
 
     vLLM does not load the encoder then.
 
     Source: vLLM 0.32.0, model_executor/models/interfaces.py _mark_tower_model.
     """
-    if not is_multimodal(m.architecture):
+    if not is_multimodal(model.architecture):
         return False
     if settings.language_model_only:
         return True
-    model_encoder = encoder(m, settings.max_model_len)
+    model_encoder = encoder(model, settings.max_model_len)
     if model_encoder:
         return not allowed_modalities(settings, model_encoder)
     counts = dict(settings.limit_mm_per_prompt)
     return "image" in counts and not any(counts.values())
 
 
-def check_inputs(m: ModelConfig, settings: Settings) -> None:
+def check_inputs(model: ModelConfig, settings: Settings) -> None:
     """Raise BadInput if settings for images, videos or sound are given to a text model."""
-    if is_multimodal(m.architecture) or (m.text_of and not settings.limit_mm_per_prompt):
+    if is_multimodal(model.architecture) or (model.text_of and not settings.limit_mm_per_prompt):
         return
     if settings.limit_mm_per_prompt or settings.language_model_only:
         flag = "--language-model-only" if settings.language_model_only else "--limit-mm-per-prompt"
-        problem = f"{m.name} reads text alone, and {flag} is for models with an encoder."
+        problem = f"{model.name} reads text alone, and {flag} is for models with an encoder."
         raise BadInput(problem, f"Leave {flag} out.")
 
 
 @lru_cache(maxsize=4096)
-def encoder_run(m: ModelConfig, settings: Settings, tp: int) -> EncoderRun | None:
+def encoder_run(model: ModelConfig, settings: Settings, tp: int) -> EncoderRun | None:
     """Return the encoder's part of the profile run on one of tp ranks.
 
     None where there is no encoder, where the config does not show its sizes, or where nothing may
     be given to it.
     """
-    model_encoder = encoder(m, settings.max_model_len)
-    if model_encoder is None or m.text_only:
+    model_encoder = encoder(model, settings.max_model_len)
+    if model_encoder is None or model.text_only:
         return None
     version = settings.version
     if version.has_longest_videos and model_encoder.longest_video_tokens:
@@ -243,8 +242,8 @@ def encoder_run(m: ModelConfig, settings: Settings, tp: int) -> EncoderRun | Non
     modality = max(modalities, key=lambda name: (model_encoder.items[name].tokens, name))
     item = model_encoder.items[modality]
     count = _items_a_batch(settings, modality, item)
-    dtype_bytes = DTYPE_BYTES[m.dtype]
-    token_bytes = m.hidden_size * dtype_bytes * model_encoder.output_copies
+    dtype_bytes = DTYPE_BYTES[model.dtype]
+    token_bytes = model.hidden_size * dtype_bytes * model_encoder.output_copies
     output_tokens = item.tokens
     if not version.fits_encoder_outputs:
         output_tokens = max(settings.max_num_batched_tokens, item.tokens)
@@ -296,9 +295,9 @@ QWEN3_LONGEST_VIDEO = 153_600
 QWEN2_FRAMES = 14  # qwen2_vl.py, _MAX_FRAMES_PER_VIDEO
 
 
-def _qwen_sizes(f: Fields) -> dict[str, Any]:
+def _qwen_sizes(fields: Fields) -> dict[str, Any]:
     """Return what all encoders of the Qwen-VL family have."""
-    vision = f.object("vision_config")
+    vision = fields.object("vision_config")
     hidden = vision.first_int("embed_dim", "hidden_size", default=1280)
     heads = vision.int("num_heads", 16)
     patch = vision.int("patch_size", 14)
@@ -311,12 +310,12 @@ def _qwen_sizes(f: Fields) -> dict[str, Any]:
     }
 
 
-def _qwen2_items(f: Fields, max_model_len: int) -> dict[str, Item]:
+def _qwen2_items(fields: Fields, max_model_len: int) -> dict[str, Item]:
     """Return the largest image, and the largest video.
 
     A video has as many such frames as max_model_len has room for.
     """
-    vision = f.object("vision_config")
+    vision = fields.object("vision_config")
     merged = vision.int("spatial_merge_size", 2) ** 2
     unit = vision.int("patch_size", 14) ** 2 * merged
     image = _factors(QWEN2_PIXELS // unit)
@@ -327,40 +326,40 @@ def _qwen2_items(f: Fields, max_model_len: int) -> dict[str, Item]:
     }
 
 
-def _qwen2_vl(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
-    sizes = _qwen_sizes(f)
-    ratio = f.object("vision_config").int("mlp_ratio", 4)
+def _qwen2_vl(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
+    sizes = _qwen_sizes(fields)
+    ratio = fields.object("vision_config").int("mlp_ratio", 4)
     return Encoder(
         **sizes,
         intermediate=ratio * sizes["hidden"],
         activation_copies=3,  # QuickGELU
-        items=_qwen2_items(f, max_model_len),
+        items=_qwen2_items(fields, max_model_len),
         source="models/qwen2_vl.py",
     )
 
 
-def _qwen2_5_vl(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
+def _qwen2_5_vl(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
     return Encoder(
-        **_qwen_sizes(f),
-        intermediate=f.object("vision_config").int("intermediate_size", 3420),
+        **_qwen_sizes(fields),
+        intermediate=fields.object("vision_config").int("intermediate_size", 3420),
         gated=True,
         residuals=2,
-        items=_qwen2_items(f, max_model_len),
+        items=_qwen2_items(fields, max_model_len),
         source="models/qwen2_5_vl.py",
     )
 
 
-def _qwen3_vl(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
-    vision = f.object("vision_config")
+def _qwen3_vl(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
+    vision = fields.object("vision_config")
     merged = vision.int("spatial_merge_size", 2) ** 2
     unit = vision.int("patch_size", 16) ** 2 * merged
     levels = len(vision.list("deepstack_visual_indexes", int))
     image = _factors(QWEN3_PIXELS // unit)
     video = _factors(QWEN3_VIDEO_PIXELS // 2 // unit)
     return Encoder(
-        **_qwen_sizes(f),
+        **_qwen_sizes(fields),
         intermediate=vision.int("intermediate_size", 4304),
-        kept_width=levels * m.hidden_size // merged,
+        kept_width=levels * model.hidden_size // merged,
         output_copies=1 + levels,
         longest_video_tokens=QWEN3_LONGEST_VIDEO,
         items={"image": Item(image, image * merged), "video": Item(video, video * merged)},
@@ -383,17 +382,17 @@ def _siglip(vision: Fields, tokens: int, images: int = 1) -> dict[str, Any]:
     }
 
 
-def _gemma3(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
-    tokens = f.int("mm_tokens_per_image", 256)
-    return Encoder(**_siglip(f.object("vision_config"), tokens), source="models/gemma3_mm.py")
+def _gemma3(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
+    tokens = fields.int("mm_tokens_per_image", 256)
+    return Encoder(**_siglip(fields.object("vision_config"), tokens), source="models/gemma3_mm.py")
 
 
 GEMMA4_FRAMES = 32  # gemma4_mm.py, _VIDEO_MAX_FRAMES
 GEMMA4_FRAME_TOKENS = 70  # _VIDEO_MAX_SOFT_TOKENS; with 2 marks and 6 tokens of a time stamp
 
 
-def _gemma4(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
-    vision = f.object("vision_config")
+def _gemma4(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
+    vision = fields.object("vision_config")
     pooled = vision.int("pooling_kernel_size", 3) ** 2
     image = vision.int("default_output_length", 280)
     video = GEMMA4_FRAMES * (GEMMA4_FRAME_TOKENS + 2 + 6)
@@ -413,9 +412,9 @@ def _gemma4(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
     )
 
 
-def _mistral3(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
-    vision = f.object("vision_config")
-    merge = f.int("spatial_merge_size", 2)
+def _mistral3(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
+    vision = fields.object("vision_config")
+    merge = fields.int("spatial_merge_size", 2)
     patch = vision.int("patch_size", 14)
     side = -(-vision.int("image_size", 1540) // (patch * merge))
     return Encoder(
@@ -434,8 +433,8 @@ def _mistral3(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
 LLAMA4_TILES = 16  # preprocessor_config.json, max_patches; with the whole image once more
 
 
-def _llama4(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
-    vision = f.object("vision_config")
+def _llama4(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
+    vision = fields.object("vision_config")
     side = vision.int("image_size", 336) // vision.int("patch_size", 14)
     tiles = LLAMA4_TILES + 1
     merged = round(1 / vision.number("pixel_shuffle_ratio", 0.5, 1) ** 2)
@@ -454,7 +453,7 @@ MOLMO_CROPS = 12  # preprocessor_config.json, max_crops; with the whole image on
 MOLMO_TOKENS = 1344  # molmo.py: 144 of the whole image, 12 × 100 of the crops side by side
 
 
-def _molmo(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
+def _molmo(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
     """Return CLIP's large encoder, which the config does not name.
 
     The outputs of all 23 layers are kept.
@@ -473,7 +472,7 @@ def _molmo(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
 PHI4_CROPS = 36  # processor_config.json, dynamic_hd; with the whole image once more
 
 
-def _phi4mm(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
+def _phi4mm(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
     """Return SigLIP of 448 pixels, which is fixed in the code.
 
     A crop has 256 tokens, and a row a separator.
@@ -492,8 +491,8 @@ def _phi4mm(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
 KIMI_PATCHES = 16_384  # preprocessor_config.json of Kimi-K2.5: in_patch_limit
 
 
-def _kimi(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
-    vision = f.object("vision_config")
+def _kimi(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
+    vision = fields.object("vision_config")
     hidden = vision.int("vt_hidden_size", 1152)
     return Encoder(
         hidden=hidden,
@@ -512,12 +511,12 @@ GLM4_IMAGE_PIXELS = 9_633_792 // 2
 GLM4_VIDEO_PIXELS = 47_040_000 // 2
 
 
-def _glm4v(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
+def _glm4v(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
     """Return an encoder whose MLP is as wide as the text model's hidden state.
 
     A video may be as long as a prompt with one image.
     """
-    vision = f.object("vision_config")
+    vision = fields.object("vision_config")
     patch = vision.int("patch_size", 14)
     merged = vision.int("spatial_merge_size", 2) ** 2
     image = GLM4_IMAGE_PIXELS // (patch**2 * merged)
@@ -537,12 +536,12 @@ def _glm4v(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder:
     )
 
 
-def _guessed(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder | None:
+def _guessed(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder | None:
     """Return what the usual fields of a vision_config say.
 
     They say one image of image_size, and four patches a token.
     """
-    vision = f.object("vision_config")
+    vision = fields.object("vision_config")
     hidden = _first(vision, "embed_dim", "hidden_size", "vt_hidden_size", "width")
     if not hidden:
         return None
@@ -561,10 +560,10 @@ def _guessed(m: ModelConfig, f: Fields, max_model_len: int) -> Encoder | None:
     )
 
 
-def _first(f: Fields, *names: str) -> int:
+def _first(fields: Fields, *names: str) -> int:
     """Return the first of these fields that is a whole number; 0 if none is."""
     for name in names:
-        value = f.raw.get(name)
+        value = fields.raw.get(name)
         if type(value) is int and value > 0:
             return value
     return 0

@@ -3,7 +3,6 @@
 Source: vLLM 0.25.1, model_executor/layers/linear.py.
 """
 
-# m model, d deployment, w weight, q quantization, i layer
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -55,33 +54,33 @@ class Rank:
 
 
 @lru_cache(maxsize=4096)
-def tp_problem(m: ModelConfig, tp: int, expert_ranks: int | None = None) -> str:
+def tp_problem(model: ModelConfig, tp: int, expert_ranks: int | None = None) -> str:
     """Return why this tensor parallel size cannot be used, or "".
 
     expert_ranks: the ranks that share each expert; by default all of them.
     """
-    if m.num_attention_heads % tp:
-        return f"{tp} does not divide the {m.num_attention_heads} attention heads"
-    problem = main_kind(m).split_problem(m, tp) or refused(m, tp)
+    if model.num_attention_heads % tp:
+        return f"{tp} does not divide the {model.num_attention_heads} attention heads"
+    problem = main_kind(model).split_problem(model, tp) or refused(model, tp)
     if problem:
         return problem
-    padded = -(-m.vocab_size // 64) * 64
+    padded = -(-model.vocab_size // 64) * 64
     if padded % tp:
         return f"{tp} does not divide the vocabulary, padded to {padded}"
-    return _mlp_problem(m, tp, expert_ranks or tp) or _quantized_problem(m, tp)
+    return _mlp_problem(model, tp, expert_ranks or tp) or _quantized_problem(model, tp)
 
 
-def _mlp_problem(m: ModelConfig, tp: int, expert_ranks: int) -> str:
+def _mlp_problem(model: ModelConfig, tp: int, expert_ranks: int) -> str:
     """Return why the MLPs cannot be split, or ""."""
     widths: list[tuple[int, int]] = []
-    if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
-        widths.append((m.intermediate_size, tp))
-    if m.moe:
-        widths.append((m.moe.intermediate_size, expert_ranks))
-        widths.append((m.moe.shared_intermediate_size, tp))
+    if not model.moe or len(model.moe.layers) < model.num_hidden_layers:
+        widths.append((model.intermediate_size, tp))
+    if model.moe:
+        widths.append((model.moe.intermediate_size, expert_ranks))
+        widths.append((model.moe.shared_intermediate_size, tp))
     block = 1
-    if m.quantization and m.quantization.block:
-        block = m.quantization.block[0]
+    if model.quantization and model.quantization.block:
+        block = model.quantization.block[0]
     for width, ranks in widths:
         if width % ranks:
             return f"{ranks} does not divide the MLP's width {width}"
@@ -90,102 +89,102 @@ def _mlp_problem(m: ModelConfig, tp: int, expert_ranks: int) -> str:
     return ""
 
 
-def _quantized_problem(m: ModelConfig, tp: int) -> str:
+def _quantized_problem(model: ModelConfig, tp: int) -> str:
     """Return why the quantized weights cannot be split, or ""."""
-    q = m.quantization
+    q = model.quantization
     if tp > 1 and q and q.method == "bitsandbytes" and not q.online:
         return "vLLM does not split a checkpoint that bitsandbytes has quantized"
-    inputs = _cut_group(m, tp)
+    inputs = _cut_group(model, tp)
     if inputs:
         groups = f"groups of {present(q).group_size}, which share a scale"
         return f"{inputs} inputs of a quantized product on {tp} ranks would cut its {groups}"
     return ""
 
 
-def refused(m: ModelConfig, tp: int, pp: int = 1) -> str:
+def refused(model: ModelConfig, tp: int, pp: int = 1) -> str:
     """Return what vLLM's class said of a split that it could not build.
 
     The text is empty where it built the split, or was not asked.
     """
-    if m.exact is None:
+    if model.exact is None:
         return ""
-    for refused_tp, refused_pp, message in m.exact.refused:
+    for refused_tp, refused_pp, message in model.exact.refused:
         if refused_pp == pp and tp % refused_tp == 0:
             return f"vLLM's own class says {message}"
     return ""
 
 
-def most_stages(m: ModelConfig) -> int:
+def most_stages(model: ModelConfig) -> int:
     """Return the most pipeline stages that a model can be cut into."""
-    if m.architecture in registries()["one_stage"] or refused(m, 1, 2):
+    if model.architecture in registries()["one_stage"] or refused(model, 1, 2):
         return 1
-    return m.num_hidden_layers
+    return model.num_hidden_layers
 
 
-def _cut_group(m: ModelConfig, tp: int) -> int:
+def _cut_group(model: ModelConfig, tp: int) -> int:
     """Return the inputs of a dense product whose groups would lie on two of `tp` ranks.
 
     It is 0 where there is no such product.
     """
-    q = m.quantization
+    q = model.quantization
     # its widths may be means
-    if tp == 1 or not q or q.method not in GROUPED or q.group_size < 1 or has_states(m):
+    if tp == 1 or not q or q.method not in GROUPED or q.group_size < 1 or has_states(model):
         return 0
-    for i in set(stand_ins(m)):
-        for w in layer_weights(m, i):
+    for i in set(stand_ins(model)):
+        for w in layer_weights(model, i):
             is_dense = w.split == "row" and not w.name.startswith("mlp.experts")
-            if is_dense and w.cols // tp % q.group_size and is_quantized(m, w, i):
+            if is_dense and w.cols // tp % q.group_size and is_quantized(model, w, i):
                 return w.cols
     return 0
 
 
-def check_sizes(m: ModelConfig, tp: int, pp: int, cut: int | None = None) -> None:
+def check_sizes(model: ModelConfig, tp: int, pp: int, cut: int | None = None) -> None:
     """Raise BadInput where the model cannot be split so; the sizes that can are named."""
-    problem = tp_problem(m, tp, cut)
+    problem = tp_problem(model, tp, cut)
     if problem:
-        usable = [str(size) for size in range(1, 33) if not tp_problem(m, size)]
+        usable = [str(size) for size in range(1, 33) if not tp_problem(model, size)]
         remedy = f"Choose from: {', '.join(usable)}."
-        if most_stages(m) > 1:
+        if most_stages(model) > 1:
             remedy += " Or pipeline parallelism, which splits by layers."
-        if not tp_problem(m, tp, 1):
+        if not tp_problem(model, tp, 1):
             whole = "add --enable-expert-parallel, with which experts stay whole."
             if cut in (None, tp):
                 remedy += f" Or {whole}"
             else:
                 remedy = whole.capitalize()
-        raise BadInput(f"tensor_parallel_size {tp} cannot split {m.name}: {problem}.", remedy)
-    most = most_stages(m)
+        raise BadInput(f"tensor_parallel_size {tp} cannot split {model.name}: {problem}.", remedy)
+    most = most_stages(model)
     if pp > most:
-        why = f"is more than the {most} layers of {m.name}"
-        if most < m.num_hidden_layers:
-            why = f"is not possible: vLLM cannot cut {m.architecture[:80]} into stages"
+        why = f"is more than the {most} layers of {model.name}"
+        if most < model.num_hidden_layers:
+            why = f"is not possible: vLLM cannot cut {model.architecture[:80]} into stages"
         raise BadInput(f"pipeline_parallel_size {pp} {why}.", f"Give at most {most}.")
 
 
-def context_sizes(m: ModelConfig, tp: int) -> list[int]:
+def context_sizes(model: ModelConfig, tp: int) -> list[int]:
     """Return the decode context parallel sizes that can share the copies of a KV head.
 
     Source: vLLM 0.32.0, config/model.py verify_with_parallel_config, and
     v1/core/single_type_kv_cache_manager.py ("DCP not support sliding window attn now", "DCP not
     support mamba now").
     """
-    if any(m.layer_windows) or any(m.layer_chunks) or has_states(m):
+    if any(model.layer_windows) or any(model.layer_chunks) or has_states(model):
         return []
-    return main_kind(m).context_sizes(m, tp)
+    return main_kind(model).context_sizes(model, tp)
 
 
-def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
+def check_context(model: ModelConfig, tp: int, dcp: int) -> None:
     """Raise BadInput where the tokens of a KV head cannot be shared out over dcp of tp ranks."""
-    usable = context_sizes(m, tp)
+    usable = context_sizes(model, tp)
     if dcp in usable:
         return
-    copies = main_kind(m).copies(m, tp)
+    copies = main_kind(model).copies(model, tp)
     shares = f"has {copies} copies, and {dcp} does not share these out"
-    why = f"with tensor_parallel_size {tp} a KV head of {m.name} {shares}"
-    if any(m.layer_windows) or any(m.layer_chunks):
-        why = f"{m.name} has sliding windows, which vLLM does not share out"
-    if has_states(m):
-        why = f"{m.name} has layers with states, which vLLM does not share out"
+    why = f"with tensor_parallel_size {tp} a KV head of {model.name} {shares}"
+    if any(model.layer_windows) or any(model.layer_chunks):
+        why = f"{model.name} has sliding windows, which vLLM does not share out"
+    if has_states(model):
+        why = f"{model.name} has layers with states, which vLLM does not share out"
     remedy = "Leave it out, or raise --tensor-parallel-size above the KV heads."
     if usable:
         remedy = f"Choose from: {', '.join(map(str, usable))}."
@@ -193,22 +192,22 @@ def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
 
 
 def stage_weights(
-    m: ModelConfig, is_first: bool, is_last: bool
+    model: ModelConfig, is_first: bool, is_last: bool
 ) -> tuple[Iterable[Weight], Iterable[Weight]]:
     """Return what a pipeline stage holds besides layers: (before them, after them)."""
-    has_both_ends = m.architecture in registries()["both_ends_everywhere"]
+    has_both_ends = model.architecture in registries()["both_ends_everywhere"]
     # a tied lm_head needs the table on the last stage too
-    has_embedding = is_first or (is_last and m.tie_word_embeddings) or has_both_ends
-    before = list(tower_weights(m))  # every stage has a multimodal model's encoder
+    has_embedding = is_first or (is_last and model.tie_word_embeddings) or has_both_ends
+    before = list(tower_weights(model))  # every stage has a multimodal model's encoder
     if has_embedding:
-        before += embedding_weights(m)
+        before += embedding_weights(model)
     after: list[Weight] = []
     if is_last or has_both_ends:
-        after += head_weights(m)
+        after += head_weights(model)
     return before, after
 
 
-def _build_rope(m: ModelConfig, table: tuple[int, int], memory: Allocator) -> None:
+def _build_rope(model: ModelConfig, table: tuple[int, int], memory: Allocator) -> None:
     """Allocate the cos/sin table, which is made in 32 bit and kept in 16.
 
     There are angles, cosines, sines, both together, and the result.
@@ -221,14 +220,14 @@ def _build_rope(m: ModelConfig, table: tuple[int, int], memory: Allocator) -> No
     both = memory.alloc(2 * half)
     for block in (angles, cosines, sines):
         memory.free(block)
-    if m.traits.rope_float32:
+    if model.traits.rope_float32:
         return
-    memory.alloc(positions * rotary_dim * DTYPE_BYTES[m.dtype])
+    memory.alloc(positions * rotary_dim * DTYPE_BYTES[model.dtype])
     memory.free(both)
 
 
 def stage_bytes(
-    m: ModelConfig,
+    model: ModelConfig,
     tp: int,
     pp: int,
     stage: int,
@@ -242,27 +241,27 @@ def stage_bytes(
     Weights, scales and rope tables in the blocks that PyTorch's allocator hands out for them (see
     allocator.py); deep_gemm: a workspace comes with DeepGEMM (loads_deep_gemm).
     """
-    built = m.exact.weights_of(tp, pp, experts) if m.exact else None
+    built = model.exact.weights_of(tp, pp, experts) if model.exact else None
     if built:
-        loaded = built.stage_bytes(stage, m.text_only)
+        loaded = built.stage_bytes(stage, model.text_only)
         if deep_gemm:
             loaded += DEEP_GEMM_WORKSPACE
         return loaded
-    representatives = stand_ins(m)
-    windows = m.layer_windows or (None,) * m.num_hidden_layers
+    representatives = stand_ins(model)
+    windows = model.layer_windows or (None,) * model.num_hidden_layers
     layers: list[tuple[int, bool]] = []
-    for i in partition_layers(m.num_hidden_layers, pp)[stage]:
+    for i in partition_layers(model.num_hidden_layers, pp)[stage]:
         layers.append((representatives[i], bool(windows[i])))
     is_last = stage == pp - 1
-    allocated = _allocated_bytes(m, tp, stage == 0, is_last, tuple(layers), deep_gemm, experts)
-    if m.exact:
-        return int(allocated * m.exact.scale)
+    allocated = _allocated_bytes(model, tp, stage == 0, is_last, tuple(layers), deep_gemm, experts)
+    if model.exact:
+        return int(allocated * model.exact.scale)
     return allocated
 
 
 @lru_cache(maxsize=1024)
 def _allocated_bytes(
-    m: ModelConfig,
+    model: ModelConfig,
     tp: int,
     is_first: bool,
     is_last: bool,
@@ -276,62 +275,73 @@ def _allocated_bytes(
         layers: for each layer of the stage, its stand-in, and whether it has a sliding window.
     """
     memory = Allocator()
-    tables = list(m.rope_tables)
-    late = main_kind(m).deep_gemm  # loaded with the attention, after the first rope table
+    tables = list(model.rope_tables)
+    late = main_kind(model).deep_gemm  # loaded with the attention, after the first rope table
     if deep_gemm and not late:
         memory.alloc(DEEP_GEMM_WORKSPACE)
-    before, after = stage_weights(m, is_first, is_last)
+    before, after = stage_weights(model, is_first, is_last)
     for w in before:
-        memory.alloc_all(tensor_bytes(m, w, 0, tp))
+        memory.alloc_all(tensor_bytes(model, w, 0, tp))
     for stand_in, has_window in layers:
-        attention, rest = layer_tensors(m, stand_in, tp, experts)
+        attention, rest = layer_tensors(model, stand_in, tp, experts)
         memory.alloc_all(attention)
-        if tables and (len(tables) == len(m.rope_tables) or not has_window):
+        if tables and (len(tables) == len(model.rope_tables) or not has_window):
             # the second one, if any, is that of the full-attention layers
-            _build_rope(m, tables.pop(0), memory)
+            _build_rope(model, tables.pop(0), memory)
             if deep_gemm and late:
                 memory.alloc(DEEP_GEMM_WORKSPACE)
         memory.alloc_all(rest)
     for w in after:
-        memory.alloc_all(tensor_bytes(m, w, 0, tp))
+        memory.alloc_all(tensor_bytes(model, w, 0, tp))
     return memory.allocated
 
 
-def loaded_bytes(d: Deployment) -> list[int]:
+def loaded_bytes(deployment: Deployment) -> list[int]:
     """Return the bytes that loading keeps on one rank of each stage.
 
     They are the model, its draft and the adapters' buffers.
     """
-    deep_gemm = loads_deep_gemm(d)
-    draft = d.settings.draft
-    lora = d.settings.adapters
+    deep_gemm = loads_deep_gemm(deployment)
+    draft = deployment.settings.draft
+    lora = deployment.settings.adapters
     sizes: list[int] = []
-    for stage, layers in enumerate(d.stages):
-        size = stage_bytes(d.model, d.tp, d.pp, stage, deep_gemm, d.expert_split)
-        if draft and stage == d.pp - 1:
-            size += drafts.weight_bytes(d.model, draft, d.tp, d.expert_split)
+    for stage, layers in enumerate(deployment.stages):
+        size = stage_bytes(
+            deployment.model,
+            deployment.tp,
+            deployment.pp,
+            stage,
+            deep_gemm,
+            deployment.expert_split,
+        )
+        if draft and stage == deployment.pp - 1:
+            size += drafts.weight_bytes(
+                deployment.model, draft, deployment.tp, deployment.expert_split
+            )
         if lora:
-            size += adapters.buffer_bytes(d.model, lora, d.tp, layers, d.expert_split)
+            size += adapters.buffer_bytes(
+                deployment.model, lora, deployment.tp, layers, deployment.expert_split
+            )
         sizes.append(size)
     return sizes
 
 
-def loads_deep_gemm(d: Deployment) -> bool:
+def loads_deep_gemm(deployment: Deployment) -> bool:
     """Return True where a workspace comes with DeepGEMM while loading.
 
     It does in 0.25.1 (vllm/utils/deep_gemm.py), and not in 0.32.0.
 
     There 8B with an FP8 KV cache on an H100, 70B and GLM-4.5 Air in FP8 on H200 were without it.
     """
-    if not d.settings.version.loads_deep_gemm or not d.gpu.hopper_or_newer:
+    if not deployment.settings.version.loads_deep_gemm or not deployment.gpu.hopper_or_newer:
         return False
-    q = d.model.quantization
+    q = deployment.model.quantization
     fp8_weights = q is not None and q.weight_bits == q.activation_bits == 8
-    fp8_cache = kv_dtype_bytes(d.model, d.settings.kv_cache_dtype) == 1
-    return fp8_weights or fp8_cache or main_kind(d.model).deep_gemm
+    fp8_cache = kv_dtype_bytes(deployment.model, deployment.settings.kv_cache_dtype) == 1
+    return fp8_weights or fp8_cache or main_kind(deployment.model).deep_gemm
 
 
-def ranks(d: Deployment, loaded: Sequence[int]) -> list[Rank]:
+def ranks(deployment: Deployment, loaded: Sequence[int]) -> list[Rank]:
     """Return every rank in vLLM's order.
 
     It goes replica by replica: tensor ranks of the first stage, then of the next.
@@ -339,19 +349,19 @@ def ranks(d: Deployment, loaded: Sequence[int]) -> list[Rank]:
     Args:
         loaded: the bytes on a rank of each stage, by `loaded_bytes`.
     """
-    m, tp = d.model, d.tp
+    model, tp = deployment.model, deployment.tp
     all_ranks: list[Rank] = []
-    for stage, layers in enumerate(d.stages):
-        for replica in range(d.dp):
+    for stage, layers in enumerate(deployment.stages):
+        for replica in range(deployment.dp):
             for tp_rank in range(tp):
-                number = replica * d.replica_gpus + stage * tp + tp_rank
+                number = replica * deployment.replica_gpus + stage * tp + tp_rank
                 rank = Rank(
                     rank=number,
-                    node=d.node_of(number),
+                    node=deployment.node_of(number),
                     tp_rank=tp_rank,
                     layers=layers,
-                    heads=m.num_attention_heads // tp,
-                    kv_heads=main_kind(m).kv_heads(m, tp),
+                    heads=model.num_attention_heads // tp,
+                    kv_heads=main_kind(model).kv_heads(model, tp),
                     weight_bytes=loaded[stage],
                     dp_rank=replica,
                 )

@@ -4,7 +4,6 @@ Each returns GiB for one request of `context` tokens in 16 bit. What a calculato
 None.
 """
 
-# m model, f fit, h hidden size
 from dataclasses import dataclass
 
 from inference_planner.catalog import load_gpu, load_model
@@ -48,9 +47,9 @@ def _one_gib(size: float | None) -> float | None:
     return None if size is None else size / GIB
 
 
-def hf_model_memory_usage(m: ModelConfig, context: int) -> Estimate:
+def hf_model_memory_usage(model: ModelConfig, context: int) -> Estimate:
     """Weights in the dtype, and a fifth more for inference."""
-    weights = parameters(m) * DTYPE_BYTES[m.dtype]
+    weights = parameters(model) * DTYPE_BYTES[model.dtype]
     why = (
         "a fifth of the weights stands for everything else: right "
         "for short contexts, wrong for long ones"
@@ -59,13 +58,13 @@ def hf_model_memory_usage(m: ModelConfig, context: int) -> Estimate:
     return Estimate("HF model-memory-usage", *_gib(weights, None, 0.2 * weights), why, source)
 
 
-def gpu_poor(m: ModelConfig, context: int) -> Estimate:
+def gpu_poor(model: ModelConfig, context: int) -> Estimate:
     """Weights of square attention matrices, KV cache of all query heads, and 650 MB.
 
     A layer has four matrices of attention and three of the MLP.
     """
-    h, layers = m.hidden_size, m.num_hidden_layers
-    count = m.vocab_size * h * 2 + layers * (4 * h * h + 3 * m.intermediate_size * h)
+    h, layers = model.hidden_size, model.num_hidden_layers
+    count = model.vocab_size * h * 2 + layers * (4 * h * h + 3 * model.intermediate_size * h)
     why = (
         "knows no grouped-query attention: K and V of every query head, in "
         "the weights too; always three MLP matrices"
@@ -74,16 +73,16 @@ def gpu_poor(m: ModelConfig, context: int) -> Estimate:
     return Estimate("gpu_poor", *sizes, why, "RahulSChand/gpu_poor, src/App.js, the vLLM choice")
 
 
-def nyxkrage(m: ModelConfig, context: int) -> Estimate:
+def nyxkrage(model: ModelConfig, context: int) -> Estimate:
     """llama.cpp's buffers for a batch of 512, beside a KV cache that knows grouped queries."""
     batch = 512
-    inputs = batch + m.hidden_size * batch + batch + context * batch + context + batch
-    compute = (context / 1024 * 2 + 0.75) * m.num_attention_heads * MIB
+    inputs = batch + model.hidden_size * batch + batch + context * batch + context + batch
+    compute = (context / 1024 * 2 + 0.75) * model.num_attention_heads * MIB
     kv = (
         2
-        * m.hidden_size
-        / (m.num_attention_heads / m.num_key_value_heads)
-        * m.num_hidden_layers
+        * model.hidden_size
+        / (model.num_attention_heads / model.num_key_value_heads)
+        * model.num_hidden_layers
         * context
         * 2
     )
@@ -93,11 +92,11 @@ def nyxkrage(m: ModelConfig, context: int) -> Estimate:
     )
     source = "huggingface.co/spaces/NyxKrage/LLM-Model-VRAM-Calculator, index.html"
     return Estimate(
-        "LLM Model VRAM Calculator", *_gib(parameters(m) * 2, kv, inputs + compute), why, source
+        "LLM Model VRAM Calculator", *_gib(parameters(model) * 2, kv, inputs + compute), why, source
     )
 
 
-def llm_explorer(m: ModelConfig, context: int) -> Estimate:
+def llm_explorer(model: ModelConfig, context: int) -> Estimate:
     """The size of the checkpoint; how the site derives its VRAM figure is not published."""
     why = (
         "shows about the size of the weights; its formula is not "
@@ -105,19 +104,19 @@ def llm_explorer(m: ModelConfig, context: int) -> Estimate:
     )
     return Estimate(
         "LLM Explorer",
-        *_gib(parameters(m) * DTYPE_BYTES[m.dtype], None, None),
+        *_gib(parameters(model) * DTYPE_BYTES[model.dtype], None, None),
         why,
         "llm.extractum.io",
     )
 
 
-def planner(m: ModelConfig, context: int, gpu: GPU) -> Estimate:
+def planner(model: ModelConfig, context: int, gpu: GPU) -> Estimate:
     """This package, on one GPU.
 
     Weights as loaded, KV cache by attention kind, and overheads of vLLM's profile run.
     """
-    f = fit(prepare(m, gpu, max_model_len=min(context, m.max_position_embeddings)))
-    sizes = _gib(f.weights[0], kv_bytes_for_context(m, context)[0], f.overhead[0])
+    f = fit(prepare(model, gpu, max_model_len=min(context, model.max_position_embeddings)))
+    sizes = _gib(f.weights[0], kv_bytes_for_context(model, context)[0], f.overhead[0])
     return Estimate("workshop plan", *sizes, "measured against vLLM's own log", "inference_planner")
 
 
@@ -144,7 +143,7 @@ LLM_D_NON_TORCH = {"tp1_pp1": 0.27, "tp1_ppN": 0.07, "tpN": 2.10}
 
 
 def llm_d_planner_tokens(
-    m: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92
+    model: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92
 ) -> int:
     """Return KV-cache tokens by llm-d-planner's formula.
 
@@ -154,17 +153,17 @@ def llm_d_planner_tokens(
     allocatable_kv_cache_memory.
     """
     world = tp * pp
-    weight_bits = 8 * DTYPE_BYTES[m.dtype]
-    if m.quantization:
-        weight_bits = m.quantization.weight_bits
-    embeddings = m.vocab_size * m.hidden_size
-    if not m.tie_word_embeddings:
+    weight_bits = 8 * DTYPE_BYTES[model.dtype]
+    if model.quantization:
+        weight_bits = model.quantization.weight_bits
+    embeddings = model.vocab_size * model.hidden_size
+    if not model.tie_word_embeddings:
         embeddings *= 2
     weights = (
-        (parameters(m) - embeddings) * weight_bits / 8 + embeddings * DTYPE_BYTES[m.dtype]
+        (parameters(model) - embeddings) * weight_bits / 8 + embeddings * DTYPE_BYTES[model.dtype]
     ) / GIB
     activation = LLM_D_ACTIVATION["dense"]
-    if m.moe:
+    if model.moe:
         activation = LLM_D_ACTIVATION["moe"]
     non_torch = LLM_D_NON_TORCH["tp1_pp1"]
     if tp > 1:
@@ -173,30 +172,34 @@ def llm_d_planner_tokens(
         non_torch = LLM_D_NON_TORCH["tp1_ppN"]
     extra = activation + world * non_torch
     free = gpu.driver_mib / 1024 * utilization * world - weights - extra
-    return max(0, int(free * GIB // kv_cache_bytes_per_token(m)))
+    return max(0, int(free * GIB // kv_cache_bytes_per_token(model)))
 
 
-def hf_mem_tokens(m: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92) -> int:
+def hf_mem_tokens(model: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92) -> int:
     """Return KV-cache tokens if only weights and KV cache counted, as hf-mem does.
 
     There is no overhead, no MLA and no sliding window.
     """
     token_bytes = (
-        2 * m.num_hidden_layers * m.num_key_value_heads * m.head_dim * DTYPE_BYTES[m.dtype]
+        2
+        * model.num_hidden_layers
+        * model.num_key_value_heads
+        * model.head_dim
+        * DTYPE_BYTES[model.dtype]
     )
-    weight_bytes: float = DTYPE_BYTES[m.dtype]
-    if m.quantization:
-        weight_bytes = m.quantization.weight_bits / 8
-    free = gpu.driver_mib * MIB * utilization * tp * pp - parameters(m) * weight_bytes
+    weight_bytes: float = DTYPE_BYTES[model.dtype]
+    if model.quantization:
+        weight_bytes = model.quantization.weight_bits / 8
+    free = gpu.driver_mib * MIB * utilization * tp * pp - parameters(model) * weight_bytes
     return max(0, int(free // token_bytes))
 
 
-def rule_tokens(m: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92) -> int:
+def rule_tokens(model: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92) -> int:
     """Return KV-cache tokens if a rule of thumb gave all that is not KV cache.
 
     The rule is M = P·4/(32/Q)·1.2, which is accelerate's too.
     """
-    bits = m.quantization.weight_bits if m.quantization else 16
-    used = parameters(m) * bits / 8 * 1.2
+    bits = model.quantization.weight_bits if model.quantization else 16
+    used = parameters(model) * bits / 8 * 1.2
     free = gpu.driver_mib * MIB * utilization * tp * pp - used
-    return max(0, int(free // kv_cache_bytes_per_token(m)))
+    return max(0, int(free // kv_cache_bytes_per_token(model)))

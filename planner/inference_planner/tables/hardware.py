@@ -6,7 +6,6 @@ All of it is arithmetic over `plan`. The rows of the catalog are recorded (data/
 they take 1,352 plans (docs/hardware.py): `recorded` reads them.
 """
 
-# m model, p plan
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -108,20 +107,20 @@ def families() -> list[str]:
     return [*dict.fromkeys(FAMILIES.values()), OTHERS]
 
 
-def architecture(m: ModelConfig) -> str:
+def architecture(model: ModelConfig) -> str:
     """Return what the layers are, in a few words: "GQA 64/8", "MLA, 256 experts, 8 a token"."""
-    parts = [main_kind(m).describe(m)]
+    parts = [main_kind(model).describe(model)]
     sizes: dict[Attention, list[int]] = {}
-    for kind, size in layers(m):
+    for kind, size in layers(model):
         sizes.setdefault(kind, []).append(size)
     for kind in sizes:
-        description = kind.describe_layers(sizes[kind], m.num_hidden_layers)
+        description = kind.describe_layers(sizes[kind], model.num_hidden_layers)
         if description:
             parts.append(description)
-    if m.moe:
-        parts.append(f"{m.moe.num_experts} experts, {m.moe.experts_per_token} a token")
-    if m.quantization:
-        parts.append(f"{m.quantization.method}, {m.quantization.weight_bits} bit")
+    if model.moe:
+        parts.append(f"{model.moe.num_experts} experts, {model.moe.experts_per_token} a token")
+    if model.quantization:
+        parts.append(f"{model.quantization.method}, {model.quantization.weight_bits} bit")
     return ", ".join(parts)
 
 

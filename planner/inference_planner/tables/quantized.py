@@ -3,7 +3,6 @@
 Weights, KV-cache tokens and one stream's speed are compared on the same GPUs.
 """
 
-# m model, p plan, s saving
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -122,7 +122,9 @@ def spoiled() -> Manifests:
         "--api-key=sk-qwen-2026",
     ]
     box["startupProbe"]["failureThreshold"] = 6
-    box["volumeMounts"] = [m for m in box["volumeMounts"] if m["mountPath"] != "/dev/shm"]
+    box["volumeMounts"] = [
+        mount for mount in box["volumeMounts"] if mount["mountPath"] != "/dev/shm"
+    ]
     bad.pod["volumes"] = [v for v in bad.pod["volumes"] if v["name"] != "shm"]
     bad.of("PersistentVolumeClaim")["spec"]["resources"]["requests"]["storage"] = "10Gi"
     return bad

@@ -9,7 +9,6 @@
 True
 """
 
-# d deployment, m model
 import math
 from dataclasses import dataclass
 
@@ -43,51 +42,56 @@ class Point:
     fp8: bool
 
 
-def flops(d: Deployment, tokens: int, context: int = 0) -> float:
+def flops(deployment: Deployment, tokens: int, context: int = 0) -> float:
     """Return the FLOP of a step over all GPUs: two for each parameter and token, and attention.
 
     Each token attends to `context` tokens.
     """
-    m = d.model
+    model = deployment.model
     attended_tokens = 0  # tokens that one token attends to, over all layers
-    for kind, window, layers in grouped(m):
+    for kind, window, layers in grouped(model):
         attended_tokens += len(layers) * kind.cached_tokens(context, window)
     return tokens * (
-        2 * active_parameters(m) + 4 * m.num_attention_heads * m.head_dim * attended_tokens
+        2 * active_parameters(model)
+        + 4 * model.num_attention_heads * model.head_dim * attended_tokens
     )
 
 
-def intensity(d: Deployment, tokens: int, context: int = 0) -> float:
+def intensity(deployment: Deployment, tokens: int, context: int = 0) -> float:
     """Return the FLOP per byte of a step in which `tokens` requests decode.
 
     Weights are read once, and the KV cache of each request.
 
     With experts all weights count as read, which is so for large batches only.
     """
-    kv, _ = kv_bytes_for_context(d.model, context, d.settings.kv_cache_dtype)
-    return flops(d, tokens, context) / (whole_bytes(d.model) + tokens * kv)
+    kv, _ = kv_bytes_for_context(deployment.model, context, deployment.settings.kv_cache_dtype)
+    return flops(deployment, tokens, context) / (whole_bytes(deployment.model) + tokens * kv)
 
 
-def critical_tokens(d: Deployment) -> float:
+def critical_tokens(deployment: Deployment) -> float:
     """Return the tokens of a step at which arithmetic takes as long as reading the weights.
 
     Both are counted at their peaks.
     """
-    ridge = speed.peak_tflops(d.model, d.gpu) * 1e12 / (d.gpu.bandwidth_gb_s * 1e9)  # FLOP a byte
-    return ridge * whole_bytes(d.model) / (2 * active_parameters(d.model))
+    ridge = (
+        speed.peak_tflops(deployment.model, deployment.gpu)
+        * 1e12
+        / (deployment.gpu.bandwidth_gb_s * 1e9)
+    )  # FLOP a byte
+    return ridge * whole_bytes(deployment.model) / (2 * active_parameters(deployment.model))
 
 
-def messages(d: Deployment, tokens: int) -> dict[str, tuple[float, float]]:
+def messages(deployment: Deployment, tokens: int) -> dict[str, tuple[float, float]]:
     """Return kind of message → (ms of one step, share of the step's arithmetic and reading).
 
     The times are those of the plan's speed.
     """
     work_ms = 0.0
-    for term in speed.decode_terms(d, batch=tokens, context=0):
+    for term in speed.decode_terms(deployment, batch=tokens, context=0):
         if term.name in ("weights", "arithmetic", "experts"):
             work_ms += term.ms
     times = {}
-    for message in traffic(d, tokens):
+    for message in traffic(deployment, tokens):
         times[message.what] = (message.ms, message.ms / work_ms)
     return times
 
@@ -100,15 +104,15 @@ def points() -> list[Point]:
 def _decoding_points() -> list[Point]:
     points = []
     for run in recorded.runs():
-        d = recorded.plan_of(run).deployment
-        if d.gpu.name != "h200" or d.pp > 1 or d.model.moe:
+        deployment = recorded.plan_of(run).deployment
+        if deployment.gpu.name != "h200" or deployment.pp > 1 or deployment.model.moe:
             continue
         for batch in BATCHES:
             rate = run.get(f"batch{batch}_decode_tok_s")
             if rate:
                 name = f"{run['name']}, {batch} at once"
-                tflops = rate * flops(d, 1, DECODED_AT) / d.gpus / 1e12
-                points.append(_point(name, "decoding", d, batch, DECODED_AT, tflops))
+                tflops = rate * flops(deployment, 1, DECODED_AT) / deployment.gpus / 1e12
+                points.append(_point(name, "decoding", deployment, batch, DECODED_AT, tflops))
     return points
 
 
@@ -121,17 +125,21 @@ def _prefill_points() -> list[Point]:
         quantization = None
         if "--quantization fp8" in load["command"]:
             quantization = "fp8"
-        d = prepare(load["model"], "h200", quantization=quantization).split(load["gpus"], 1)
+        deployment = prepare(load["model"], "h200", quantization=quantization).split(
+            load["gpus"], 1
+        )
         # decoding goes on beside it
         rate = 0.95 * requests * length / (load["measured"]["ttft_ms_p95"] / 1e3)
-        tflops = rate * flops(d, 1, length // 2) / d.gpus / 1e12
-        points.append(_point(name, "prefill", d, 8192, 0, tflops))
+        tflops = rate * flops(deployment, 1, length // 2) / deployment.gpus / 1e12
+        points.append(_point(name, "prefill", deployment, 8192, 0, tflops))
     return points
 
 
-def _point(name: str, kind: str, d: Deployment, tokens: int, context: int, tflops: float) -> Point:
-    fp8 = speed.peak_tflops(d.model, d.gpu) > d.gpu.bf16_tflops
-    return Point(name, kind, intensity(d, tokens, context), tflops, fp8)
+def _point(
+    name: str, kind: str, deployment: Deployment, tokens: int, context: int, tflops: float
+) -> Point:
+    fp8 = speed.peak_tflops(deployment.model, deployment.gpu) > deployment.gpu.bf16_tflops
+    return Point(name, kind, intensity(deployment, tokens, context), tflops, fp8)
 
 
 def picture(gpu: str = "h200") -> Picture:

@@ -149,12 +149,14 @@ def lengths(agree: Sequence[Sequence[bool]], guesses: int) -> list[int]:
     return written
 
 
-def step_ms(d: Deployment, requests: int, tokens_each: int = 1, context: int = 1000) -> float:
+def step_ms(
+    deployment: Deployment, requests: int, tokens_each: int = 1, context: int = 1000
+) -> float:
     """Return the plan's ms of a step in which each request has so many tokens.
 
     Its cache is read once for all.
     """
-    terms = speed.decode_terms(d, batch=requests, tokens_each=tokens_each, context=context)
+    terms = speed.decode_terms(deployment, batch=requests, tokens_each=tokens_each, context=context)
     return sum(term.ms for term in terms)
 
 

@@ -118,20 +118,20 @@ class ExactWorker:
         return {"error": failure}
 
 
-def job(d: Deployment) -> dict[str, Any]:
+def job(deployment: Deployment) -> dict[str, Any]:
     """Return the worker's job for a deployment: config, split, and settings that decide sizes."""
     result: dict[str, Any] = {
-        "config": dict(d.model.raw),
-        "tp": d.tp,
-        "pp": d.pp,
-        "dtype": d.model.dtype,
-        "kv_cache_dtype": d.settings.kv_cache_dtype,
-        "max_model_len": d.settings.max_model_len,
-        "max_num_batched_tokens": d.settings.max_num_batched_tokens,
+        "config": dict(deployment.model.raw),
+        "tp": deployment.tp,
+        "pp": deployment.pp,
+        "dtype": deployment.model.dtype,
+        "kv_cache_dtype": deployment.settings.kv_cache_dtype,
+        "max_model_len": deployment.settings.max_model_len,
+        "max_num_batched_tokens": deployment.settings.max_num_batched_tokens,
     }
-    if d.expert_split:
-        result["dp"] = d.dp
-        result["ep"] = d.ep
+    if deployment.expert_split:
+        result["dp"] = deployment.dp
+        result["ep"] = deployment.ep
     return result
 
 
@@ -162,7 +162,7 @@ def store_answer(file: Path, answer: Mapping[str, Any]) -> None:
             written.write(json.dumps(answer).encode())
 
 
-def attach(d: Deployment, worker: ExactWorker, **vllm_arguments: object) -> Deployment:
+def attach(deployment: Deployment, worker: ExactWorker, **vllm_arguments: object) -> Deployment:
     """Return the deployment with the sizes of vLLM's class, from a stored answer or the worker.
 
     Args:
@@ -172,49 +172,52 @@ def attach(d: Deployment, worker: ExactWorker, **vllm_arguments: object) -> Depl
         BadInput: vLLM cannot build the model, or the model has no KV cache; the sentence gives the
             reason.
     """
-    question = {**job(d), **vllm_arguments}
+    question = {**job(deployment), **vllm_arguments}
     file = answer_file(question)
     try:
         answer = read_json(file, LARGEST_ANSWER_BYTES)
-        split = _built(answer, d)
+        split = _built(answer, deployment)
     except (OSError, ValueError, KeyError, TypeError):  # not stored yet, or damaged
-        answer = {**worker.build(question), "tp": d.tp, "pp": d.pp}
-        answer["kv_bytes_each"] = kv_dtype_bytes(d.model, d.settings.kv_cache_dtype)
-        split = _built(answer, d)
+        answer = {**worker.build(question), "tp": deployment.tp, "pp": deployment.pp}
+        answer["kv_bytes_each"] = kv_dtype_bytes(
+            deployment.model, deployment.settings.kv_cache_dtype
+        )
+        split = _built(answer, deployment)
         if "vllm" in answer:  # vLLM itself answered, also if it refused
             store_answer(file, answer)
     if not split:
-        raise refusal(d.model, answer)
+        raise refusal(deployment.model, answer)
     if not split.groups:
-        architecture = d.model.architecture[:80]
-        message = (
-            f"{d.model.name} keeps no KV cache: {architecture} is an encoder or an embedding model."
-        )
+        architecture = deployment.model.architecture[:80]
+        message = f"{deployment.model.name} keeps no KV cache: {architecture} is an encoder or an embedding model."
         raise Unservable(message, "Leave --exact out: the plan sizes its weights alone.")
-    return with_builds(d, "exact", answer["vllm"], [split])
+    return with_builds(deployment, "exact", answer["vllm"], [split])
 
 
-def _built(answer: Mapping[str, Any], d: Deployment) -> Built | None:
+def _built(answer: Mapping[str, Any], deployment: Deployment) -> Built | None:
     """Return what an answer says of the deployment's split; None for an error."""
     if "error" in answer:
         return None
-    return built(answer, d.expert_split)
+    return built(answer, deployment.expert_split)
 
 
-def refusal(m: ModelConfig, answer: Mapping[str, Any]) -> BadInput:
+def refusal(model: ModelConfig, answer: Mapping[str, Any]) -> BadInput:
     """Return an error that says in a sentence why vLLM cannot build a model."""
     error = answer["error"]
     vllm_version = answer.get("vllm", version())
     reason = _first_reason(error)
     for phrase, meaning in REFUSALS.items():
         if phrase in error:
-            reason = meaning.format(model_type=m.model_type, architecture=m.architecture) or reason
+            reason = (
+                meaning.format(model_type=model.model_type, architecture=model.architecture)
+                or reason
+            )
             break
-    message = f"vLLM {vllm_version} cannot build {m.name}: {reason}."
+    message = f"vLLM {vllm_version} cannot build {model.name}: {reason}."
     remedy = "Without --exact the plan is an estimate from the config alone."
     missing = ""
     if vllm_version:
-        missing = lacks(m.architecture, vllm_version)
+        missing = lacks(model.architecture, vllm_version)
     if not missing:
         return BadInput(message, remedy)
     remedy = f"{missing} {remedy}".lstrip()
@@ -307,7 +310,7 @@ def kept_starts(
     return starts(learned_files, predict, mode=str(exact))
 
 
-def choose(d: Deployment, request: PlanRequest, exact: bool | None) -> Choice:
+def choose(deployment: Deployment, request: PlanRequest, exact: bool | None) -> Choice:
     """Return the requested or the best split, with the best available knowledge of the model.
 
     Args:
@@ -320,45 +323,45 @@ def choose(d: Deployment, request: PlanRequest, exact: bool | None) -> Choice:
         BadInput: sizes that cannot split the model, a model without a KV cache, or, if exact is
             True, a missing vLLM or a model that it cannot build.
     """
-    d = with_records(d)
+    deployment = with_records(deployment)
     if exact and not python():
         remedy = (
             "Install it (make workshop), or set WORKSHOP_VLLM_PYTHON to the Python that has it."
         )
         raise BadInput("There is no vLLM here, whose classes --exact asks.", remedy)
     if exact is None:
-        has_formulas = d.model.architecture in FAMILIES
-        asks = not has_formulas and bool(python()) and not is_recorded(d.model)
-        asks = asks and not keeps_no_cache(d.model.architecture)
+        has_formulas = deployment.model.architecture in FAMILIES
+        asks = not has_formulas and bool(python()) and not is_recorded(deployment.model)
+        asks = asks and not keeps_no_cache(deployment.model.architecture)
     else:
         asks = exact
     if not asks:
-        return builds.choose_recorded(d, request)
+        return builds.choose_recorded(deployment, request)
     try:
-        return _choose_exactly(d, request)
+        return _choose_exactly(deployment, request)
     except BadInput as error:
         if exact or isinstance(error, Unservable):
             raise
         refused = ""
         if isinstance(error, UnknownArchitecture):
             refused = error.message
-        return builds.choose_recorded(replace(d, refused=refused), request, error.message)
+        return builds.choose_recorded(replace(deployment, refused=refused), request, error.message)
 
 
-def _choose_exactly(d: Deployment, request: PlanRequest) -> Choice:
+def _choose_exactly(deployment: Deployment, request: PlanRequest) -> Choice:
     """Return the split with the sizes of vLLM's own class. Raises BadInput, as `attach`."""
     with ExactWorker() as worker:
         if not request.tensor_parallel_size and not request.pipeline_parallel_size:
             # The plan's own choice needs the sizes of the whole model first.
-            d = attach(d, worker)
-        choice = choose_split(d, request)
+            deployment = attach(deployment, worker)
+        choice = choose_split(deployment, request)
         choice = replace(choice, deployment=attach(choice.deployment, worker))
     return replace(choice, reasons=[*choice.reasons, *explain_sizes(choice.deployment)])
 
 
-def is_recorded(m: ModelConfig) -> bool:
+def is_recorded(model: ModelConfig) -> bool:
     """Return True if the planner's record holds what the vLLM beside us would say."""
-    return bool(m.exact and m.exact.basis == "recorded" and m.exact.source == version())
+    return bool(model.exact and model.exact.basis == "recorded" and model.exact.source == version())
 
 
 def may_ask(sizes_by: str) -> bool:

@@ -195,10 +195,10 @@ def _needed_gib(case: LoggedRun, logged_gib: float, after: Deployment) -> float:
     return fixed_gib + growing_gib
 
 
-def _planned_parts(d: Deployment, length: int) -> tuple[int, int]:
+def _planned_parts(deployment: Deployment, length: int) -> tuple[int, int]:
     """Return the planned bytes of a request: those that a longer one needs as well, and others."""
-    needed = fit(d.with_settings(max_model_len=length)).needed
-    twice_as_long = fit(d.with_settings(max_model_len=2 * length)).needed
+    needed = fit(deployment.with_settings(max_model_len=length)).needed
+    twice_as_long = fit(deployment.with_settings(max_model_len=2 * length)).needed
     growing = min(twice_as_long - needed, needed)
     return needed - growing, growing
 
@@ -208,17 +208,25 @@ def _logged_tokens(case: LoggedRun) -> int | None:
     return case.logged_tokens or case.log.estimated_max_model_len
 
 
-def _gib_per_token(d: Deployment) -> float:
+def _gib_per_token(deployment: Deployment) -> float:
     """Return the GiB of one token on one GPU.
 
     They follow from the capacity if the plan fits, else from the formula of the whole model.
     """
-    memory = fit(d)
+    memory = fit(deployment)
     if memory.fits:
         return memory.available[memory.tightest] / memory.capacity.tokens / GIB
-    kind = main_kind(d.model)
-    share = kind.token_elements(d.model, d.tp) / kind.token_elements(d.model) / d.pp
-    return kv_cache.kv_cache_bytes_per_token(d.model, d.settings.kv_cache_dtype) * share / GIB
+    kind = main_kind(deployment.model)
+    share = (
+        kind.token_elements(deployment.model, deployment.tp)
+        / kind.token_elements(deployment.model)
+        / deployment.pp
+    )
+    return (
+        kv_cache.kv_cache_bytes_per_token(deployment.model, deployment.settings.kv_cache_dtype)
+        * share
+        / GIB
+    )
 
 
 def _brings(case: LoggedRun, flag: str, value: Any, tokens: float, note: str) -> _Gain:
@@ -272,13 +280,13 @@ def _more_blocks(case: LoggedRun) -> list[_Gain]:
 
 def _changes(case: LoggedRun) -> list[_Gain]:
     """Return what the changes of the planner's table bring this run."""
-    d = case.base.deployment
+    deployment = case.base.deployment
     rules = (planned.kv_fp8, planned.small_batch, planned.eager, planned.weights_fp8)
     changes: list[planned.Change] = []
     for rule in rules:
-        changes += rule(d)
-    changes += planned.utilization(d, _highest_share(case))
-    changes += itertools.islice(planned.more_gpus(d), 1)
+        changes += rule(deployment)
+    changes += planned.utilization(deployment, _highest_share(case))
+    changes += itertools.islice(planned.more_gpus(deployment), 1)
     gains = []
     for change in changes:
         tokens = _tokens(case, change.after)
@@ -321,20 +329,22 @@ def _seqs_that_start(case: LoggedRun, after: Deployment) -> int:
     return max(1, min(seqs, int(blocks * growth)))
 
 
-def _planned_blocks(d: Deployment, available_gib: float) -> int:
+def _planned_blocks(deployment: Deployment, available_gib: float) -> int:
     """Return the blocks that so much memory on each rank holds."""
-    available_bytes = [round(max(0.0, available_gib) * GIB)] * d.pp
-    layout = fit(d).layout
-    return kv_cache.capacity(layout, d.stages, available_bytes, d.settings.max_model_len).blocks
+    available_bytes = [round(max(0.0, available_gib) * GIB)] * deployment.pp
+    layout = fit(deployment).layout
+    return kv_cache.capacity(
+        layout, deployment.stages, available_bytes, deployment.settings.max_model_len
+    ).blocks
 
 
 def _fewer_items(case: LoggedRun) -> Iterator[_Gain]:
     """Yield limits of images and videos in a prompt, which the profile run then does not encode."""
-    d = case.base.deployment
+    deployment = case.base.deployment
     encoder = encoders.encoder(case.model, case.max_model_len)
     if encoder is None or case.model.text_only:
         return
-    allowed = encoders.allowed_modalities(d.settings, encoder)
+    allowed = encoders.allowed_modalities(deployment.settings, encoder)
     limits = []
     if len(allowed) > 1 and "image" in allowed:
         others = dict.fromkeys(allowed, 0)
@@ -342,7 +352,7 @@ def _fewer_items(case: LoggedRun) -> Iterator[_Gain]:
     if allowed:
         limits.append((dict.fromkeys(encoder.items, 0), "prompts may then hold text alone"))
     for counts, note in limits:
-        after = d.with_settings(limit_mm_per_prompt=tuple(counts.items()))
+        after = deployment.with_settings(limit_mm_per_prompt=tuple(counts.items()))
         if encoders.skips_tower(after.model, after.settings):
             after = replace(after, model=replace(after.model, text_only=True))
         value = json.dumps(counts)

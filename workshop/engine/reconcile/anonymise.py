@@ -85,22 +85,22 @@ def anonymise(
         for name in sorted(set(listed), key=len, reverse=True):
             if len(name) >= SHORTEST_NAME and name.lower() not in NOBODY:
                 pattern = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
-                sub(pattern, kind, lambda m: alias)
+                sub(pattern, kind, lambda _: alias)
 
-    sub(PROMPTS, "prompts", lambda m: f"{m[1]}'{PROMPT}'")
-    sub(PROMPT_TOKENS, "prompts", lambda m: f"{m[1]}[]")
-    sub(TOKENS, "keys", lambda m: KEY)
-    sub(BEARER, "keys", lambda m: m[1] + KEY)
-    sub(SECRET, "keys", lambda m: m[1] + KEY)
-    sub(USER_INFO, "keys", lambda m: "")
-    sub(MAIL, "addresses", lambda m: "user@mail.invalid")
-    sub(MAC, "addresses", lambda m: "02:00:00:00:00:00")
+    sub(PROMPTS, "prompts", lambda match: f"{match[1]}'{PROMPT}'")
+    sub(PROMPT_TOKENS, "prompts", lambda match: f"{match[1]}[]")
+    sub(TOKENS, "keys", lambda _: KEY)
+    sub(BEARER, "keys", lambda match: match[1] + KEY)
+    sub(SECRET, "keys", lambda match: match[1] + KEY)
+    sub(USER_INFO, "keys", lambda _: "")
+    sub(MAIL, "addresses", lambda _: "user@mail.invalid")
+    sub(MAC, "addresses", lambda _: "02:00:00:00:00:00")
     for pattern in (IPV4, IPV6):
-        sub(pattern, "addresses", lambda m: _address(m[0], addresses))
+        sub(pattern, "addresses", lambda match: _address(match[0], addresses))
     if len(home.strip("/")) >= SHORTEST_NAME:
-        sub(re.compile(re.escape(home) + r"(?![\w-])"), "names", lambda m: "/home/user")
+        sub(re.compile(re.escape(home) + r"(?![\w-])"), "names", lambda _: "/home/user")
     accounts = {*users, *(match[2] for match in HOME.finditer(text))}
-    sub(HOME, "names", lambda m: m[1] + "user")
+    sub(HOME, "names", lambda match: match[1] + "user")
     names(accounts, "names", "user")
     names(hosts, "names", "host")
     return text, +removed

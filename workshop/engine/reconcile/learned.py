@@ -265,9 +265,9 @@ def card_of(run: Mapping[str, Any]) -> GPU:
 
 def _difference(start: KeptStart, plan: Plan, measured: Measured) -> Start:
     """Return measured minus predicted: bytes of weights and overheads, and the speeds' ratio."""
-    d = plan.deployment
+    deployment = plan.deployment
     memory = plan.fit
-    stage = min(measured.stage, d.pp - 1)
+    stage = min(measured.stage, deployment.pp - 1)
     parts = _predicted_parts(plan, stage)
     available_gib = _precise_available_gib(plan, measured, stage)
     requested_gib = memory.requested / GIB
@@ -294,16 +294,16 @@ def _difference(start: KeptStart, plan: Plan, measured: Measured) -> Start:
                 activations_gib -= graphs_gib
         other_gib = overhead_gib - activations_gib - graphs_gib
     return Start(
-        gpu=d.gpu.name,
-        engine_bytes=d.gpu.engine_bytes,
-        vllm_version=d.settings.version.name,
+        gpu=deployment.gpu.name,
+        engine_bytes=deployment.gpu.engine_bytes,
+        vllm_version=deployment.settings.version.name,
         logged_version=start.run["logged_version"],
         model=start.run["model"],
-        shape=planner.shape_of(d.model),
-        kind=planner.kind_of(d.model),
-        split=planner.split_of(d),
-        settings=planner.settings_of(d),
-        enforce_eager=d.settings.enforce_eager,
+        shape=planner.shape_of(deployment.model),
+        kind=planner.kind_of(deployment.model),
+        split=planner.split_of(deployment),
+        settings=planner.settings_of(deployment),
+        enforce_eager=deployment.settings.enforce_eager,
         has_parts=has_parts,
         weights=round(weights_gib * GIB),
         activations=round(activations_gib * GIB),

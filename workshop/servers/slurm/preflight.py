@@ -198,24 +198,24 @@ def _problems(all_facts: list[Facts], expected: Expected) -> Problems:
             yield from check(facts, all_facts[0], expected)
 
 
-def _world(facts: list[Facts], e: Expected) -> Problems:
-    need = e.tensor_parallel_size * e.pipeline_parallel_size
-    have = e.nodes * e.gpus_per_node
+def _world(facts: list[Facts], expected: Expected) -> Problems:
+    need = expected.tensor_parallel_size * expected.pipeline_parallel_size
+    have = expected.nodes * expected.gpus_per_node
     if need != have:
-        split = f"TP {e.tensor_parallel_size} × PP {e.pipeline_parallel_size}"
-        problem = f"{split} needs {need} GPUs, and the job has {e.nodes} × {e.gpus_per_node}."
+        split = f"TP {expected.tensor_parallel_size} × PP {expected.pipeline_parallel_size}"
+        problem = f"{split} needs {need} GPUs, and the job has {expected.nodes} × {expected.gpus_per_node}."
         yield problem, "Ask sbatch for as many GPUs as the model is spread over."
-    absent = set(range(e.nodes)) - {node.rank for node in facts}
+    absent = set(range(expected.nodes)) - {node.rank for node in facts}
     if absent:
         reporters = ", ".join(node.node for node in facts)
         problem = (
-            f"{len(absent)} of {e.nodes} nodes did not report to the head "
+            f"{len(absent)} of {expected.nodes} nodes did not report to the head "
             f"within {WAIT_S:.0f} s; {reporters} did."
         )
         yield problem, f"Look in the error file for what the others say. {FABRIC}"
 
 
-def _model(own: Facts, head: Facts, e: Expected) -> Problems:
+def _model(own: Facts, head: Facts, expected: Expected) -> Problems:
     if not own.model:
         remedy = (
             "Put the model into a folder that every node sees "
@@ -234,11 +234,11 @@ def _model(own: Facts, head: Facts, e: Expected) -> Problems:
         yield f"{own.node} sees no weights in the model's folder.", PREFETCH
 
 
-def _build(own: Facts, head: Facts, e: Expected) -> Problems:
+def _build(own: Facts, head: Facts, expected: Expected) -> Problems:
     environment = "Correct workshop_environment in slurm/site.sh."
     if not own.build:
         yield f"vLLM is not installed in the environment of {own.node}.", environment
-    if is_cpu(*(*own.build.split(), "")[:2]) and not e.allow_cpu:
+    if is_cpu(*(*own.build.split(), "")[:2]) and not expected.allow_cpu:
         problem = f"{own.node} has the CPU build of vLLM ({own.build}), and this job has GPUs."
         remedy = f"Make the GPU environment: conda env create -f environment.yml. {environment}"
         yield problem, remedy
@@ -247,21 +247,21 @@ def _build(own: Facts, head: Facts, e: Expected) -> Problems:
         yield problem, "All nodes need the same environment, on a file system that they share."
 
 
-def _gpus(own: Facts, head: Facts, e: Expected) -> Problems:
+def _gpus(own: Facts, head: Facts, expected: Expected) -> Problems:
     if own.driver and not own.gpus:
         problem = f"{own.node} shows no GPU: {own.driver}."
         yield problem, "Choose the partition with GPUs in slurm/site.sh."
-    if len(own.gpus) != e.gpus_per_node:
+    if len(own.gpus) != expected.gpus_per_node:
         problem = (
             f"{own.node} gives this job {len(own.gpus)} GPUs, "
-            f"and the plan is for {e.gpus_per_node} a node."
+            f"and the plan is for {expected.gpus_per_node} a node."
         )
         yield problem, "Check --gpus-per-node and the partition."
     if own.old_driver:
         yield f"{own.node}: {own.old_driver[0]}", own.old_driver[1]
-    ranks = e.tensor_parallel_size * e.pipeline_parallel_size
+    ranks = expected.tensor_parallel_size * expected.pipeline_parallel_size
     weights = head.weights / GIB
-    least = max(e.min_gpu_gib, weights / ranks + WORKING_GIB)
+    least = max(expected.min_gpu_gib, weights / ranks + WORKING_GIB)
     for place, (name, memory, free) in enumerate(own.gpus):
         if memory and memory / GIB < least:  # 0: nothing tells how much there is
             problem = (
@@ -276,7 +276,7 @@ def _gpus(own: Facts, head: Facts, e: Expected) -> Problems:
             yield problem, f"{ANOTHER}, and tell the cluster's administrators."
 
 
-def _disks(own: Facts, head: Facts, e: Expected) -> Problems:
+def _disks(own: Facts, head: Facts, expected: Expected) -> Problems:
     if own.scratch_refuses:
         problem = (
             f"{own.node} runs no programs from {own.scratch} ({own.scratch_refuses}): "
@@ -291,8 +291,8 @@ def _disks(own: Facts, head: Facts, e: Expected) -> Problems:
         remedy = f"Set WORKSHOP_SCRATCH in slurm/site.sh to a disk with room. {ANOTHER}."
         yield _little_room(own.node, own.scratch, own.scratch_free, SCRATCH_NEEDED_BYTES), remedy
     shm_needed = SHM_BASE_BYTES
-    if e.gpus_per_node > 1:
-        shm_needed += SHM_QUEUE_BYTES + e.gpus_per_node * SHM_RANK_BYTES
+    if expected.gpus_per_node > 1:
+        shm_needed += SHM_QUEUE_BYTES + expected.gpus_per_node * SHM_RANK_BYTES
     if own.shm_free < shm_needed:
         problem = _little_room(own.node, "/dev/shm", own.shm_free, shm_needed)
         yield problem, f"{ANOTHER}, or for a larger /dev/shm."

@@ -115,13 +115,13 @@ class Attention:
         """
         return 0 if self.is_main(model) else None
 
-    def label(self, m: ModelConfig) -> str:
+    def label(self, model: ModelConfig) -> str:
         """Return its name in the field's words, such as GQA or MLA."""
         return self.key
 
-    def describe(self, m: ModelConfig) -> str:
+    def describe(self, model: ModelConfig) -> str:
         """Describe it in a few words with its sizes, such as "GQA 64/8" (query heads, KV heads)."""
-        return self.label(m)
+        return self.label(model)
 
     def describe_layers(self, sizes: Sequence[int], of_layers: int) -> str:
         """Describe such layers of a model that has others besides; "" where there is nothing to say.
@@ -132,72 +132,72 @@ class Attention:
         """
         return ""
 
-    def describe_token(self, m: ModelConfig) -> str:
+    def describe_token(self, model: ModelConfig) -> str:
         """Describe what one token leaves in the cache of one layer, such as "2 × 8 heads × 128"."""
-        return f"{self.token_elements(m)} elements"
+        return f"{self.token_elements(model)} elements"
 
-    def describe_cache(self, m: ModelConfig) -> str:
+    def describe_cache(self, model: ModelConfig) -> str:
         """Describe what the whole cache of a layer is made of, such as "8 KV heads"."""
-        return f"{self.kv_heads(m, 1)} KV heads"
+        return f"{self.kv_heads(model, 1)} KV heads"
 
-    def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
+    def token_elements(self, model: ModelConfig, tp: int = 1) -> int:
         """Return the elements that one token leaves in the cache of one of `tp` ranks."""
         raise NotImplementedError
 
-    def token_bytes(self, m: ModelConfig, tp: int, element_bytes: int) -> int:
+    def token_bytes(self, model: ModelConfig, tp: int, element_bytes: int) -> int:
         """Return the bytes that one token leaves there, if an element takes `element_bytes`."""
-        return self.token_elements(m, tp) * element_bytes
+        return self.token_elements(model, tp) * element_bytes
 
-    def read_bytes(self, m: ModelConfig, tp: int, element_bytes: int) -> int:
+    def read_bytes(self, model: ModelConfig, tp: int, element_bytes: int) -> int:
         """Return the bytes that a decoding step reads there for each token of the context."""
-        return self.token_bytes(m, tp, element_bytes)
+        return self.token_bytes(model, tp, element_bytes)
 
-    def states(self, m: ModelConfig, tp: int) -> States | None:
+    def states(self, model: ModelConfig, tp: int) -> States | None:
         """Return the states that a request keeps instead of a cache.
 
         Kinds with a cache return None.
         """
         return None
 
-    def drafted_states(self, m: ModelConfig, tp: int, draft_tokens: int) -> States | None:
+    def drafted_states(self, model: ModelConfig, tp: int, draft_tokens: int) -> States | None:
         """Return the states that a request keeps with draft tokens.
 
         Each draft token may be rejected, and has a state of its own.
         """
-        states = self.states(m, tp)
+        states = self.states(model, tp)
         if states is None or not draft_tokens:
             return states
         return replace(states, blocks=states.blocks + draft_tokens)
 
-    def weights(self, m: ModelConfig) -> Iterator[Weight]:
+    def weights(self, model: ModelConfig) -> Iterator[Weight]:
         """Yield the layer's weights of attention, as vLLM builds them and in that order."""
         raise NotImplementedError
 
-    def kv_heads(self, m: ModelConfig, tp: int) -> int:
+    def kv_heads(self, model: ModelConfig, tp: int) -> int:
         """Return the heads of K and V that each of `tp` ranks keeps."""
         raise NotImplementedError
 
-    def draft_head_dim(self, m: ModelConfig) -> int:
+    def draft_head_dim(self, model: ModelConfig) -> int:
         """Return the assumed head dim of an EAGLE draft for the model, whose K and V have heads."""
-        return m.head_dim
+        return model.head_dim
 
-    def split_problem(self, m: ModelConfig, tp: int) -> str:
+    def split_problem(self, model: ModelConfig, tp: int) -> str:
         """Return why `tp` ranks cannot share it beyond the attention heads, or an empty string."""
         return ""
 
-    def copies(self, m: ModelConfig, tp: int) -> int:
+    def copies(self, model: ModelConfig, tp: int) -> int:
         """Return how many of `tp` ranks keep the same K and V."""
         return 1
 
-    def context_sizes(self, m: ModelConfig, tp: int) -> list[int]:
+    def context_sizes(self, model: ModelConfig, tp: int) -> list[int]:
         """Return the decode context parallel sizes that can share out these copies' tokens."""
         return []
 
-    def describe_share(self, m: ModelConfig, tp: int) -> str:
+    def describe_share(self, model: ModelConfig, tp: int) -> str:
         """Describe what each of `tp` ranks keeps of the cache, such as "2 of 8 KV heads"."""
         raise NotImplementedError
 
-    def cache_capability(self, m: ModelConfig, kv_cache_dtype: str) -> float:
+    def cache_capability(self, model: ModelConfig, kv_cache_dtype: str) -> float:
         """Return the least compute capability at which vLLM has kernels for a cache of this dtype.
 
         Source: vLLM 0.32.0, v1/attention/backends; Triton's kernels, which every kind has if
@@ -207,19 +207,19 @@ class Attention:
             return FP8_CAPABILITY
         return BFLOAT16 if kv_cache_dtype == "bfloat16" else 0.0
 
-    def widths(self, m: ModelConfig, tp: int) -> Widths:
+    def widths(self, model: ModelConfig, tp: int) -> Widths:
         """Return what the profile run holds of it."""
         raise NotImplementedError
 
-    def summed_width(self, m: ModelConfig) -> int:
+    def summed_width(self, model: ModelConfig) -> int:
         """Return the elements of a head's output, of which FlashAttention 3 keeps partial sums."""
-        return m.head_dim
+        return model.head_dim
 
-    def peak(self, m: ModelConfig, run: ProfileRun) -> Peak | None:
+    def peak(self, model: ModelConfig, run: ProfileRun) -> Peak | None:
         """Return the peak of the profile run that only this kind has, or None."""
         return None
 
-    def kernels_us(self, m: ModelConfig) -> float:
+    def kernels_us(self, model: ModelConfig) -> float:
         """Return the µs of this kind's own small kernels in one layer and step.
 
         speed.py counts those that every layer has.

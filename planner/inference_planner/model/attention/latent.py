@@ -5,7 +5,6 @@ The heads' K and V are made from it when they are needed.
 Source: DeepSeek-V2 (arXiv 2405.04434); vLLM 0.25.1, v1/kv_cache_interface.py MLAAttentionSpec.
 """
 
-# m model
 from collections.abc import Iterator
 
 from inference_planner.catalog.config import DTYPE_BYTES, Mla, ModelConfig, present
@@ -35,19 +34,19 @@ class Latent(Attention):
     def is_main(self, model: ModelConfig) -> bool:
         return model.mla is not None
 
-    def label(self, m: ModelConfig) -> str:
+    def label(self, model: ModelConfig) -> str:
         return "MLA"
 
-    def describe_token(self, m: ModelConfig) -> str:
+    def describe_token(self, model: ModelConfig) -> str:
         return "one latent"
 
-    def describe_cache(self, m: ModelConfig) -> str:
+    def describe_cache(self, model: ModelConfig) -> str:
         return "one latent"
 
-    def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
-        return m.latent.kv_lora_rank + m.latent.qk_rope_head_dim
+    def token_elements(self, model: ModelConfig, tp: int = 1) -> int:
+        return model.latent.kv_lora_rank + model.latent.qk_rope_head_dim
 
-    def token_bytes(self, m: ModelConfig, tp: int, element_bytes: int) -> int:
+    def token_bytes(self, model: ModelConfig, tp: int, element_bytes: int) -> int:
         """Return the bytes of one token's latent, and of its indexer's key if attention is sparse.
 
         The indexer keeps keys in FP8 with a 32-bit scale. A sparse latent in FP8 has scales of its
@@ -56,87 +55,87 @@ class Latent(Attention):
         Source: vLLM 0.32.0, v1/kv_cache_interface.py MLAAttentionSpec (fp8_ds_mla),
         models/deepseek_v2.py.
         """
-        latent = m.latent
+        latent = model.latent
         if not latent.index_heads:
-            return super().token_bytes(m, tp, element_bytes)
+            return super().token_bytes(model, tp, element_bytes)
         if element_bytes == 1:
             latent_bytes = latent.kv_lora_rank * 33 // 32 + 2 * latent.qk_rope_head_dim
         else:
-            latent_bytes = self.token_elements(m) * element_bytes
+            latent_bytes = self.token_elements(model) * element_bytes
         return latent_bytes + int(latent.index_head_dim * 33 / 32 * latent.index_share)
 
-    def read_bytes(self, m: ModelConfig, tp: int, element_bytes: int) -> int:
+    def read_bytes(self, model: ModelConfig, tp: int, element_bytes: int) -> int:
         """Return the bytes of one token's latent, also where attention is sparse.
 
         A sparse step reads the indexer's keys of all tokens and the latents of the chosen ones. The
         sum was not measured.
         """
-        return self.token_elements(m, tp) * element_bytes
+        return self.token_elements(model, tp) * element_bytes
 
-    def kv_heads(self, m: ModelConfig, tp: int) -> int:
+    def kv_heads(self, model: ModelConfig, tp: int) -> int:
         return 1
 
-    def draft_head_dim(self, m: ModelConfig) -> int:
-        return m.hidden_size // m.num_attention_heads
+    def draft_head_dim(self, model: ModelConfig) -> int:
+        return model.hidden_size // model.num_attention_heads
 
-    def copies(self, m: ModelConfig, tp: int) -> int:
+    def copies(self, model: ModelConfig, tp: int) -> int:
         return tp
 
-    def context_sizes(self, m: ModelConfig, tp: int) -> list[int]:
+    def context_sizes(self, model: ModelConfig, tp: int) -> list[int]:
         return [n for n in range(2, tp + 1) if tp % n == 0]
 
-    def describe_share(self, m: ModelConfig, tp: int) -> str:
+    def describe_share(self, model: ModelConfig, tp: int) -> str:
         return "the one latent, copied to every GPU"
 
-    def cache_capability(self, m: ModelConfig, kv_cache_dtype: str) -> float:
-        if m.latent.index_heads:
+    def cache_capability(self, model: ModelConfig, kv_cache_dtype: str) -> float:
+        if model.latent.index_heads:
             return SPARSE_CAPABILITY
-        return super().cache_capability(m, kv_cache_dtype)
+        return super().cache_capability(model, kv_cache_dtype)
 
-    def widths(self, m: ModelConfig, tp: int) -> Widths:
-        latent = m.latent
-        heads = m.num_attention_heads // tp
+    def widths(self, model: ModelConfig, tp: int) -> Widths:
+        latent = model.latent
+        heads = model.num_attention_heads // tp
         return Widths(
             attn=heads * latent.v_head_dim,
             q=heads * (latent.qk_nope_head_dim + latent.qk_rope_head_dim),
             kv=latent.kv_lora_rank + latent.qk_rope_head_dim,
         )
 
-    def summed_width(self, m: ModelConfig) -> int:
-        return m.latent.kv_lora_rank
+    def summed_width(self, model: ModelConfig) -> int:
+        return model.latent.kv_lora_rank
 
-    def peak(self, m: ModelConfig, run: ProfileRun) -> Peak:
+    def peak(self, model: ModelConfig, run: ProfileRun) -> Peak:
         """Return the peak of prefill.
 
         MLA decompresses long contexts in chunks, and the profile run takes the largest.
         """
-        dtype_bytes = DTYPE_BYTES[m.dtype]
-        widths = self.widths(m, run.tp)
-        live_elements = m.hidden_size + widths.attn + widths.q + widths.kv
+        dtype_bytes = DTYPE_BYTES[model.dtype]
+        widths = self.widths(model, run.tp)
+        live_elements = model.hidden_size + widths.attn + widths.q + widths.kv
         chunk = min(max(8 * run.max_model_len, 64 * run.max_num_seqs), PREFILL_TOKENS)
         chunk = max(chunk, 16 * run.max_num_seqs)
-        heads = m.num_attention_heads // run.tp
-        decompressed = chunk * heads * (m.latent.qk_nope_head_dim + m.latent.v_head_dim)
+        heads = model.num_attention_heads // run.tp
+        decompressed = chunk * heads * (model.latent.qk_nope_head_dim + model.latent.v_head_dim)
         elements = decompressed + run.tokens * live_elements
         parts = f"keys and values of {chunk} tokens of context, decompressed"
         return Peak("MLA prefill", elements * dtype_bytes + run.workspace_bytes, parts)
 
-    def kernels_us(self, m: ModelConfig) -> float:
+    def kernels_us(self, model: ModelConfig) -> float:
         return 26.0  # projections into and out of the latent; fitted with speed.py's constants
 
-    def weights(self, m: ModelConfig) -> Iterator[Weight]:
-        return latent_weights(m, m.latent, has_decoded_copy=True)
+    def weights(self, model: ModelConfig) -> Iterator[Weight]:
+        return latent_weights(model, model.latent, has_decoded_copy=True)
 
 
-def latent_weights(m: ModelConfig, latent: Mla, has_decoded_copy: bool) -> Iterator[Weight]:
+def latent_weights(model: ModelConfig, latent: Mla, has_decoded_copy: bool) -> Iterator[Weight]:
     """Yield the matrices that make the latent, and the heads' K and V of it.
 
     Args:
         has_decoded_copy: a quantized kv_b_proj stands in memory once more, in the model's dtype,
             for decoding.
     """
-    hidden = m.hidden_size
-    heads = m.num_attention_heads
+    hidden = model.hidden_size
+    heads = model.num_attention_heads
     query_rows = heads * (latent.qk_nope_head_dim + latent.qk_rope_head_dim)
     kv_rows = heads * (latent.qk_nope_head_dim + latent.v_head_dim)
     latent_rows = latent.kv_lora_rank + latent.qk_rope_head_dim
@@ -156,7 +155,7 @@ def latent_weights(m: ModelConfig, latent: Mla, has_decoded_copy: bool) -> Itera
         yield Weight("self_attn.q_proj", query_rows, hidden, "column", quantizable=True)
         yield Weight("self_attn.kv_a_proj_with_mqa", latent_rows, hidden, quantizable=True)
     if latent.index_heads:
-        yield from _indexer_weights(m, latent)
+        yield from _indexer_weights(model, latent)
     yield Weight("self_attn.kv_a_layernorm", latent.kv_lora_rank)
     yield Weight(
         "self_attn.kv_b_proj",
@@ -169,17 +168,17 @@ def latent_weights(m: ModelConfig, latent: Mla, has_decoded_copy: bool) -> Itera
     yield Weight("self_attn.o_proj", hidden, heads * latent.v_head_dim, "row", quantizable=True)
 
 
-def _indexer_weights(m: ModelConfig, latent: Mla) -> Iterator[Weight]:
+def _indexer_weights(model: ModelConfig, latent: Mla) -> Iterator[Weight]:
     """Yield the indexer of sparse attention, which every rank has whole.
 
     Only some layers have one, and every layer is counted with the mean number of rows.
     """
     query_rows = latent.index_heads * latent.index_head_dim
-    query_columns = latent.q_lora_rank or m.hidden_size
+    query_columns = latent.q_lora_rank or model.hidden_size
     parts = (
         (query_rows, query_columns, True),
-        (latent.index_head_dim, m.hidden_size, True),
-        (latent.index_heads, m.hidden_size, False),
+        (latent.index_head_dim, model.hidden_size, True),
+        (latent.index_heads, model.hidden_size, False),
     )
     for number, (rows, columns, quantizable) in enumerate(parts):
         mean_rows = int(rows * latent.index_share)
@@ -194,8 +193,8 @@ class LatentProjections(Heads):
     def is_main(self, model: ModelConfig) -> bool:
         return model.latent_projections is not None
 
-    def describe(self, m: ModelConfig) -> str:
-        return f"MLA, cached as {super().describe(m)}"
+    def describe(self, model: ModelConfig) -> str:
+        return f"MLA, cached as {super().describe(model)}"
 
-    def weights(self, m: ModelConfig) -> Iterator[Weight]:
-        return latent_weights(m, present(m.latent_projections), has_decoded_copy=False)
+    def weights(self, model: ModelConfig) -> Iterator[Weight]:
+        return latent_weights(model, present(model.latent_projections), has_decoded_copy=False)

@@ -6,7 +6,6 @@ Source: Mamba (arXiv 2312.00752); vLLM 0.32.0, v1/kv_cache_interface.py MambaSpe
 layers/mamba/mamba_utils.py.
 """
 
-# m model
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -39,31 +38,31 @@ class Mamba(Attention):
     def describe_layers(self, sizes: Sequence[int], of_layers: int) -> str:
         return f"{len(sizes)} of {of_layers} layers Mamba"
 
-    def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
+    def token_elements(self, model: ModelConfig, tp: int = 1) -> int:
         return 0
 
-    def states(self, m: ModelConfig, tp: int) -> States:
-        space = m.state_space
+    def states(self, model: ModelConfig, tp: int) -> States:
+        space = model.state_space
         return States(
-            bytes=self.state_bytes(m, tp),
+            bytes=self.state_bytes(model, tp),
             blocks=space.blocks,
             recurrence_elements=space.inner * space.d_state,
             has_delta_rule=space.delta,
         )
 
-    def drafted_states(self, m: ModelConfig, tp: int, draft_tokens: int) -> States:
-        states = self.states(m, tp)
-        size = self.state_bytes(m, tp, draft_tokens)
+    def drafted_states(self, model: ModelConfig, tp: int, draft_tokens: int) -> States:
+        states = self.states(model, tp)
+        size = self.state_bytes(model, tp, draft_tokens)
         return replace(states, bytes=size, blocks=states.blocks + draft_tokens)
 
-    def state_bytes(self, m: ModelConfig, tp: int, draft_tokens: int = 0) -> int:
+    def state_bytes(self, model: ModelConfig, tp: int, draft_tokens: int = 0) -> int:
         """Return the bytes of one request's state on one rank.
 
         The convolution's part is in 16 bit, the recurrence's in the dtype that the config names.
         The convolution's window is longer by the draft tokens, but for Mamba 1
         (MambaStateShapeCalculator, num_spec).
         """
-        space = m.state_space
+        space = model.state_space
         # a group that several ranks need is copied
         groups = tp if space.groups % tp else space.groups
         convolution_rows = space.inner + 2 * groups * space.d_state
@@ -74,18 +73,18 @@ class Mamba(Attention):
         recurrence_bytes = space.state_bytes_each * space.inner * space.d_state
         return (convolution_bytes + recurrence_bytes) // tp
 
-    def peak(self, m: ModelConfig, run: ProfileRun) -> Peak:
+    def peak(self, model: ModelConfig, run: ProfileRun) -> Peak:
         """Return the peak of a Mamba layer, seen in one run (Jamba, 0.32.0).
 
         There 2 + 1 + 1 + 1 of the inner width explain it to the MiB.
         """
-        inner = m.state_space.inner // run.tp
-        elements = run.tokens * (3 * m.hidden_size + 5 * inner)
+        inner = model.state_space.inner // run.tp
+        elements = run.tokens * (3 * model.hidden_size + 5 * inner)
         parts = "both halves of the projection, convolution, time steps and scan of a Mamba layer"
-        return Peak("Mamba", elements * DTYPE_BYTES[m.dtype] + run.workspace_bytes, parts)
+        return Peak("Mamba", elements * DTYPE_BYTES[model.dtype] + run.workspace_bytes, parts)
 
-    def kernels_us(self, m: ModelConfig) -> float:
-        return DELTA_LAYER_US if m.state_space.delta else 0.0
+    def kernels_us(self, model: ModelConfig) -> float:
+        return DELTA_LAYER_US if model.state_space.delta else 0.0
 
     def cached_tokens(self, tokens: int, size: int) -> int:
         return 0
@@ -108,9 +107,9 @@ class Mamba(Attention):
         }
         return CacheSpec("MambaSpec", arguments)
 
-    def weights(self, m: ModelConfig) -> Iterator[Weight]:
-        space = m.state_space
-        hidden, inner = m.hidden_size, space.inner
+    def weights(self, model: ModelConfig) -> Iterator[Weight]:
+        space = model.state_space
+        hidden, inner = model.hidden_size, space.inner
         if space.groups:
             convolution_rows = inner + 2 * space.groups * space.d_state
             input_rows = inner + convolution_rows + space.dt_rank

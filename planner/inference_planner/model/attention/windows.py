@@ -3,7 +3,6 @@
 Source: vLLM 0.25.1, v1/kv_cache_interface.py SlidingWindowSpec and ChunkedLocalAttentionSpec.
 """
 
-# m model
 from collections.abc import Sequence
 
 from inference_planner.catalog.config import ModelConfig
@@ -26,8 +25,8 @@ class Sliding(Heads):
     def describe_layers(self, sizes: Sequence[int], of_layers: int) -> str:
         return f"{len(sizes)} of {of_layers} layers see {min(sizes):,} tokens"
 
-    def sizes(self, m: ModelConfig) -> tuple[int, int, int]:
-        return m.window_heads or super().sizes(m)
+    def sizes(self, model: ModelConfig) -> tuple[int, int, int]:
+        return model.window_heads or super().sizes(model)
 
     def cached_tokens(self, tokens: int, size: int) -> int:
         return min(tokens, size)

@@ -107,29 +107,31 @@ def _line(text: str) -> Line:
     return Line(text)
 
 
-def vm_lines(p: Plan) -> list[str]:
+def vm_lines(plan: Plan) -> list[str]:
     """Return the command that starts the server's container on a VM."""
-    return vm.container(vm.Case(p), "podman").splitlines()
+    return vm.container(vm.Case(plan), "podman").splitlines()
 
 
-def slurm_lines(p: Plan) -> list[str]:
+def slurm_lines(plan: Plan) -> list[str]:
     """Return the sbatch call of slurm/model.sbatch with the choices of the plan.
 
     The head of that file describes the call.
     """
-    if not p.fits:
+    if not plan.fits:
         remedy = ""
-        if p.advice:
-            remedy = p.advice[0]
-        raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}.", remedy)
-    case = Case(p, Options())
-    sizes = {"folder": case.folder.removeprefix("/models/"), "least_gib": int(p.gpu_memory_gib)}
-    return SUBMISSION.format(p=p, case=case, gpus_per_node=p.gpus // p.nodes, **sizes).splitlines()
+        if plan.advice:
+            remedy = plan.advice[0]
+        raise WorkshopError(f"{plan.model} does not fit on {plan.gpus} × {plan.gpu}.", remedy)
+    case = Case(plan, Options())
+    sizes = {"folder": case.folder.removeprefix("/models/"), "least_gib": int(plan.gpu_memory_gib)}
+    return SUBMISSION.format(
+        p=plan, case=case, gpus_per_node=plan.gpus // plan.nodes, **sizes
+    ).splitlines()
 
 
-def kubernetes_lines(p: Plan) -> list[str]:
+def kubernetes_lines(plan: Plan) -> list[str]:
     """Return the server's document, without what is the same for every model."""
-    specs = {document["kind"]: document.get("spec", {}) for document in kubernetes.manifests(p)}
+    specs = {document["kind"]: document.get("spec", {}) for document in kubernetes.manifests(plan)}
     if "LeaderWorkerSet" in specs:
         group = specs["LeaderWorkerSet"]["leaderWorkerTemplate"]
         pod = group["leaderTemplate"]["spec"]

@@ -211,7 +211,7 @@ class LoadExplorer(make.Explorer[Simulation | dict | None]):
         threading.Thread(target=self._simulate, args=(self._newest, p, values), daemon=True).start()
         return self.result
 
-    def _simulate(self, turn: int, p: Plan, values: Mapping) -> None:
+    def _simulate(self, turn: int, plan: Plan, values: Mapping) -> None:
         """Simulate, in a thread; draw what is known so far until a newer turn begins."""
 
         def show(simulation: Simulation, note: str = "") -> bool:
@@ -230,7 +230,7 @@ class LoadExplorer(make.Explorer[Simulation | dict | None]):
             output=_around(values["answer"]),
         )
         try:
-            simulation = on_plan(p, load, seen=show)
+            simulation = on_plan(plan, load, seen=show)
             if simulation:
                 requests = f"{len(load):,} requests in {SECONDS:.0f} s"
                 show(simulation, f"{requests}, {simulation.steps:,} steps.")

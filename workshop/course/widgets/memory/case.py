@@ -122,13 +122,13 @@ class Memory:
         return "waits"
 
 
-def weight_words(m: ModelConfig, weights: str) -> str:
+def weight_words(model: ModelConfig, weights: str) -> str:
     """Return the precision in words: "bfloat16, 2 bytes per weight"."""
-    q = m.quantization
+    q = model.quantization
     if weights != "as published":
         q = quant.from_name(weights)
     if q is None:
-        return f"{m.dtype}, {DTYPE_BYTES[m.dtype]} bytes per weight"
+        return f"{model.dtype}, {DTYPE_BYTES[model.dtype]} bytes per weight"
     return f"{q.method}, {q.weight_bits} bits per weight"
 
 
@@ -143,7 +143,7 @@ def deployment(case: Case) -> Deployment:
 
 @lru_cache(maxsize=512)
 def _deployment(case: Case, learned: tuple[Start, ...]) -> Deployment:
-    m = load_model(case.model)
+    model = load_model(case.model)
     quantization = None
     if case.weights != "as published":
         quantization = case.weights
@@ -151,10 +151,10 @@ def _deployment(case: Case, learned: tuple[Start, ...]) -> Deployment:
         quantization=quantization,
         kv_cache_dtype=case.kv_cache_dtype,
         gpu_memory_utilization=case.gpu_memory_utilization,
-        max_model_len=min(case.context, m.max_position_embeddings),
+        max_model_len=min(case.context, model.max_position_embeddings),
     )
-    d = deployment_of(m, case.gpu, request, learned)
-    return with_seqs_that_start(choose.spread(with_records(d), case.gpus))
+    deployment = deployment_of(model, case.gpu, request, learned)
+    return with_seqs_that_start(choose.spread(with_records(deployment), case.gpus))
 
 
 def memory(case: Case) -> Memory:
@@ -230,18 +230,18 @@ def remedies(case: Case) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def _remedies(case: Case, learned: tuple[Start, ...]) -> tuple[str, ...]:
-    d = _deployment(replace(case, requests=1), learned)
+    deployment = _deployment(replace(case, requests=1), learned)
     remedies = []
     for rule in (advise.kv_fp8, advise.weights_fp8, advise.more_gpus, advise.weights_awq):
-        gpus = _enough_gpus(rule(d), case.requests)
+        gpus = _enough_gpus(rule(deployment), case.requests)
         if gpus:
             remedies.append(CHANGES.get(rule.__name__, f"{gpus} GPUs"))
-    shorter = [length for length in CONTEXTS if length < d.settings.max_model_len]
+    shorter = [length for length in CONTEXTS if length < deployment.settings.max_model_len]
     for length in reversed(shorter):
-        if _concurrency(d.with_settings(max_model_len=length)) >= case.requests:
+        if _concurrency(deployment.with_settings(max_model_len=length)) >= case.requests:
             remedies.append(f"a context of {length:,} tokens")
             break
-    at_a_time = _concurrency(d)
+    at_a_time = _concurrency(deployment)
     if 1 <= at_a_time < case.requests:
         remedies.append(f"{counted(int(at_a_time), 'request')} at a time")
     return tuple(remedies)
@@ -255,8 +255,8 @@ def _enough_gpus(changes: Iterable[advise.Change], requests: int) -> int:
     return 0
 
 
-def _concurrency(d: Deployment) -> float:
-    f = fit(d)
+def _concurrency(deployment: Deployment) -> float:
+    f = fit(deployment)
     if f.fits:
         return f.capacity.max_concurrency
     return 0.0

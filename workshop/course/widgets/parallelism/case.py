@@ -120,7 +120,7 @@ def layout(choice: Choice) -> Layout:
     )
 
 
-def _wrong(d: Deployment, c: Choice) -> tuple[str, str] | None:
+def _wrong(deployment: Deployment, c: Choice) -> tuple[str, str] | None:
     """Return why these sizes cannot be used, and what can."""
     try:
         request = PlanRequest(
@@ -129,18 +129,18 @@ def _wrong(d: Deployment, c: Choice) -> tuple[str, str] | None:
             tensor_parallel_size=c.tp,
             pipeline_parallel_size=c.pp,
         )
-        choose.choose(d, request)
+        choose.choose(deployment, request)
     except BadInput as error:
         return error.message, error.remedy
     return None
 
 
-def _memory_words(d: Deployment) -> tuple[str, str, str]:
+def _memory_words(deployment: Deployment) -> tuple[str, str, str]:
     """Return the state, the verdict, and the nearest split that fits.
 
     The split is on the GPUs of the choice, or else on more.
     """
-    f = fit(d)
+    f = fit(deployment)
     weights, overhead = gib(f.weights[f.tightest]), f.weights[f.tightest] + f.overhead[f.tightest]
     if f.fits:
         room = f"KV cache for {f.capacity.tokens:,} tokens"
@@ -148,21 +148,21 @@ def _memory_words(d: Deployment) -> tuple[str, str, str]:
     needed = f"each GPU would need {gib(overhead)} before any KV cache"
     needed += f", and vLLM may use {gib(f.requested)}"
     remedy = "a GPU with more memory, or a quantized checkpoint"
-    other = advise.first_fit(d, advise.other_split, advise.more_gpus)
+    other = advise.first_fit(deployment, advise.other_split, advise.more_gpus)
     if other:
         where = ""
-        if other.after.nodes > d.nodes:
+        if other.after.nodes > deployment.nodes:
             where = f" on {other.after.nodes} nodes"
         remedy = f"tensor parallel {other.after.tp} × pipeline parallel {other.after.pp}{where}"
     return "small", f"It divides but does not fit: {needed}.", remedy
 
 
-def head_range(rank: Rank, m: ModelConfig) -> tuple[range, range]:
+def head_range(rank: Rank, model: ModelConfig) -> tuple[range, range]:
     """Return the attention heads and the KV heads of a rank.
 
     KV heads repeat where there are fewer of them than ranks. A latent counts as one.
     """
     heads = range(rank.tp_rank * rank.heads, (rank.tp_rank + 1) * rank.heads)
-    tp = m.num_attention_heads // rank.heads
-    first = rank.tp_rank // main_kind(m).copies(m, tp) * rank.kv_heads
+    tp = model.num_attention_heads // rank.heads
+    first = rank.tp_rank // main_kind(model).copies(model, tp) * rank.kv_heads
     return heads, range(first, first + rank.kv_heads)

@@ -28,13 +28,13 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32)  # of a slider
 
 
 def picture(result: Layout) -> Html:
-    m = load_model(result.choice.model)
-    kind = main_kind(m)
-    kv_heads = str(m.num_key_value_heads)
+    model = load_model(result.choice.model)
+    kind = main_kind(model)
+    kv_heads = str(model.num_key_value_heads)
     if not kind.splits_kv_heads:
-        kv_heads = kind.describe_cache(m)
-    layers = f"{m.num_hidden_layers} layers (down)"
-    heads = f"{m.num_attention_heads} heads (across)"
+        kv_heads = kind.describe_cache(model)
+    layers = f"{model.num_hidden_layers} layers (down)"
+    heads = f"{model.num_attention_heads} heads (across)"
     keys = (
         ("bg-weights", f"what it holds of {layers} × {heads}"),
         ("bg-kv thin", f"its KV heads, of {kv_heads}"),
@@ -47,10 +47,10 @@ def picture(result: Layout) -> Html:
 
 def spoken(result: Layout) -> str:
     """Return the picture in words, for a screen reader."""
-    m = load_model(result.choice.model)
+    model = load_model(result.choice.model)
     sentences = [f"{result.verdict} {result.remedy}"]
     for rank in result.ranks:
-        heads, kv_heads = map(_span, head_range(rank, m))
+        heads, kv_heads = map(_span, head_range(rank, model))
         place = f"GPU {rank.rank} on node {rank.node}"
         layers = _span(rank.layers)
         sentences.append(f"{place}: layers {layers}, heads {heads}, KV heads {kv_heads}")
@@ -143,15 +143,15 @@ def _places(result: Layout) -> list[int]:
 
 def _share(result: Layout, rank: Rank) -> tuple[range, int, int, range, str]:
     """Return what a rank holds, as `_card` draws it."""
-    m = load_model(result.choice.model)
-    heads, kv_heads = head_range(rank, m)
-    if not main_kind(m).splits_kv_heads:
+    model = load_model(result.choice.model)
+    heads, kv_heads = head_range(rank, model)
+    if not main_kind(model).splits_kv_heads:
         kv = "KV: a full copy"
     else:
         kv = f"KV {_span(kv_heads)}"
-        if result.choice.tp > m.num_key_value_heads:
+        if result.choice.tp > model.num_key_value_heads:
             kv += " (copy)"
-    return rank.layers, m.num_hidden_layers, m.num_attention_heads, heads, kv
+    return rank.layers, model.num_hidden_layers, model.num_attention_heads, heads, kv
 
 
 @lru_cache(maxsize=4096)  # a step of a slider leaves most as they are
@@ -339,11 +339,11 @@ class ParallelismExplorer(make.Explorer[Layout]):
 
     def sentences(self) -> Mapping[str, str]:
         choice = self.choice
-        m, gpu = load_model(choice.model), load_gpu(choice.gpu)
+        model, gpu = load_model(choice.model), load_gpu(choice.gpu)
         inside, outside = node_link(gpu), network_link(choice.network)
-        sizes = [str(size) for size in range(1, 17) if not tp_problem(m, size)]
-        kind = main_kind(m)
-        kv_heads = kind.describe_cache(m)
+        sizes = [str(size) for size in range(1, 17) if not tp_problem(model, size)]
+        kind = main_kind(model)
+        kv_heads = kind.describe_cache(model)
         if not kind.splits_kv_heads:
             kv_heads += ", on every rank"
         tokens = "one token goes"
@@ -353,7 +353,7 @@ class ParallelismExplorer(make.Explorer[Layout]):
         if outside.port_each_gpu:
             owner = "GPU"
         return {
-            "model": f"{m.num_hidden_layers} layers, {m.num_attention_heads} heads, {kv_heads}.",
+            "model": f"{model.num_hidden_layers} layers, {model.num_attention_heads} heads, {kv_heads}.",
             "nodes": "machines in the allocation.",
             "gpus_per_node": f"{choice.gpus} GPUs in all.",
             "tp": f"tensor parallel: heads of every layer split. Possible: {', '.join(sizes)}.",
