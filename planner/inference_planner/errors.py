@@ -16,9 +16,8 @@ import re
 UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-PASSWORD = re.compile(
-    r"(?<=://)[^\s/?#]+@"
-)  # in an address; what is said goes to logs and notebooks
+# In an address; what is said goes to logs and notebooks.
+PASSWORD = re.compile(r"(?<=://)[^\s/?#]+@")
 
 
 def plain(text: str) -> str:

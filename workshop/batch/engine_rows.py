@@ -30,9 +30,8 @@ class Request:
     """
 
     vllm_request: Any  # a CompletionRequest or a ChatCompletionRequest
-    sampling_params: dict[int, Any] = field(
-        default_factory=dict
-    )  # its SamplingParams by max_tokens
+    # Its SamplingParams by max_tokens.
+    sampling_params: dict[int, Any] = field(default_factory=dict)
     text: str | None = None  # to be tokenized
     tokens: list[int] | Exception | None = None  # an exception: the text cannot be tokenized
     params: Any = None  # SamplingParams

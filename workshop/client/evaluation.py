@@ -143,9 +143,8 @@ def read(path: Path, metric: str | None = None) -> Evaluation:
     """
     rows = _rows(_samples_file(path))
     task_metric = metric or _first_metric(path, rows[0])
-    only_filter = rows[0].get(
-        "filter"
-    )  # a task may read each answer in several ways: the first counts
+    # A task may read each answer in several ways: the first counts.
+    only_filter = rows[0].get("filter")
     answers: dict[str, Answer] = {}
     for row in rows:
         if row.get("filter") == only_filter:

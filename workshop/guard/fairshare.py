@@ -48,9 +48,8 @@ MAX_WAITING = 64  # of one learner; then 429
 MAX_NAME = 128  # bytes of a learner's name
 # Of a large request a learner has one in the engine at a time.
 LARGE_SEQUENCES = 8
-LARGE_BYTES = (
-    8 * 1024
-)  # of text: about 2,000 tokens, which take a step or more of the engine to read
+# Of text: about 2,000 tokens, which take a step or more of the engine to read.
+LARGE_BYTES = 8 * 1024
 LARGE_LOGPROBS = 16  # a step
 # On a CPU, one more sequence makes each step longer for everybody: 16 less than twice as long, 32
 # more than that.

@@ -111,9 +111,8 @@ def _quantized_weights(deployment: Deployment, method: str, note: str) -> Iterat
         return
     try:
         after = deployment.quantized(method)
-        if tp_problem(
-            after.model, deployment.tp, deployment.experts_cut(deployment.tp)
-        ):  # a group would lie on two ranks
+        # A group would lie on two ranks.
+        if tp_problem(after.model, deployment.tp, deployment.experts_cut(deployment.tp)):
             return
         built = deployment.model.exact
         if built and built.builds:

@@ -314,9 +314,8 @@ def _checked(deployment: Deployment, reasons: list[str], world_size: int) -> Cho
             "Tensor parallelism splits the matrices of every expert "
             f"over all {experts.cut} GPUs of a stage."
         )
-    return Choice(
-        deployment, reasons
-    )  # whoever gives the sizes knows the hardware: no advice on idle GPUs
+    # Whoever gives the sizes knows the hardware: no advice on idle GPUs.
+    return Choice(deployment, reasons)
 
 
 def _why_split(deployment: Deployment) -> str:

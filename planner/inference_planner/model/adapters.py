@@ -184,8 +184,7 @@ def _embedding_pairs(model: ModelConfig, adapters: Adapters, layers: range) -> i
         pairs += 1
     if is_last:
         pairs += 1
-    if (
-        is_last and model.tie_word_embeddings
-    ):  # lm_head is the embedding once more, with a pair of its own
+    # lm_head is the embedding once more, with a pair of its own.
+    if is_last and model.tie_word_embeddings:
         pairs += 1
     return pairs * one_pair

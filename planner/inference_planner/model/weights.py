@@ -135,9 +135,8 @@ def head_weights(model: ModelConfig) -> Iterator[Weight]:
     """Yield the final norm and lm_head; a tied lm_head takes nothing of its own."""
     if model.traits.final_norm:
         yield Weight("norm", model.hidden_size, bias=model.traits.norm_bias)
-    if (
-        not model.tie_word_embeddings and not model.pooling
-    ):  # adapters.py deletes a pooling model's lm_head
+    # adapters.py deletes a pooling model's lm_head.
+    if not model.tie_word_embeddings and not model.pooling:
         quantizable = bool(model.quantization and model.quantization.head)
         yield Weight(
             "lm_head",

@@ -73,11 +73,12 @@ def critical_tokens(deployment: Deployment) -> float:
 
     Both are counted at their peaks.
     """
+    # FLOP a byte.
     ridge = (
         speed.peak_tflops(deployment.model, deployment.gpu)
         * 1e12
         / (deployment.gpu.bandwidth_gb_s * 1e9)
-    )  # FLOP a byte
+    )
     return ridge * whole_bytes(deployment.model) / (2 * active_parameters(deployment.model))
 
 

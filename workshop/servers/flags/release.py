@@ -180,9 +180,8 @@ def reader(option: dict[str, Any]) -> Callable[[str], object]:
         if choices and value not in choices:
             raise argparse.ArgumentTypeError(_no_choice(text, choices))
         if option.get("fields") and value is not None:
-            if option["type"] == "json" and isinstance(
-                value, dict
-            ):  # the engine takes both spellings
+            # The engine takes both spellings.
+            if option["type"] == "json" and isinstance(value, dict):
                 value = {name.replace("-", "_"): inner for name, inner in value.items()}
             _check_fields(value, option["fields"])
         return value

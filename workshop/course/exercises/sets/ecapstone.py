@@ -36,9 +36,8 @@ SAYS = {  # how scripts, manifests and commands say what a plan decides
 GPUS = re.compile(rf"(?:--gpus[= ]|(?<!\S)-G\s*){KIND}(\d+)")  # SLURM's: of all nodes together
 SHORT = re.compile(rf"(--max-model-len{TO})(\d+)([kK])\b")
 THOUSAND = {"k": 1000, "K": 1024}  # as vLLM reads 8k and 8K
-NOTHING = re.compile(
-    r"(?m)(?:^|(?<=\s))(?:#(?!SBATCH)|>>> |\.\.\. ).*"
-)  # comments, and examples in a manifest's code
+# Comments, and examples in a manifest's code.
+NOTHING = re.compile(r"(?m)(?:^|(?<=\s))(?:#(?!SBATCH)|>>> |\.\.\. ).*")
 SECRET = re.compile(r"--api-key(?!-)[=\s\"',-]+\w|(?:API_KEY|TOKEN)=['\"]?[\w-]{12,}")
 
 
