@@ -24,7 +24,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from with_uv import TORCH_INDEX
+from install import TORCH_INDEX
 
 HERE = Path(__file__).parent
 LEFT_OUT = (
