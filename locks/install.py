@@ -317,7 +317,9 @@ def write_paths_in_ascii(venv: Path) -> None:
     The editable packages name their folder there in UTF-8. Python before 3.13 reads the file in the locale's encoding,
     also in UTF-8 mode, and no program of the environment starts where that is ASCII (LC_ALL=C).
     """
-    in_ascii = b"import os, sys; sys.path.append(os.fsdecode(%a))"
+    in_ascii = (
+        b"import os, sys; sys.path.extend({os.fsdecode(%a)} - set(sys.path))"  # it runs twice
+    )
     for path in venv.glob("[lL]ib/**/site-packages/*.pth"):
         lines = path.read_bytes().splitlines()
         if not all(map(bytes.isascii, lines)):
