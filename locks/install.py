@@ -266,10 +266,8 @@ def find_installer(python: Path, env: dict[str, str]) -> list[str | Path]:
     cause = meaning(output)
     if cause and cause != NO_SUCH_PACKAGE:
         raise Failed(*cause)
-    say(
-        "  uv cannot be had from your package index. pip installs instead, which takes some minutes;"
-    )
-    say("  with a uv on the PATH it takes half of one.")
+    say("  uv cannot be had from your package index, and none is on the PATH:")
+    say("  pip installs instead, which takes some minutes.")
     return pip
 
 
@@ -307,10 +305,7 @@ def succeed(command: list[str | Path], what: str, env: dict[str, str] | None = N
     """Run a command; raise Failed with what its failure means, and the last lines that it printed."""
     output = problem(command, env)
     if output:
-        unknown = (
-            f"{what} could not be installed.",
-            "Ask whoever runs this machine or your package index.",
-        )
+        unknown = f"{what} could not be installed.", "Ask whoever runs your package index."
         cause, remedy = meaning(output) or unknown
         lines = [f"  {line[:LONGEST_LINE]}" for line in output.splitlines() if line.strip()]
         raise Failed("\n".join([cause, *lines[-LAST_LINES:]]), remedy)
@@ -322,10 +317,10 @@ def write_paths_in_ascii(venv: Path) -> None:
     The editable packages name their folder there in UTF-8. Python before 3.13 reads the file in the locale's encoding,
     also in UTF-8 mode, and no program of the environment starts where that is ASCII (LC_ALL=C).
     """
-    in_ascii = (
-        b"import os, sys; sys.path.extend({os.fsdecode(%a)} - set(sys.path))"  # it runs twice
-    )
-    for path in venv.glob("[lL]ib/**/site-packages/*.pth"):
+    # Python runs such a line twice.
+    in_ascii = b"import os, sys; sys.path.extend({os.fsdecode(%a)} - set(sys.path))"
+    files = "lib/python3*/site-packages/*.pth", "Lib/site-packages/*.pth"
+    for path in (path for pattern in files for path in venv.glob(pattern)):
         lines = path.read_bytes().splitlines()
         if not all(map(bytes.isascii, lines)):
             lines = [line if line.isascii() else in_ascii % line for line in lines]

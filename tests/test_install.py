@@ -265,6 +265,11 @@ def test_locks_are_complete_hashed_and_hold_nothing_that_breaks(name):
     assert "://" not in text, "no index, no address: versions and hashes only"
 
 
+def test_uv_is_locked_alone():
+    text = (ROOT / "locks" / "uv.txt").read_text()
+    assert text.startswith("uv==") and text.count("==") == 1 and "--hash=sha256:" in text
+
+
 def test_torch_is_locked_with_a_hash_for_every_python_and_processor():
     text = (ROOT / "locks" / "torch.txt").read_text()
     version = re.search(r'"torch==([\d.]+)', (ROOT / "pyproject.toml").read_text())[1]
