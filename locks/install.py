@@ -1,302 +1,330 @@
-"""Make .venv with the locked versions: `locks/start.sh [base|local|dev] [-- COMMAND …]`.
+"""Make .venv with the locked versions: `sh locks/start.sh [base|local|dev] [-- COMMAND …]`.
 
-Only the standard library, and syntax that an old Python can read: this file must be able to say that it is too old.
 Sets: base (light, no torch), local (base and vLLM on the CPU), dev (local and what the tests need). Run again, it
 installs nothing. Without a set it takes local, or base where a server is given (WORKSHOP_URL, WORKSHOP_SHARED),
 with LOCAL=no, and where vLLM has no CPU wheels. COMMAND is then run as a program of the environment.
-locks/start.sh finds a Python for it; `python3 locks/install.py` does the same with that Python.
+
+The locked uv comes into the environment like any other package, and installs the rest in seconds. Where it cannot be
+had, a uv of the PATH does it, else pip with the same locks, in minutes. Only the standard library.
 """
 
-import os
-import sys
-
-if __name__ == "__main__" and not sys.flags.isolated and os.name != "nt":
-    # Before anything else is imported: a PYTHONPATH or ~/.local may hold another Python's modules.
-    os.execv(sys.executable, [sys.executable, "-I", os.path.abspath(__file__)] + sys.argv[1:])
-
-import errno
-import glob
+import contextlib
 import hashlib
-import json
+import os
 import platform
+import re
 import shutil
 import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import environment
-import with_uv
-from with_uv import DISK_FULL, Failed, explain, say
+ROOT = Path(os.path.abspath(__file__)).parents[1]
+LOCKS = ROOT / "locks"
+sys.path[:0] = [str(LOCKS), str(ROOT)]
+import package_sources  # noqa: E402
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from workshop import own_packages  # noqa: E402
+
 OWN_NAME = "workshop-venv"  # our folder inside a WORKSHOP_VENV that holds other things
-STAMP_NAME = "workshop-installed.json"  # marks an environment as ours
-LOCK_NAME = "workshop-install.lock"
-# what a file system without locks answers
-NO_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP
-OLDEST = (3, 11)
-SETS = ("base", "local", "dev")
-# installed, and what is unpacked meanwhile
+STAMP_NAME = "workshop-installed.txt"  # which set is installed, as a fingerprint
+LOCK_NAME = "workshop-install.lock"  # held by an installation; marks the environment as ours
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+# From small to large, with what is needed on the disk: installed, and what is unpacked meanwhile.
 DISK_NEEDED_GB = {"base": 1.5, "local": 4.0, "dev": 4.5}
+SETS = list(DISK_NEEDED_GB)
+# Of what a failed program printed, this is shown.
+LAST_LINES = 6
+LONGEST_LINE = 200
+
+DISK_FULL = (
+    "The disk, or your quota, is full.",
+    "Free some space, or set WORKSHOP_VENV to a folder on another disk; LOCAL=no needs 1.5 GB only.",
+)
+NO_NETWORK = (
+    "No package index can be reached.",
+    "Check the network, the proxy (HTTPS_PROXY) and UV_OFFLINE; on a cluster, install on a login node.",
+)
+OTHER_HASH = (
+    "A downloaded package is not the one that was locked.",
+    "Try again; if it stays so, your package mirror changes packages: ask whoever runs it.",
+)
+NO_SUCH_PACKAGE = (
+    "A locked package does not exist for this Python or system.",
+    "Use Python 3.11, 3.12 or 3.13; or LOCAL=no for the light base without vLLM.",
+)
+# What pip and uv print when they fail, and what it means. The first that fits counts.
+MEANINGS = {
+    "No space left|quota exceeded": DISK_FULL,
+    "do not match the hashes|Hash mismatch": OTHER_HASH,
+    "connection broken by|Max retries exceeded|error sending request|timed out|timeout"
+    "|network was disabled|connectivity is disabled": NO_NETWORK,
+    "No matching distribution|No solution found|has no wheels": NO_SUCH_PACKAGE,
+}
 
 
-def where():
-    """Return the environment's folder: WORKSHOP_VENV, or a folder of our own in it where it holds other things."""
-    wished = os.environ.get("WORKSHOP_VENV")
-    if not wished:
-        return os.path.join(ROOT, ".venv")
-    wished = os.path.abspath(os.path.expanduser(wished))
-    there = set(os.listdir(wished)) if os.path.isdir(wished) else set()
-    return (
-        os.path.join(wished, OWN_NAME) if there and not there & {STAMP_NAME, LOCK_NAME} else wished
-    )
+class Failed(Exception):
+    """A step failed: what happened, and the remedy."""
 
 
-def main(argv):
+def say(text: str) -> None:
+    """Print at once, also into a pipe."""
+    print(text, flush=True)
+
+
+def main(arguments: list[str]) -> int:
     """Install what is missing, then run the command; return the exit code."""
-    end = argv.index("--") if "--" in argv else len(argv)
-    command = argv[end + 1 :]
-    use_plain_environment()
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    command = arguments[end + 1 :]
+    sys.stdout.reconfigure(errors="backslashreplace")
+    own_packages.forget_foreign_python()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
-        need_python()
-        wanted = argv[0] if end else default_set()
+        wanted = arguments[0] if end else default_set()
         if wanted not in SETS:
-            raise Failed("There is no set %r." % wanted, "Choose one of %s." % ", ".join(SETS))
-        venv = where()
+            raise Failed(f"There is no set {wanted!r}.", f"Choose one of {', '.join(SETS)}.")
+        venv = folder_of_environment()
         if not is_installed(venv, wanted):
-            install(venv, wanted, command)
+            install(venv, wanted, wait=not command)
         return run(venv, command) if command else 0
     except Failed as error:
-        say("\n✗ %s\n→ %s" % error.args)
-        return 1
+        what, remedy = error.args
     except OSError as error:
-        say(
-            "\n✗ The environment cannot be made: %s.\n→ Set WORKSHOP_VENV to a folder that you may write to."
-            % error
-        )
-        return 1
+        what = f"The environment cannot be made: {error}."
+        remedy = "Set WORKSHOP_VENV to a folder that you may write to."
     except KeyboardInterrupt:
-        say("\n✗ Interrupted.\n→ Run it again: it goes on where it was.")
-        return 130
+        what, remedy = "Interrupted.", "Run it again: it goes on where it was."
+    say(f"\n✗ {what}\n→ {remedy}")
+    return 1
 
 
-def use_plain_environment():
-    """Forget the settings of other Pythons, here and in every program that is started; let every text be printed."""
-    plain = environment.without_foreign_python(os.environ)
-    for name in set(os.environ) - set(plain):
-        del os.environ[name]
-    os.environ.update(plain)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # since Python 3.7
-            stream.reconfigure(errors="backslashreplace")
-
-
-def run(venv, command):
-    """Go on as a program of the environment, or wait for it where a process cannot be replaced (Windows)."""
-    path = os.path.join(os.path.dirname(python_of(venv)), command[0])
-    if os.name == "nt":
-        return subprocess.call([path] + command[1:])
-    os.execv(path, [path] + command[1:])
-
-
-def need_python():
-    """Go on with a Python that is new enough, if there is one."""
-    if sys.version_info >= OLDEST:
-        return
-    for minor in range(14, OLDEST[1] - 1, -1):
-        newer = shutil.which("python3.%d" % minor)
-        if newer and runs(newer):
-            os.execv(newer, [newer, "-I", os.path.abspath(__file__)] + sys.argv[1:])
-    raise Failed(
-        "This is Python %d.%d; the workshop needs %d.%d or newer."
-        % (sys.version_info[:2] + OLDEST),
-        "Install one (apt install python3.11 python3.11-venv; conda create -n py python=3.12; module load python) "
-        "and run: make workshop PYTHON=python3.12",
-    )
-
-
-def runs(python):
-    """Return whether a program is a Python that is new enough. A shim of pyenv may have none behind it."""
-    code = "import sys; sys.exit(sys.version_info < %r)" % (OLDEST,)
-    return with_uv.call([python, "-I", "-c", code])[0] == 0
-
-
-def default_set():
-    """Say which set this machine and session want, and why it is not the whole one."""
+def default_set() -> str:
+    """Return the set that this machine and session want, and say why it is not the whole one."""
     shared = os.environ.get("WORKSHOP_SHARED")
     if os.environ.get("LOCAL", "").lower() in ("no", "0", "false"):
         return "base"
-    if os.environ.get("WORKSHOP_URL") or (
-        shared and glob.glob(os.path.join(os.path.expanduser(shared), "*.json"))
-    ):
+    if os.environ.get("WORKSHOP_URL") or (shared and any(Path(shared).expanduser().glob("*.json"))):
         say("A server is given, so only the light base is installed (no torch, no vLLM).")
         return "base"
     if platform.system() != "Linux" or platform.machine() not in ("x86_64", "aarch64"):
         say(
-            "vLLM has CPU wheels for Linux on x86-64 and aarch64, not for %s on %s. Everything but the local server\n"
+            "vLLM has CPU wheels for Linux on x86-64 and aarch64, not for "
+            f"{platform.system()} on {platform.machine()}. Everything but the local server\n"
             "is installed. For the server: open this folder in a dev container (.devcontainer), in WSL on Windows,\n"
-            "or use one elsewhere: set WORKSHOP_URL." % (platform.system(), platform.machine())
+            "or use one elsewhere: set WORKSHOP_URL."
         )
         return "base"
     return "local"
 
 
-def locks_of(wanted):
+def folder_of_environment() -> Path:
+    """Return the environment's folder: WORKSHOP_VENV, or a folder of our own in it where it holds other things."""
+    wished = os.environ.get("WORKSHOP_VENV")
+    if not wished:
+        return ROOT / ".venv"
+    folder = Path(os.path.abspath(os.path.expanduser(wished)))
+    is_empty = not folder.is_dir() or not any(folder.iterdir())
+    return folder if is_empty or (folder / LOCK_NAME).exists() else folder / OWN_NAME
+
+
+def python_of(venv: Path) -> Path:
+    """Return the Python of an environment."""
+    return venv / "Scripts" / "python.exe" if os.name == "nt" else venv / "bin" / "python"
+
+
+def run(venv: Path, command: list[str]) -> int:
+    """Go on as a program of the environment, or wait for it where a process cannot be replaced (Windows)."""
+    command = [str(python_of(venv).with_name(command[0])), *command[1:]]
+    if os.name == "nt":
+        return subprocess.call(command)
+    os.execv(command[0], command)
+
+
+def locks_of(wanted: str) -> list[Path]:
     """Return the locks of a set, in the order in which they are installed."""
     names = ["base"] if wanted == "base" else ["torch", wanted]
-    return [os.path.join(ROOT, "locks", name + ".txt") for name in names]
+    return [LOCKS / f"{name}.txt" for name in names]
 
 
-def fingerprint(wanted):
-    """Return what must be equal for an installation to count as done."""
-    digest = hashlib.sha256()
+def fingerprint(wanted: str) -> str:
+    """Return what must be equal for an installation of a set to count as done."""
     projects = [
-        os.path.join(ROOT, "pyproject.toml"),
-        os.path.join(ROOT, "planner", "pyproject.toml"),
-        os.path.join(ROOT, "locks", "vllm_name", "pyproject.toml"),
+        folder / "pyproject.toml" for folder in (ROOT, ROOT / "planner", LOCKS / "vllm_name")
     ]
-    for path in projects + locks_of(wanted):
-        with open(path, "rb") as file:
-            digest.update(file.read())
-    digest.update(ROOT.encode())
-    return digest.hexdigest()
+    contents = [path.read_bytes() for path in (*projects, *locks_of(wanted))]
+    return hashlib.sha256(b"".join([wanted.encode(), os.fsencode(ROOT), *contents])).hexdigest()
 
 
-def is_installed(venv, wanted):
-    """Return whether the environment holds this set, or a larger one, as it is locked now."""
+def is_installed(venv: Path, wanted: str) -> bool:
+    """Return True if the environment holds this set, or a larger one, as it is locked now."""
     try:
-        with open(os.path.join(venv, STAMP_NAME)) as file:
-            stamp = json.load(file)
-        has = stamp["set"]
-        whole = SETS.index(has) >= SETS.index(wanted) and stamp["fingerprint"] == fingerprint(has)
-        return whole and os.path.exists(python_of(venv))
-    except (OSError, ValueError, KeyError):
+        stamp = (venv / STAMP_NAME).read_text()
+    except OSError:
         return False
+    counts = [fingerprint(name) for name in SETS[SETS.index(wanted) :]]
+    return stamp in counts and python_of(venv).exists()
 
 
-def python_of(venv):
-    """Return the Python of an environment."""
-    return (
-        os.path.join(venv, "Scripts", "python.exe")
-        if os.name == "nt"
-        else os.path.join(venv, "bin", "python")
-    )
+def install(venv: Path, wanted: str, *, wait: bool) -> None:
+    """Make the environment and install the set. The modules are compiled beside that, and beside what comes next.
 
-
-def install(venv, wanted, command=()):
-    """Make the environment and install the set; tell what is done and how long it takes.
-
-    Modules are compiled until the end, or beside the command that comes next: JupyterLab's come first.
+    Args:
+        wait: return when all modules are compiled.
     """
-    began = time.time()
+    began = time.monotonic()
     need_disk(venv, wanted)
-    os.makedirs(venv, exist_ok=True)
+    venv.mkdir(parents=True, exist_ok=True)
     with alone(venv):
         if is_installed(venv, wanted):  # by whoever was first
             return
-        say("Setting up %s with the set %r (once)." % (os.path.relpath(venv), wanted))
+        say(f"Setting up {venv} with the set {wanted!r} (once, {DISK_NEEDED_GB[wanted]} GB).")
         make_venv(venv)
-        stamp(venv, {})
-        compiling = with_uv.install(python_of(venv), locks_of(wanted), ROOT)
+        (venv / STAMP_NAME).unlink(missing_ok=True)
+        compiling = install_packages(python_of(venv), wanted)
         write_paths_in_ascii(venv)
-        stamp(venv, {"set": wanted, "fingerprint": fingerprint(wanted)})
-    if command:
-        say("✓ Installed in %.0f s; modules are compiled meanwhile." % (time.time() - began))
-    else:
+        (venv / STAMP_NAME).write_text(fingerprint(wanted))
+    if wait:
         say("  compiling the modules …")
         compiling.wait()
-        say("✓ Installed in %.0f s." % (time.time() - began))
+    say(f"✓ Installed in {time.monotonic() - began:.0f} s.")
 
 
-def write_paths_in_ascii(venv):
+def need_disk(venv: Path, wanted: str) -> None:
+    """Refuse before anything is downloaded if it cannot fit."""
+    folder = next(folder for folder in (venv, *venv.parents) if folder.is_dir())
+    free = shutil.disk_usage(folder).free / 1e9
+    needed = DISK_NEEDED_GB[wanted]
+    if free < needed:
+        what = f"{free:.1f} GB are free in {folder}; the set {wanted!r} needs about {needed} GB."
+        raise Failed(what, DISK_FULL[1])
+
+
+@contextlib.contextmanager
+def alone(venv: Path) -> Iterator[None]:
+    """Let one installation at a time work in the environment; others wait for it."""
+    with (venv / LOCK_NAME).open("a") as file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"Another installation is at work in {venv}: waiting for it.")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except (ImportError, OSError):
+            pass  # Windows, or a file system without locks
+        yield
+
+
+def make_venv(venv: Path) -> None:
+    """Create the environment, also over a broken one. A folder of anything else is left as it is."""
+    if python_of(venv).exists() and not problem([python_of(venv), "-I", "-m", "pip", "--version"]):
+        return
+    contents = [path for path in venv.iterdir() if path.name != LOCK_NAME]
+    if contents and not {"pyvenv.cfg", STAMP_NAME} & {path.name for path in contents}:
+        raise Failed(
+            f"{venv} holds something else than an environment.",
+            "Move it away, or set WORKSHOP_VENV.",
+        )
+    for path in contents:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    succeed([sys.executable, "-I", "-m", "venv", venv], "The environment")
+
+
+def install_packages(python: Path, wanted: str) -> subprocess.Popen:
+    """Install the locks of a set and the repository's packages; return the process that goes on compiling them."""
+    env = package_sources.environment(python)
+    locks = locks_of(wanted)
+    installer = [*find_installer(python, env), "--no-deps"]
+    for lock in locks:
+        say(f"  installing {lock.relative_to(ROOT)} …")
+        command = [*installer, "--require-hashes", "-r", lock]
+        try:
+            succeed(command, lock.name, env)
+        except Failed:
+            if lock.name != "torch.txt":
+                raise
+            say("  installing PyTorch from its own index …")  # the usual one lacks its CPU build
+            succeed([*command, "--index-url", TORCH_INDEX], lock.name, env)
+        compiling = start_compiling(python)  # beside the next download
+    say("  installing the workshop …")
+    ours = ["--editable", ROOT / "planner", "--editable", ROOT]
+    if wanted != "base":
+        ours.append(LOCKS / "vllm_name")  # vLLM's build for the CPU has another name
+    succeed([*installer, "--no-build-isolation", *ours], "The workshop", env)
+    shutil.rmtree(python.parents[1] / package_sources.CACHE_NAME, ignore_errors=True)
+    return compiling
+
+
+def find_installer(python: Path, env: dict[str, str]) -> list[str | Path]:
+    """Return the command that installs: the locked uv, brought into the environment; else one on the PATH; else pip."""
+    pip = [python, "-I", "-m", "pip", "install"]
+    output = problem([*pip, "--no-deps", "--require-hashes", "-r", LOCKS / "uv.txt"], env)
+    uv = shutil.which("uv") if output else python.with_name("uv")
+    if uv:
+        return with_uv(uv, python, env)
+    cause = meaning(output)
+    if cause and cause != NO_SUCH_PACKAGE:
+        raise Failed(*cause)
+    say("  uv cannot be had from your package index, and none is on the PATH:")
+    say("  pip installs instead, which takes some minutes.")
+    return pip
+
+
+def with_uv(uv: str | Path, python: Path, env: dict[str, str]) -> list[str | Path]:
+    """Return the command with which uv installs into the environment of this Python."""
+    # Which index answers does not matter for what is installed: every package has its locked hash.
+    command = [uv, "pip", "install", "--python", python, "--index-strategy", "unsafe-best-match"]
+    no_index = env.get("PIP_NO_INDEX", "").lower() in ("1", "true", "yes", "on")  # pip's words
+    return [*command, "--no-index"] if no_index else command
+
+
+def start_compiling(python: Path) -> subprocess.Popen:
+    """Compile what is installed by now and imported later, beside whatever is done next."""
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    return subprocess.Popen([python, "-P", LOCKS / "bytecode.py"], start_new_session=True, **quiet)
+
+
+def problem(command: list[str | Path], env: dict[str, str] | None = None) -> str:
+    """Run a command; return what it printed if it failed, else an empty text."""
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    try:
+        done = subprocess.run(command, env=env, text=True, errors="replace", **options)
+    except OSError as error:  # no program, or one that does not run here
+        return str(error)
+    return done.stdout or f"exit code {done.returncode}" if done.returncode else ""
+
+
+def meaning(output: str) -> tuple[str, str] | None:
+    """Return what a failure means and its remedy, if it is a known one."""
+    fitting = (MEANINGS[text] for text in MEANINGS if re.search(text, output, re.IGNORECASE))
+    return next(fitting, None)
+
+
+def succeed(command: list[str | Path], what: str, env: dict[str, str] | None = None) -> None:
+    """Run a command; raise Failed with what its failure means, and the last lines that it printed."""
+    output = problem(command, env)
+    if output:
+        unknown = f"{what} could not be installed.", "Ask whoever runs your package index."
+        cause, remedy = meaning(output) or unknown
+        lines = [f"  {line[:LONGEST_LINE]}" for line in output.splitlines() if line.strip()]
+        raise Failed("\n".join([cause, *lines[-LAST_LINES:]]), remedy)
+
+
+def write_paths_in_ascii(venv: Path) -> None:
     """Let every .pth file be readable in every locale.
 
     The editable packages name their folder there in UTF-8. Python before 3.13 reads the file in the locale's encoding,
     also in UTF-8 mode, and no program of the environment starts where that is ASCII (LC_ALL=C).
     """
-    for packages in ("lib/python3*/site-packages", "Lib/site-packages"):
-        for path in glob.glob(os.path.join(glob.escape(venv), packages, "*.pth")):
-            with open(path, "rb") as file:
-                lines = file.read().splitlines()
-            if max(b"".join(lines), default=0) > 127:
-                with open(path, "wb") as file:
-                    file.writelines(line_in_ascii(line) + b"\n" for line in lines)
-
-
-def line_in_ascii(line):
-    """Return a line of a .pth file that does the same, without a letter outside ASCII."""
-    if max(line, default=0) < 128:
-        return line
-    return b"import os, sys; sys.path.extend({os.fsdecode(%a)} - set(sys.path))" % line
-
-
-def stamp(venv, facts):
-    """Write what is installed in the environment."""
-    with open(os.path.join(venv, STAMP_NAME), "w") as file:
-        json.dump(facts, file)
-
-
-class alone:
-    """Only one installation at a time works in the environment; others wait for it."""
-
-    def __init__(self, venv):
-        self.venv = venv
-
-    def __enter__(self):
-        self.file = open(os.path.join(self.venv, LOCK_NAME), "a")
-        try:
-            import fcntl
-        except ImportError:  # Windows
-            return
-        try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in NO_LOCKS:
-                return
-            say(
-                "Another installation is at work in %s: waiting for it."
-                % os.path.relpath(self.venv)
-            )
-            fcntl.flock(self.file, fcntl.LOCK_EX)
-
-    def __exit__(self, *error):
-        self.file.close()
-
-
-def need_disk(venv, wanted):
-    """Refuse before anything is downloaded if it cannot fit."""
-    while not os.path.isdir(venv):
-        venv = os.path.dirname(venv)
-    free = shutil.disk_usage(venv).free / 1e9
-    if free < DISK_NEEDED_GB[wanted]:
-        what = "%.1f GB are free in %s; the set %r needs about %.1f GB."
-        raise Failed(what % (free, venv, wanted, DISK_NEEDED_GB[wanted]), DISK_FULL)
-
-
-def make_venv(venv):
-    """Create the environment, also over one whose Python has gone. A folder of anything else is left as it is."""
-    if (
-        os.path.exists(python_of(venv))
-        and not with_uv.call(with_uv.pip(python_of(venv)) + ["--version"])[0]
-    ):
-        return
-    there = set(os.listdir(venv)) - {LOCK_NAME}
-    if there and not there & {"pyvenv.cfg", STAMP_NAME}:
-        raise Failed(
-            "%s holds something else than an environment." % venv,
-            "Move it away, or set WORKSHOP_VENV.",
-        )
-    for name in there:
-        path = os.path.join(venv, name)
-        shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.remove(path)
-    status, output = with_uv.call([sys.executable, "-I", "-m", "venv", venv])
-    if status:
-        explain(output)
-        raise Failed(
-            "Python %d.%d cannot make a virtual environment here." % sys.version_info[:2],
-            "Install its venv module (Debian, Ubuntu: apt install python3-venv), or use a conda Python: "
-            "make workshop PYTHON=/path/to/python3",
-        )
+    # Python runs such a line twice.
+    in_ascii = b"import os, sys; sys.path.extend({os.fsdecode(%a)} - set(sys.path))"
+    files = "lib/python3*/site-packages/*.pth", "Lib/site-packages/*.pth"
+    for path in (path for pattern in files for path in venv.glob(pattern)):
+        lines = path.read_bytes().splitlines()
+        if not all(map(bytes.isascii, lines)):
+            lines = [line if line.isascii() else in_ascii % line for line in lines]
+            path.write_bytes(b"\n".join(lines) + b"\n")
 
 
 if __name__ == "__main__":

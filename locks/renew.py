@@ -1,8 +1,8 @@
 """Renew the locks: `make lock`. Resolves pyproject.toml for Python ≥ 3.11 on every system, with hashes.
 
-Four files: base.txt (light: no torch), local.txt (base, vLLM on the CPU, lm-eval), dev.txt (and what the
-tests need), all of one resolution, and torch.txt (PyTorch's CPU build, whose index is its own). They are installed
-with `--no-deps`, so what stands in LEFT_OUT is never downloaded:
+base.txt (light: no torch), local.txt (base, vLLM on the CPU, lm-eval) and dev.txt (and what the tests need) are of one
+resolution. torch.txt is PyTorch's CPU build, whose index is its own. uv.txt installs the rest, where it can be had.
+All are installed with `--no-deps`, so what stands in LEFT_OUT is never downloaded:
 
 - inference-planner is in this repository;
 - torch comes from torch.txt;
@@ -24,7 +24,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from with_uv import TORCH_INDEX
+from install import TORCH_INDEX
 
 HERE = Path(__file__).parent
 LEFT_OUT = (
@@ -58,8 +58,8 @@ LEFT_OUT = (
 LEFT_OUT_OF = {"local": ("scipy",)}  # scikit-learn's alone there; the tests use it
 LOCAL = ("--extra", "local", "--extra", "eval")
 SETS = {"dev": (*LOCAL, "--extra", "dev"), "local": LOCAL, "base": ()}
-# The package itself is installed with --no-build-isolation: what builds it is locked as well, and what installs.
-BUILD = "hatchling\neditables\nuv\n"
+# The package itself is installed with --no-build-isolation: what builds it is locked as well.
+BUILD = "hatchling\neditables\n"
 LOCK = (
     "--universal",
     "--generate-hashes",
@@ -98,21 +98,12 @@ def compile_lock(name: str, extras: tuple[str, ...], torch: str) -> None:
         (HERE / scrap).unlink()
 
 
-def compile_torch(torch: str) -> None:
-    """Write locks/torch.txt with the hashes of PyTorch's own index, for every Python and processor that it lists."""
-    (HERE / "torch.in").write_text(f"{torch} ; sys_platform == 'linux'\n")
-    try:
-        compile_with_uv(
-            "locks/torch.in",
-            "--no-deps",
-            "--index-url",
-            TORCH_INDEX,
-            "--output-file",
-            "locks/torch.txt",
-        )
-    except subprocess.CalledProcessError:
-        print(f"locks/torch.txt is left as it is: {TORCH_INDEX} cannot be reached.")
-    (HERE / "torch.in").unlink()
+def compile_alone(name: str, requirement: str, *options: str) -> None:
+    """Write locks/NAME.txt for one package, with the hashes for every Python and processor."""
+    (HERE / f"{name}.in").write_text(f"{requirement}\n")
+    files = f"locks/{name}.in", "--output-file", f"locks/{name}.txt"
+    compile_with_uv(*files, "--no-deps", "--upgrade", *options)
+    (HERE / f"{name}.in").unlink()
 
 
 def compile_with_uv(*args: str) -> None:
@@ -125,7 +116,12 @@ def compile_with_uv(*args: str) -> None:
 if __name__ == "__main__":
     pinned = re.search(r'"(torch==[\d.]+)', (HERE.parent / "pyproject.toml").read_text())[1]
     torch = f"{pinned}+cpu"
-    compile_torch(torch)
+    compile_alone("uv", "uv")
+    try:
+        compile_alone("torch", f"{torch} ; sys_platform == 'linux'", "--index-url", TORCH_INDEX)
+    except subprocess.CalledProcessError:
+        print(f"locks/torch.txt is left as it is: {TORCH_INDEX} cannot be reached.")
+        (HERE / "torch.in").unlink()
     for name, extras in SETS.items():
         compile_lock(name, extras, torch)
         packages = re.findall(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import sys
@@ -10,6 +9,8 @@ from importlib.util import cache_from_source
 from pathlib import Path
 from types import SimpleNamespace
 
+import bytecode
+import install
 import pytest
 from needs import lacking
 
@@ -19,18 +20,6 @@ from workshop.servers.checks import NOTE
 from workshop.servers.slurm import doctor as slurm_doctor
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def bytecode(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "locks"))
-    return importlib.import_module("bytecode")
-
-
-@pytest.fixture
-def with_uv(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "locks"))
-    return importlib.import_module("with_uv")
 
 
 @pytest.fixture
@@ -82,7 +71,7 @@ def test_the_set_up_compiles_what_is_listed_and_there_also_where_python_is_told_
 
 
 @pytest.mark.usefixtures("vllm")
-def test_the_list_has_what_tells_that_vllm_is_compiled_and_fits_what_is_installed(bytecode):
+def test_the_list_has_what_tells_that_vllm_is_compiled_and_fits_what_is_installed():
     listed = {str(path.relative_to(bytecode.PACKAGES)) for path in bytecode.listed_modules()}
     assert set(vllm_package.IMPORTED_BY_SERVERS) <= listed
     folders = [line.split()[0] for line in bytecode.LIST.read_text().splitlines()]
@@ -90,42 +79,36 @@ def test_the_list_has_what_tells_that_vllm_is_compiled_and_fits_what_is_installe
     assert len(absent) < len(folders) / 20, "renew it: python -P locks/bytecode.py record"
 
 
-def test_the_set_up_compiles_beside_each_next_download(with_uv, monkeypatch):
+def test_the_set_up_compiles_beside_each_next_download(monkeypatch, tmp_path):
     steps = []
-
-    class Compiling:
-        def __init__(self, python):
-            steps.append("start compiling")
-
-    monkeypatch.setattr(with_uv, "find", lambda python, lock: ["uv"])
-    monkeypatch.setattr(with_uv, "use", lambda installer, python, what, args: steps.append(what))
-    monkeypatch.setattr(with_uv, "start_compiling", Compiling)
-    locks = [str(ROOT / "locks" / name) for name in ("torch.txt", "local.txt")]
-    compiling = with_uv.install("/venv/bin/python", locks, str(ROOT))
-    torch, beside_packages, packages, beside_ours, ours = steps
-    assert (torch, ours) == ("PyTorch (CPU)", "the workshop") and packages.endswith(" packages")
-    assert beside_packages == beside_ours == "start compiling"
-    assert isinstance(compiling, Compiling), "the last one may go on beside JupyterLab's start"
+    monkeypatch.setattr(install, "find_installer", lambda *args: ["uv"])
+    monkeypatch.setattr(install, "succeed", lambda command, what, env: steps.append(what))
+    monkeypatch.setattr(install, "start_compiling", lambda python: steps.append("compile"))
+    monkeypatch.setattr(install.package_sources, "environment", lambda python: {})
+    install.install_packages(tmp_path / "bin" / "python", "local")
+    assert steps == ["torch.txt", "compile", "local.txt", "compile", "The workshop"]
 
 
-@pytest.mark.parametrize(("command", "waits"), [([], True), (["workshop", "lab"], False)])
+@pytest.mark.parametrize("wait", [True, False])
 def test_an_image_gets_all_bytecode_and_a_person_the_notebook_at_once(
-    with_uv, monkeypatch, tmp_path, capsys, command, waits
+    monkeypatch, tmp_path, capsys, wait
 ):
-    install = importlib.import_module("install")
-    waited = []
-    compiling = SimpleNamespace(wait=lambda: waited.append(True))
+    waits = []
+    compiling = SimpleNamespace(wait=lambda: waits.append(True))
     monkeypatch.setattr(install, "need_disk", lambda *args: None)
     monkeypatch.setattr(install, "make_venv", lambda venv: None)
-    monkeypatch.setattr(install.with_uv, "install", lambda *args: compiling)
-    install.install(str(tmp_path / "venv"), "base", command)
-    assert bool(waited) == waits
-    assert ("compiling the modules" in capsys.readouterr().out) == waits
+    monkeypatch.setattr(install, "install_packages", lambda *args: compiling)
+    install.install(tmp_path / "venv", "base", wait=wait)
+    assert bool(waits) == wait
+    assert ("compiling the modules" in capsys.readouterr().out) == wait
 
 
-def test_neither_the_set_up_nor_what_we_start_is_told_to_write_no_bytecode(with_uv, monkeypatch):
-    variables = {"PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]}
-    assert "PYTHONDONTWRITEBYTECODE" not in with_uv.environment.without_foreign_python(variables)
+def test_neither_the_set_up_nor_what_we_start_is_told_to_write_no_bytecode(monkeypatch):
+    for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONNOUSERSITE"):
+        monkeypatch.setenv(name, "1")
+    variables = dict(os.environ)
+    assert install.main(["no-such-set"]) == 1
+    assert "PYTHONDONTWRITEBYTECODE" not in os.environ
     assert "PYTHONDONTWRITEBYTECODE" not in python_process.environment(base=variables)
     assert own_packages.for_kernel()["PYTHONDONTWRITEBYTECODE"] == ""  # Python takes that for none
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib
 import os
 import shutil
 import subprocess
@@ -12,7 +11,11 @@ import sys
 import zipfile
 from pathlib import Path
 
+import install
+import package_sources
 import pytest
+
+from workshop import own_packages
 
 ROOT = Path(__file__).parents[1]
 START = ROOT / "locks" / "start.sh"
@@ -75,21 +78,6 @@ def get_requires_for_build_editable(config_settings=None):
 """
 
 
-@pytest.fixture
-def with_uv(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "locks"))
-    module = importlib.import_module("with_uv")
-    forget = module.pip_options.cache_clear
-    forget()
-    yield module
-    forget()
-
-
-@pytest.fixture
-def environment(with_uv):
-    return importlib.import_module("environment")
-
-
 @pytest.fixture(scope="module")
 def venv(tmp_path_factory):
     folder = tmp_path_factory.mktemp("venv")
@@ -117,7 +105,7 @@ def make_wheel(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("by", ["pip", "uv"])
-def test_a_persons_settings_do_not_say_where_packages_go(with_uv, monkeypatch, tmp_path, venv, by):
+def test_a_persons_settings_do_not_say_where_packages_go(monkeypatch, tmp_path, venv, by):
     for folder in ("wheels", "elsewhere/planted", "config/pip", "course"):
         (tmp_path / folder).mkdir(parents=True)
     places = {"elsewhere": tmp_path / "elsewhere", "wheels": tmp_path / "wheels"}
@@ -138,28 +126,22 @@ def test_a_persons_settings_do_not_say_where_packages_go(with_uv, monkeypatch, t
         if name.startswith(("PIP_", "UV_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    # as the installer sets it, but taken back after the test
-    monkeypatch.setenv("PYTHONNOUSERSITE", "1")
     for name, value in HOSTILE_VARIABLES.items():
         monkeypatch.setenv(name, value.format(**places))
-    install = importlib.import_module("install")
-    install.use_plain_environment()
+    # as the installer sets it, but taken back after the test
+    monkeypatch.setenv("PYTHONNOUSERSITE", "1")
+    own_packages.forget_foreign_python()
 
-    python = str(venv / "bin" / "python")
-    installer = [*with_uv.pip(python), "install"]
+    python = venv / "bin" / "python"
+    env = package_sources.environment(python)
+    installer = [python, "-I", "-m", "pip", "install"]
     if by == "uv":
-        installer = [
-            shutil.which("uv", path=str(Path(sys.executable).parent)),
-            "pip",
-            "install",
-            "--python",
-            python,
-        ]
-    with_uv.use(
-        installer, python, "one package", ["--no-deps", "--require-hashes", "-r", str(lock)]
-    )
-    root = ["--no-deps", "--no-build-isolation", "--editable", str(tmp_path / "course")]
-    with_uv.use(installer, python, "the course", root)
+        uv = shutil.which("uv", path=str(Path(sys.executable).parent))
+        installer = install.with_uv(uv, python, env)
+    installer.append("--no-deps")
+    install.succeed([*installer, "--require-hashes", "-r", lock], "One package", env)
+    course = ["--no-build-isolation", "--editable", tmp_path / "course"]
+    install.succeed([*installer, *course], "The course", env)
 
     done = subprocess.run(
         [python, "-c", "import tiny, course; print(tiny.__file__)"], capture_output=True, text=True
@@ -167,11 +149,11 @@ def test_a_persons_settings_do_not_say_where_packages_go(with_uv, monkeypatch, t
     assert done.stdout.startswith(str(venv)), done.stderr
     left = {path.name for path in (tmp_path / "elsewhere").iterdir()}
     assert left == {"planted", "uv.toml"}, "nothing was installed elsewhere"
-    remove = [*with_uv.pip(python), "uninstall", "-y", "tiny", "course"]
-    assert with_uv.call(remove, env=with_uv.pip_environment(python))[0] == 0
+    remove = [python, "-I", "-m", "pip", "uninstall", "-y", "tiny", "course"]
+    install.succeed(remove, "Nothing", env)
 
 
-def test_where_packages_come_from_still_counts(environment):
+def test_where_packages_come_from_still_counts():
     listing = """:env:.index-url='https://ada:secret@mirror.example/simple'
 :env:.user='1'
 global.cert='/etc/ca.pem'
@@ -180,49 +162,85 @@ global.index-url='https://elsewhere.example/simple'
 install.cert='/etc/install.pem'
 install.no-binary=':all:'
 wheel.find-links='/not/for/install'"""
-    assert environment.pip_sources(listing) == {
+    assert package_sources.pip_options(listing) == {
         "index-url": ["https://ada:secret@mirror.example/simple"],  # a variable wins over a file
         "cert": ["/etc/install.pem"],  # and [install] over [global]
         "find-links": ["/a", "/b"],
     }
 
 
-def test_an_index_of_uv_toml_counts_and_its_other_settings_do_not(environment, tmp_path):
-    file = tmp_path / "uv.toml"
-    file.write_text(
-        'native-tls = true\nsystem = true\n[[index]]\nurl = "https://mirror/simple"\ndefault = true\n'
+@pytest.fixture
+def plain(monkeypatch, tmp_path):
+    """Leave a person without settings of pip and uv, and return a function that says what they become."""
+    for name in list(os.environ):
+        if name.startswith(("PIP_", "UV_", "SSL_", "ALL_PROXY")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(package_sources, "from_pip", lambda python: {})
+    monkeypatch.setattr(package_sources, "has_usable_cache", lambda wished, venv: True)
+    return lambda: package_sources.environment(tmp_path / "venv" / "bin" / "python")
+
+
+def test_uv_is_told_what_pip_is_told(plain, monkeypatch):
+    options = {
+        "index-url": ["https://ada:secret@mirror.example/simple"],
+        "extra-index-url": ["https://a/s", "https://b/s"],
+        "find-links": ["/wheels", "/more"],
+        "cert": ["/etc/ca.pem"],
+        "proxy": ["http://proxy.example:3128"],
+        "no-index": ["true"],
+    }
+    monkeypatch.setattr(package_sources, "from_pip", lambda python: options)
+    env = plain()
+    expected = {
+        "PIP_INDEX_URL": "https://ada:secret@mirror.example/simple",
+        "UV_INDEX_URL": "https://ada:secret@mirror.example/simple",
+        "UV_EXTRA_INDEX_URL": "https://a/s https://b/s",
+        "PIP_FIND_LINKS": "/wheels /more",
+        "UV_FIND_LINKS": "/wheels,/more",
+        "SSL_CERT_FILE": "/etc/ca.pem",
+        "ALL_PROXY": "http://proxy.example:3128",
+    }
+    assert expected.items() <= env.items()
+    command = install.with_uv("uv", Path("python"), env)
+    assert command[-1] == "--no-index" and "secret" not in str(command)
+
+
+def test_an_index_of_uv_toml_counts_and_its_other_settings_do_not(plain, monkeypatch, tmp_path):
+    (tmp_path / "uv").mkdir()
+    (tmp_path / "uv" / "uv.toml").write_text(
+        'native-tls = true\nsystem = true\nallow-insecure-host = ["a", "b"]\n[pip]\ntarget = "/x"\n'
+        '[[index]]\nurl = "https://Mirror/simple"\ndefault = true\n'
     )
-    env = environment.for_uv(
-        {"UV_CONFIG_FILE": str(file), "UV_TARGET": "/x", "UV_HTTP_TIMEOUT": "9", "HOME": "/h"}
-    )
-    assert env == {
-        "UV_DEFAULT_INDEX": "https://mirror/simple",
-        "UV_NATIVE_TLS": "true",
+    for name in ("UV_TARGET", "UV_HTTP_TIMEOUT"):
+        monkeypatch.setenv(name, "9")
+    assert {name: value for name, value in plain().items() if name.startswith("UV_")} == {
+        "UV_DEFAULT_INDEX": "https://Mirror/simple",
+        "UV_NATIVE_TLS": "True",
+        "UV_INSECURE_HOST": "a b",
         "UV_HTTP_TIMEOUT": "9",
         "UV_NO_CONFIG": "1",
-        "HOME": "/h",
     }
 
 
-@pytest.mark.parametrize("variable", ["UV_CACHE_DIR", "XDG_CACHE_HOME"])
-def test_a_cache_that_cannot_be_written_is_replaced(with_uv, monkeypatch, tmp_path, variable):
-    monkeypatch.setattr(with_uv, "pip_options", lambda python: {})
-    monkeypatch.delenv("UV_CACHE_DIR", raising=False)
+@pytest.mark.parametrize("is_wished", [True, False])
+@pytest.mark.parametrize(("folder", "is_usable"), [("file/cache", False), ("new/cache", True)])
+def test_a_cache_that_cannot_be_written_is_not_used(
+    monkeypatch, tmp_path, is_wished, folder, is_usable
+):
     (tmp_path / "file").write_text("where the folder should be")
-    cache = str(tmp_path / "uv-cache")
-    monkeypatch.setenv(variable, str(tmp_path / "file" / "cache"))
-    assert with_uv.settings("python", cache)[1]["UV_CACHE_DIR"] == cache
-    monkeypatch.setenv(variable, str(tmp_path / "new" / "cache"))
-    wished = {"UV_CACHE_DIR": str(tmp_path / "new" / "cache")}.get(variable)
-    assert with_uv.settings("python", cache)[1].get("UV_CACHE_DIR") == wished
+    cache = str(tmp_path / folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", cache)
+    wished = cache if is_wished else None
+    assert package_sources.has_usable_cache(wished, tmp_path) == is_usable
 
 
 def test_a_pip_configuration_that_cannot_be_read_is_named_and_passed_over(
-    with_uv, monkeypatch, tmp_path, venv, capsys
+    monkeypatch, tmp_path, venv, capsys
 ):
     (tmp_path / "pip.conf").write_text("target = /without/a/section\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
-    assert with_uv.pip_options(str(venv / "bin" / "python")) == {}
+    assert package_sources.from_pip(venv / "bin" / "python") == {}
     assert "pip's configuration cannot be read" in capsys.readouterr().out
 
 
@@ -233,7 +251,8 @@ def program(path: Path, script: str) -> None:
 
 
 SHIM = """echo "pyenv: version \\`3.12' is not installed (set by /home/ada/.python-version)" >&2; exit 127"""
-OLD = "exit 1"  # whatever it is asked, it is not what is wanted
+OLD = "echo this is Python 3.9; exit 1"
+WITHOUT_VENV = """echo "No module named 'ensurepip'"; exit 1"""
 HANGS_ON_INPUT = "cat >/dev/null; exit 1"
 
 
@@ -258,7 +277,7 @@ def start(tmp_path: Path, *folders: str, **variables: str) -> subprocess.Complet
     )
 
 
-@pytest.mark.parametrize("script", [SHIM, OLD, HANGS_ON_INPUT])
+@pytest.mark.parametrize("script", [SHIM, OLD, WITHOUT_VENV, HANGS_ON_INPUT])
 def test_a_python_that_does_not_run_is_passed_over(tmp_path, script):
     program(tmp_path / "shims" / "python3", script)
     program(tmp_path / "shims" / "python3.13", script)
@@ -299,13 +318,13 @@ def test_a_python_that_was_named_is_taken_or_refused_and_no_other(tmp_path):
     for wrong in ("python9", str(tmp_path / "shims" / "python3")):
         refused = start(tmp_path, "real", PYTHON=wrong)
         assert refused.returncode == 1 and refused.stdout == ""
-        assert f"PYTHON={wrong}" in refused.stderr and "→" in refused.stderr
+        assert f"{wrong} says:" in refused.stderr and "PYTHON=/path" in refused.stderr
 
 
 def test_modules_of_a_foreign_pythonpath_do_not_run_in_the_installer(tmp_path):
-    for name in ("glob", "json", "platform", "subprocess", "with_uv", "environment"):
+    for name in ("hashlib", "platform", "subprocess", "package_sources", "workshop"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a module of PYTHONPATH ran')")
-    env = {**os.environ, "PYTHONPATH": str(tmp_path), "WORKSHOP_VENV": str(tmp_path / "none")}
-    command = [sys.executable, str(ROOT / "locks" / "install.py"), "no-such-set"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHON": sys.executable}
+    command = ["sh", str(START), "no-such-set"]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1 and "There is no set 'no-such-set'" in done.stdout, done.stderr

@@ -12,8 +12,9 @@ import sysconfig
 from pathlib import Path
 
 import httpx
+import install
+import package_sources
 import pytest
-import with_uv
 from needs import lacking
 
 from workshop.course.exercises.checking import all_exercises
@@ -40,11 +41,10 @@ def environment(tmp_path_factory) -> Path:
         shutil.rmtree(copy)
     run(uv, "venv", "--python", sys.executable, folder / "env")
     python = folder / "env" / "bin" / "python"
-    flags, variables = with_uv.settings(sys.executable, str(folder / "cache"))
-    strategy = "--index-strategy=unsafe-best-match"  # every package has its locked hash
-    install = [uv, "pip", "install", "-q", "--python", python, *flags, strategy, "--no-deps"]
-    run(*install, "--require-hashes", "-r", ROOT / "locks" / "base.txt", env=variables)
-    run(*install, *sorted(folder.glob("*.whl")), env=variables)
+    variables = package_sources.environment(Path(sys.executable))
+    add = [*install.with_uv(uv, python, variables), "-q", "--no-deps"]
+    run(*add, "--require-hashes", "-r", ROOT / "locks" / "base.txt", env=variables)
+    run(*add, *sorted(folder.glob("*.whl")), env=variables)
     run(uv, "pip", "check", "--python", python)
     return python.parent
 
@@ -109,8 +109,8 @@ def test_an_assignment_is_graded_with_the_wheels_that_it_holds(environment, tmp_
     run(*make)
     python = environment / "python"
     uv = Path(sysconfig.get_path("scripts")) / "uv"
-    install = [uv, "pip", "install", "-q", "--python", python, "--no-deps", "--reinstall"]
-    run(*install, "--offline", *sorted(folder.glob("*.whl")))
+    add = [uv, "pip", "install", "-q", "--python", python, "--no-deps", "--reinstall"]
+    run(*add, "--offline", *sorted(folder.glob("*.whl")))
     exercise = all_exercises()["memory.training"]
     letters = {exercise.judge(letter) is None: letter for letter in exercise.options}
     for right in (True, False):
