@@ -21,7 +21,7 @@ import tree  # noqa: E402
 LOGS = ROOT / ".ci" / "output"  # of the parts that run beside another
 MARKS = {
     "quick": "not (live or starts or browser or slurm or upstream)",
-    "servers": "(live or starts) and not (browser or slurm or notebook)",
+    "servers": "(live or starts) and not (browser or slurm or notebook or upstream)",
     "notebooks": "notebook and (live or starts) and not (browser or slurm)",
     "slurm": "slurm",
     "browser": "browser and not slurm",

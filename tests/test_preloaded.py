@@ -41,9 +41,9 @@ def modules(tmp_path) -> dict[str, str]:
     (folder / "report_of_tests.py").write_text(REPORT)
     (folder / "wait_of_tests.py").write_text(WAIT)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
-    environment.pop(
-        preloaded.PATH_VARIABLE, None
-    )  # that of the whole run, whose record stays as it is
+    # Of the whole run, whose record stays as it is.
+    for variable in (preloaded.PATH_VARIABLE, "OMP_NUM_THREADS"):
+        environment.pop(variable, None)
     return environment
 
 

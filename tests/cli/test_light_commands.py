@@ -84,5 +84,5 @@ def test_the_table_of_models_is_read_from_the_record(workshop_home):
 
 
 def test_what_is_heavy_would_be_seen(workshop_home):
-    (modules,) = imports_of([["fresh", "no_such_notebook"]]).values()
+    (modules,) = imports_of([["stop", "no_such_server"]]).values()
     assert modules & HEAVY >= {"psutil", "yaml"}

@@ -58,6 +58,7 @@ def test_one_that_is_silent_or_starting_does_not_hide_the_others():
 
 def test_watching_ends_with_ctrl_c_and_shows_all(monkeypatch, workshop_home):
     monkeypatch.setattr(servers, "_known", lambda: [record("one"), record("two", "failed")])
+    monkeypatch.setattr("workshop.servers.hang.Checks.of", lambda _, records: records)
     monkeypatch.setattr(
         servers, "_look", lambda server: look(1.0, 5) if server.state == "ready" else None
     )
