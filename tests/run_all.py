@@ -36,7 +36,8 @@ NAMED = {
 # Two rows of parts run side by side. SLURM's waits for its daemons for much of its time.
 ROWS = (("quick", "servers"), ("slurm", "browser", "notebooks"))
 PRINTED = ROWS[0]  # at once; what the others print comes when all are done
-OPTIONS = {"quick": ("-n", "2", "--dist", "loadfile")}
+# Files in the order of their names: the order of their numbers of tests leaves long ones to the end.
+OPTIONS = {"quick": ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")}
 SLOWEST = 30  # tests that are printed at the end
 TESTS_FAILED = 1  # exit code of pytest; others mean that it could not run them
 
