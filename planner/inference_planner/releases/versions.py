@@ -233,11 +233,9 @@ BEFORE_0_17 = replace(BEFORE_0_20, name="0.16.0", sampler_logits="sorted in 32 b
 BEFORE_0_12 = replace(
     BEFORE_0_17, name="0.11.0", fits_encoder_outputs=False, has_longest_videos=True
 )
-BEFORE_0_11 = replace(BEFORE_0_12, name="0.10.0")
 TABLE = {version.name: version for version in ROWS}
 # Each row stands for the releases before its key that no row above it stands for.
 OLDER_ROWS = {
-    "0.11": BEFORE_0_11,
     "0.12": BEFORE_0_12,
     "0.17": BEFORE_0_17,
     "0.20": BEFORE_0_20,
