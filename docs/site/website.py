@@ -4,7 +4,7 @@
 
 Each notebook is run (on a server of its own, which is stopped afterwards) and becomes one page without scripts and
 without any request to elsewhere: widgets appear with their first state, solutions behind a fold. Beside them lie the
-pages that are live without a kernel (live/pages.py); --live builds these alone. A build that was stopped goes on where
+planner and the X-ray (live/pages.py); --live builds these alone. A build that was stopped goes on where
 it stopped: a page is built anew only if its notebook or the code behind it changed.
 """
 
@@ -89,9 +89,11 @@ def main() -> int:
     parser.add_argument(
         "--home", type=Path, help="a WORKSHOP_HOME whose server is used; by default one is started"
     )
-    parser.add_argument("--live", action="store_true", help="build the live pages alone")
+    parser.add_argument("--live", action="store_true", help="build the planner and the X-ray alone")
     parser.add_argument(
-        "--no-live", action="store_true", help="leave the live pages out (no npm is needed)"
+        "--no-live",
+        action="store_true",
+        help="leave the planner and the X-ray out (no npm is needed)",
     )
     parser.add_argument(
         "--saved", action="store_true", help="do not run the notebooks: take them as they are saved"
@@ -133,7 +135,7 @@ def main() -> int:
 
 
 def write_index(folder: Path, everything: list[Chapter], built: list[Path]) -> None:
-    """Write the first page; `built`: the live pages that are there."""
+    """Write the first page; `built`: the planner and the X-ray, if they are there."""
     names = [path.stem for path in built] + [path.name for path in folder.glob("lite")]
     write(folder, "index", page("Distributed LLM inference with vLLM", front(everything, names)))
 
@@ -438,7 +440,7 @@ def front(everything: list[Chapter], built: list[str]) -> str:
     )
     live = "".join(
         f'<li><a href="{name}.html">{html.escape(title)}</a>: {html.escape(about)}</li>'
-        for name, (title, about, *_) in {**pages.PAGES, "xray": pages.XRAY}.items()
+        for name, (title, about) in pages.PAGES.items()
         if name in built
     )
     if "lite" in built:
@@ -460,7 +462,6 @@ def write(folder: Path, name: str, text: str) -> None:
         *(path.stem for path in DOCUMENTS),
         *pages.PAGES,
         summary_cards.NAME,
-        "xray",
         "index",
     ]
     (folder / f"{name}.html").write_text(local_links(text, names), encoding="utf-8")

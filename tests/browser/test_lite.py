@@ -7,9 +7,12 @@ import http.server
 
 import lab_page
 import nbformat
+import numpy as np
 import pytest
 from lite import build as lite
 from small_server import serving
+
+from workshop.teaching_model import FOLDER, reference
 
 pytestmark = pytest.mark.browser
 # notebook -> cells that are run, and what they say then
@@ -19,6 +22,23 @@ SAID = {
     # a picture, chats, their tokens
     "10_chat": (12, ("tokens of the prompt: 10 and 5", "gives the same tokens", "tokens more")),
 }
+TEXTS = [
+    "San Francisco is a",
+    "I like 👍 and 🚀",
+    "It's  2 spaces\n\nand 1,234.5 ñandú: 日本語 don't\t",
+    "  leading",
+]
+# Of each text: its tokens, their text, the logits of the next one.
+COMPUTED = """async ([texts, names]) => {
+    const { teachingModel } = await import("/docs/site/lite/llama.js");
+    const bytes = name => fetch(`/workshop/teaching_model/${name}`).then(answer => answer.arrayBuffer());
+    const files = await Promise.all(names.map(bytes));
+    const { tokenizer, logits } = teachingModel(Object.fromEntries(names.map((name, at) => [name, files[at]])));
+    return texts.map(text => {
+        const ids = tokenizer.encode(text);
+        return [ids, tokenizer.decode(ids), [...logits(ids)[0]]];
+    });
+}"""
 # A cell has run: it has a number, or, folded, shows none
 HAS_RUN = """at => { const cell = document.querySelector(`.jp-CodeCell[data-windowed-list-index='${at}']`);
     return !cell || !/\\[[ *]\\]/.test(cell.querySelector('.jp-InputPrompt').textContent) }"""
@@ -34,13 +54,35 @@ def built(tmp_path_factory):
     return folder
 
 
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """A handler that writes no log."""
+
+    def log_message(self, *_) -> None:
+        pass
+
+
 @pytest.fixture(scope="module")
 def address(built):
     """Where the site is served."""
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=built)
-    handler.log_message = lambda *_: None
-    with serving(handler) as address:
+    with serving(functools.partial(Quiet, directory=built)) as address:
         yield address
+
+
+def test_the_model_in_the_browser_is_the_course_s(browser):
+    model = reference.load()
+    names = [path.name for path in FOLDER.iterdir() if path.suffix in (".json", ".safetensors")]
+    context = browser.new_context()
+    page = context.new_page()
+    with serving(functools.partial(Quiet, directory=lite.ROOT)) as address:
+        page.goto(f"{address}/LICENSE")
+        texts = [*TEXTS, "one<|end_of_text|> two", "one", " two"]
+        *results, joined, one, two = page.evaluate(COMPUTED, [texts, names])
+    context.close()
+    for text, (ids, again, logits) in zip(TEXTS, results, strict=True):
+        assert again == text == reference.decode(ids)
+        assert np.abs(model.logits(np.array([ids]))[0, -1] - logits).max() < 1e-3
+    whole = [*one[0], 1, *two[0][1:]]
+    assert joined[0] == whole, "a special token's name in a text is that token"
 
 
 @pytest.mark.parametrize("notebook", SAID)

@@ -210,7 +210,7 @@ def test_what_is_no_jupyterlite_is_never_cleared(tmp_path, site_modules):
     "name", ["aiohttp", "grp", "httpx", "numpy", "openai", "pandas", "psutil", "uvloop", "yarl"]
 )
 def test_what_no_browser_has_can_be_imported_and_says_so_when_it_is_used(name):
-    folder = BUILD.parent / "stand_ins"
+    folder = BUILD.parent / "lite" / "stand_ins"
     code = f"import sys; sys.path.insert(0, {str(folder)!r}); import {name}; {name}.post"
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
     message = f"ModuleNotFoundError: {name} is not in this page's Python: run this cell in JupyterLab (make workshop)."

@@ -50,7 +50,7 @@ FROM_A_FILE = """<script>
 if (location.protocol === "file:") {
   document.title = "This JupyterLab needs a web server";
   addEventListener("DOMContentLoaded", () => document.body.replaceChildren(
-    "This JupyterLab needs a web server. One, in this folder: python3 -m http.server --bind 127.0.0.1 — then open http://127.0.0.1:8000. (plan.html, explorer.html and xray.html beside it open by double click.)"));
+    "This JupyterLab needs a web server. One, in this folder: python3 -m http.server --bind 127.0.0.1 — then open http://127.0.0.1:8000. (plan.html and xray.html beside it open by double click.)"));
 }
 </script>"""
 SETTINGS = {
@@ -265,15 +265,11 @@ def ours() -> bytes:
     packed = io.BytesIO()
     overlay = {
         "workshop/client/client.py": HERE / "connect.py",
-        "workshop/client/page_client.py": HERE.parent / "live" / "client.py",
-        "workshop/client/llama.js": HERE.parent / "live" / "llama.js",
+        "workshop/client/page_client.py": HERE / "page_client.py",
+        "workshop/client/llama.js": HERE / "llama.js",
     }
-    stand_in = HERE.parent / "stand_ins"
-    stand_ins = {
-        str(path.relative_to(stand_in)): path
-        for path in stand_in.rglob("*.py")
-        if path.parent.name != "ipywidgets"
-    }
+    folder = HERE / "stand_ins"
+    stand_ins = {str(path.relative_to(folder)): path for path in folder.rglob("*.py")}
     version = importlib.metadata.version(OURS)
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted((ROOT / "workshop").rglob("*")):

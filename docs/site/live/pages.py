@@ -1,6 +1,6 @@
-"""Build the pages that are live without a server: `plan.html`, `explorer.html`, each one file with everything in it.
+"""Build the pages that answer without a server: `plan.html`, with Python and the planner in it, and `xray.html`.
 
-Python itself (Pyodide, from npm), the package's pure modules and their data are packed into the page.
+The page of the planner is one file: Pyodide (from npm), `inference_planner` and a form of its settings.
 """
 
 from __future__ import annotations
@@ -10,13 +10,24 @@ import gzip
 import html
 import io
 import json
+import re
 import shutil
 import subprocess
 import zipfile
+from collections.abc import Iterable
+from dataclasses import Field
 from pathlib import Path
 
+from inference_planner import catalog
+from inference_planner.catalog.quantization import METHODS
+from inference_planner.model.kv_cache import KV_CACHE_DTYPES
+from inference_planner.releases import versions
+from inference_planner.request import SETTINGS
+from inference_planner.split.communication import NETWORKS
+from inference_planner.split.settings import DTYPES
 from static_page import page
 
+from workshop.course.widgets import style
 from workshop.course.widgets.xray.case import Replay
 from workshop.course.widgets.xray.case import page as x_ray_page
 from workshop.engine import trace
@@ -24,27 +35,45 @@ from workshop.engine import trace
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 PYODIDE = HERE / "node_modules" / "pyodide"
-NOT_HERE = ("cli", "batch", "simulate", "teaching_model")  # rooms that need a machine
+# name -> title, and what it is for
 PAGES = {
-    "plan": ("Plan a deployment", "Which GPUs, how many, split how, and what fits on them: for any model of the catalog, or a config.json that you paste.",
-             {"memory": "What fills each GPU", "paste": "Another model", "planner": "The whole planner", "split": "How to split a model over GPUs"}),
-    "explorer": ("Explore sampling and the KV cache", "What temperature, top_k and the penalties do to the next token; what a model was sure of; how requests fill a KV cache. The course's teaching model computes them, in this page.",
-                 {"sampling": "The next token", "logprobs": "How sure was the model?", "cache": "The KV cache"}),
-}  # fmt: skip
-
-
-MODEL = ROOT / "workshop" / "teaching_model"
-MODEL_FILES = {
-    "config.json",
-    "tokenizer.json",
-    *(f"model-0000{part}-of-00004.safetensors" for part in range(1, 5)),
+    "plan": (
+        "Plan a deployment",
+        "Which GPUs, how many, split how, and what fits on them: for any model of the catalog, or a config.json "
+        "that you paste. The planner runs in this page; nothing that you type leaves it.",
+    ),
+    "xray": (
+        "Watch the engine work",
+        "vLLM's steps, one by one, as recorded from the teaching model: which requests, how many tokens, which KV "
+        "blocks; predict the next one.",
+    ),
 }
-WITH_MODEL = ("explorer",)
-
-
-XRAY = (
-    "Watch the engine work",
-    "vLLM's steps, one by one, as recorded from the teaching model: which requests, how many tokens, which KV blocks; predict the next one.",
+MODEL, GPU = "llama-3.1-70b", "h100"  # what the form begins with
+# The settings that are shown at once; all others are in a fold.
+FIRST = (
+    "gpus_per_node",
+    "nodes",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "max_model_len",
+    "max_num_seqs",
+    "quantization",
+    "kv_cache_dtype",
+    "gpu_memory_utilization",
+    "enforce_eager",
+)
+CHOICES: dict[str, Iterable[str]] = {
+    "quantization": METHODS,
+    "kv_cache_dtype": KV_CACHE_DTYPES,
+    "dtype": ("auto", *DTYPES),
+    "network": NETWORKS,
+    "vllm_version": reversed(list(versions.TABLE)),
+}
+DEFAULT = re.compile(r"\s*\[default: ([^;\]]*)[^\]]*\]")
+COLORS = (
+    f".plan {{ --weights: {style.WEIGHTS}; --cache: {style.KV_CACHE}; --overhead: {style.OVERHEAD}; "
+    f"--free: {style.FREE}; --good: {style.GOOD}; --bad: {style.BAD}; --unsure: {style.ORANGE}; "
+    f"--muted: {style.MUTED}; --line: {style.LINE}; }}"
 )
 
 
@@ -56,40 +85,13 @@ def build(to: Path) -> list[Path]:
     """Write each page; return their paths."""
     fetch()
     to.mkdir(parents=True, exist_ok=True)
-    packed = {
-        "wasm": gz((PYODIDE / "pyodide.asm.wasm").read_bytes()),
-        "stdlib": gz((PYODIDE / "python_stdlib.zip").read_bytes()),
-        "loader": gz((PYODIDE / "pyodide.mjs").read_bytes()),
-        "module": gz((PYODIDE / "pyodide.asm.mjs").read_bytes()),
-        "lock": gz(
-            json.dumps(
-                {**json.loads((PYODIDE / "pyodide-lock.json").read_text()), "packages": {}}
-            ).encode()
-        ),
-        "ours": gz(package()),
-    }
-    model = {"llama": gz((HERE / "llama.js").read_bytes())}
-    model |= {
-        path.name: gz(path.read_bytes())
-        for path in sorted(MODEL.iterdir())
-        if path.name in MODEL_FILES
-    }
-    written = []
-    for name in PAGES:
-        path = to / f"{name}.html"
-        path.write_text(page_of(name, packed | (model if name in WITH_MODEL else {})))
-        written.append(path)
-    return [*written, xray(to)]
-
-
-def xray(to: Path) -> Path:
-    """Write the X-ray of the trace that comes with the course."""
     steps = trace.read(ROOT / "workshop" / "data" / "traces" / "teaching_model.jsonl")
     replay = Replay(f"vLLM with the teaching model · {len(steps)} steps")
     replay.extend(steps)
-    path = to / "xray.html"
-    path.write_text(x_ray_page(replay.data()), encoding="utf-8")
-    return path
+    pages = {"plan": plan_page(), "xray": x_ray_page(replay.data())}
+    for name, text in pages.items():
+        (to / f"{name}.html").write_text(text, encoding="utf-8")
+    return [to / f"{name}.html" for name in pages]
 
 
 def fetch() -> None:
@@ -103,7 +105,7 @@ def fetch() -> None:
         return
     if not shutil.which("npm"):
         raise CannotBuild(
-            "The live pages need Node 18 or newer with npm: apt-get install nodejs npm."
+            "Python in a page needs Node 18 or newer with npm, to build: apt-get install nodejs npm."
         )
     done = subprocess.run(
         ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
@@ -126,49 +128,103 @@ def packages(lock: Path) -> dict[str, str]:
     }
 
 
-def package() -> bytes:
-    """Return a ZIP of the package without the rooms that need a machine, and of what stands in for ipywidgets."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(
-        packed, "w", zipfile.ZIP_STORED
-    ) as archive:  # it is compressed with the page
-        for path in sorted((ROOT / "workshop").rglob("*")):
-            inside = path.relative_to(ROOT)
-            if (
-                path.is_file()
-                and "__pycache__" not in inside.parts
-                and inside.parts[1] not in NOT_HERE
-            ):
-                archive.write(path, inside)
+def plan_page() -> str:
+    """Return the page of the planner, whole."""
+    title, about = PAGES["plan"]
+    body = (
+        f"<h1>{title}</h1><p>{about}</p><div class='plan'>{form()}"
+        '<section id="answer" aria-live="polite"><p role="status">This page is read …</p></section></div>'
+    )
+    lock = json.loads((PYODIDE / "pyodide-lock.json").read_text())
+    parts = {
+        "wasm": (PYODIDE / "pyodide.asm.wasm").read_bytes(),
+        "stdlib": (PYODIDE / "python_stdlib.zip").read_bytes(),
+        "loader": (PYODIDE / "pyodide.mjs").read_bytes(),
+        "module": (PYODIDE / "pyodide.asm.mjs").read_bytes(),
+        "lock": json.dumps({**lock, "packages": {}}).encode(),
+        "planner": planner(),
+    }
+    data = "".join(
+        f'<script type="application/gzip" id="{name}">{packed(content)}</script>\n'
+        for name, content in parts.items()
+    )
+    script = f'{data}<script type="module">\n{(HERE / "plan.js").read_text()}</script>'
+    look = f"{COLORS}\n{(HERE / 'plan.css').read_text()}"
+    text = page(title, body).replace("</style>", f"\n{look}</style>")
+    return text.replace("</body>", f"{script}</body>")
+
+
+def form() -> str:
+    """Return the form: the model, the GPU, and every setting of a plan."""
+    settings = {setting.name: field(setting) for setting in SETTINGS}
+    first = "".join(settings.pop(name) for name in FIRST)
+    models = control("model", catalog.list_models(), MODEL)
+    gpus = control("gpu", catalog.list_gpus(), GPU)
+    pasted = (
+        '<textarea name="config" rows="5" aria-label="config.json" spellcheck="false" '
+        'placeholder=\'{"architectures": ["LlamaForCausalLM"], …}\'></textarea>'
+    )
+    return (
+        f'<form autocomplete="off"><div class="fields">{label("model", models)}{label("gpu", gpus)}{first}</div>'
+        f"<details><summary>Another model: paste its config.json</summary>{pasted}</details>"
+        f'<details><summary>All other settings</summary><div class="fields">{"".join(settings.values())}</div>'
+        "</details></form>"
+    )
+
+
+def field(setting: Field) -> str:
+    """Return a setting with its control and, as a hint, its meaning."""
+    about = setting.metadata["help"]
+    default = DEFAULT.search(about)
+    unset = default[1] if default else ""
+    return label(setting.name, control_of(setting, unset), DEFAULT.sub("", about))
+
+
+def control_of(setting: Field, unset: str) -> str:
+    """Return the control of a setting; `unset`: what counts where it is left empty."""
+    kind = str(setting.type).removesuffix(" | None")
+    choices = setting.metadata["choices"] or CHOICES.get(setting.name)
+    if str(setting.type) == "bool":
+        return f'<input type="checkbox" name="{setting.name}" value="yes">'
+    if kind == "bool":
+        choices = ("yes", "no")
+    if choices:
+        return control(setting.name, choices, setting.default, unset)
+    placeholder = html.escape(unset, quote=True)
+    if setting.metadata["unit"] or kind not in ("int", "float"):
+        return f'<input name="{setting.name}" placeholder="{placeholder}" spellcheck="false">'
+    limits = 'min="1"' if kind == "int" else 'min="0" step="any"'
+    return f'<input type="number" name="{setting.name}" {limits} placeholder="{placeholder}">'
+
+
+def control(name: str, choices: Iterable[str], chosen: str | None, unset: str = "") -> str:
+    """Return a list to choose from; without a value that is chosen, its first line is empty."""
+    empty = "" if chosen else f'<option value="">{html.escape(unset) or "–"}</option>'
+    options = "".join(
+        f"<option{' selected' * (choice == chosen)}>{html.escape(choice)}</option>"
+        for choice in choices
+    )
+    return f'<select name="{name}">{empty}{options}</select>'
+
+
+def label(name: str, drawn: str, hint: str = "") -> str:
+    """Return a control with its name and a hint."""
+    more = f"<small>{html.escape(hint)}</small>" if hint else ""
+    return f"<label><span>{name.replace('_', '_<wbr>')}</span>{drawn}{more}</label>"
+
+
+def planner() -> bytes:
+    """Return a ZIP of `inference_planner` and of what draws its plans."""
+    archived = io.BytesIO()
+    # it is compressed with the page
+    with zipfile.ZipFile(archived, "w", zipfile.ZIP_STORED) as archive:
         for path in sorted((ROOT / "planner" / "inference_planner").rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 archive.write(path, path.relative_to(ROOT / "planner"))
-        for name in ("page.py", "planner.py", "client.py"):
-            archive.write(HERE / name, name)
-        for path in sorted((HERE.parent / "stand_ins").rglob("*.py")):
-            archive.write(path, path.relative_to(HERE.parent))
-    return packed.getvalue()
+        archive.write(HERE / "plan_page.py", "plan_page.py")
+    return archived.getvalue()
 
 
-def gz(content: bytes) -> str:
+def packed(content: bytes) -> str:
     """Return bytes compressed, as text that a page can hold."""
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
-
-
-def page_of(name: str, packed: dict[str, str]) -> str:
-    """Return the page, whole."""
-    title, about, parts = PAGES[name]
-    sections = "".join(
-        f'<section><h2>{html.escape(heading)}</h2><div id="{part}" class="widget">…</div></section>'
-        for part, heading in parts.items()
-    )
-    body = f'<h1>{html.escape(title)}</h1><p>{html.escape(about)}</p><p id="state" role="status">This page is read …</p>{sections}'
-    data = "".join(
-        f'<script type="application/gzip" id="{id_}"{" class=model" * (id_ in MODEL_FILES)}>{text}</script>\n'
-        for id_, text in packed.items()
-    )
-    text = page(title, body).replace("<body>", f'<body class="live" data-page="{name}">')
-    script = f'{data}<script type="module">\n{(HERE / "start.js").read_text()}</script>'
-    return text.replace("</style>", f"\n{(HERE / 'live.css').read_text()}</style>").replace(
-        "</body>", f"{script}</body>"
-    )

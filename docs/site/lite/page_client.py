@@ -120,9 +120,7 @@ class PageClient:
              stop: str | list[str] | None = None, seed: int | None = None,
              **sampling: object) -> ChatCompletion | Iterator[ChatCompletion]:  # fmt: skip
         """Return the answer to a conversation, or its pieces as they are computed; a string is one user message."""
-        from workshop.course.notebooks.nb10 import (
-            render,  # the templates' Jinja is not in every page
-        )
+        from workshop.course.notebooks.nb10 import render  # it imports the client
 
         messages = (
             [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
