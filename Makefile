@@ -29,7 +29,7 @@ model:      ## renew what depends on the teaching model: the steps, what each ne
 slides:     ## build the slides of both days: slides/build/*.html and *.pdf (needs Node with npm, and Chromium)
 	@$(IN) -- python slides/build.py
 
-site:       ## pages for any web server or a USB stick: notebooks as they ran, planner and explorers live (10 minutes; goes on where it stopped; needs npm)
+site:       ## pages for any web server or a USB stick: notebooks as they ran, the planner live (10 minutes; goes on where it stopped; needs npm)
 	@$(IN) -- python docs/site/website.py
 
 docs:       ## renew the generated pages, tables and pictures (CONTRIBUTING.md names those that take minutes)
