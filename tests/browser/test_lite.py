@@ -74,7 +74,7 @@ def test_the_model_in_the_browser_is_the_course_s(browser):
     context = browser.new_context()
     page = context.new_page()
     with serving(functools.partial(Quiet, directory=lite.ROOT)) as address:
-        page.goto(f"{address}/LICENSE")
+        page.goto(f"{address}/docs/site/lite/")
         texts = [*TEXTS, "one<|end_of_text|> two", "one", " two"]
         *results, joined, one, two = page.evaluate(COMPUTED, [texts, names])
     context.close()

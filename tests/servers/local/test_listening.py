@@ -122,9 +122,9 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 from workshop.lab import session
 from workshop.servers.local import supervise
-jupyter = lab.start_jupyter(Path(os.environ["WORKSHOP_HOME"]).parent)
+jupyter = session.start_jupyter(Path(os.environ["WORKSHOP_HOME"]).parent)
 try:
-    lab.wait_for_jupyter(jupyter)
+    session.wait_for_jupyter(jupyter)
     address, _, token = jupyter.url.partition("/lab/tree/")
     token = token.partition("token=")[2]
     kernel = json.load(urlopen(Request(f"{address}/api/kernels?token={token}", data=b"{}", method="POST")))
