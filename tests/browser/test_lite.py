@@ -76,12 +76,12 @@ def test_the_model_in_the_browser_is_the_course_s(browser):
     with serving(functools.partial(Quiet, directory=lite.ROOT)) as address:
         page.goto(f"{address}/docs/site/lite/")
         texts = [*TEXTS, "one<|end_of_text|> two", "one", " two"]
-        *results, joined, one, two = page.evaluate(COMPUTED, [texts, names])
+        *results, joined, first, second = page.evaluate(COMPUTED, [texts, names])
     context.close()
     for text, (ids, again, logits) in zip(TEXTS, results, strict=True):
         assert again == text == reference.decode(ids)
         assert np.abs(model.logits(np.array([ids]))[0, -1] - logits).max() < 1e-3
-    whole = [*one[0], 1, *two[0][1:]]
+    whole = [*first[0], 1, *second[0][1:]]
     assert joined[0] == whole, "a special token's name in a text is that token"
 
 

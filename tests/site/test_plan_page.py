@@ -49,7 +49,7 @@ def test_a_plan_is_drawn_with_its_figures_and_its_command():
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "sentence"),
     [
         ({"gpus_per_node": "1"}, "llama-3.1-70b does not fit"),
         ({"tensor_parallel_size": "3"}, "3 does not divide the 64 attention heads"),
@@ -68,9 +68,9 @@ def test_a_plan_is_drawn_with_its_figures_and_its_command():
         ({"gpu": "<b>"}, "&lt;b&gt;"),
     ],
 )
-def test_what_does_not_fit_or_cannot_be_is_said(fields, words):
+def test_what_does_not_fit_or_cannot_be_is_said(fields, sentence):
     drawn = answer(**fields)
-    assert 'class="verdict bad"' in drawn and words in drawn
+    assert 'class="verdict bad"' in drawn and sentence in drawn
     assert "<pre>" not in drawn, "no command that would fail"
 
 

@@ -174,10 +174,11 @@ def figures(result: Plan) -> str:
         ]
     if result.has_speed and result.decode:
         speed = result.intervals["single_stream_tokens_per_s"]
-        words = f"tokens/s for one request ({speed.low:,.0f} to {speed.high:,.0f})"
-        tiles.append((f"{result.single_stream_tokens_per_s:,.0f}", words))
+        meaning = f"tokens/s for one request ({speed.low:,.0f} to {speed.high:,.0f})"
+        tiles.append((f"{result.single_stream_tokens_per_s:,.0f}", meaning))
     drawn = "".join(
-        f"<div><b>{html.escape(number)}</b>{html.escape(words)}</div>" for number, words in tiles
+        f"<div><b>{html.escape(number)}</b>{html.escape(meaning)}</div>"
+        for number, meaning in tiles
     )
     ground = f"vLLM {result.vllm_version}; {result.basis}: nine of ten measured figures lie within the ranges."
     return f'<div class="figures">{drawn}</div><p class="ground">{html.escape(ground)}</p>'
