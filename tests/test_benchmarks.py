@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 # vLLM's worker alone loads this one, and importing it changes that worker.
@@ -53,19 +50,7 @@ def test_every_benchmark_can_be_imported_or_shows_its_options():
     assert process.returncode == 0, process.stderr
 
 
-def test_a_step_of_each_widget_is_measured():
-    process = started("benchmarks/widgets/step.py", "--steps", 2, "--json")
-    assert len(json.loads(process.stdout or "{}")) == 7, process.stderr
-
-
-@pytest.mark.parametrize(
-    ("command", "text"),
-    [
-        ("batch/clients.py --rows 300 --at-once 4 --rounds 1", '"ratio":'),
-        ("readability.py notebooks/00_start.ipynb", "words a sentence"),
-    ],
-)
-def test_a_small_run_ends_with_its_figures(command, text):
-    script, *options = command.split()
-    process = started(f"benchmarks/{script}", *options)
-    assert process.returncode == 0 and text in process.stdout, process.stderr
+def test_a_small_run_ends_with_its_figures():
+    options = ("--rows", 300, "--at-once", 4, "--rounds", 1)
+    process = started("benchmarks/batch/clients.py", *options)
+    assert process.returncode == 0 and '"ratio":' in process.stdout, process.stderr

@@ -324,7 +324,7 @@ def test_make_docs_runs_every_script_that_writes_a_page_or_the_rules_name_it():
 
 def test_the_figures_page_counts_the_loads_as_the_page_of_the_simulation_does():
     """Whose count tests/simulate/test_recorded_loads.py compares with the loads themselves."""
-    loads = json.loads((ROOT / "benchmarks/simulate/comparison.json").read_text())
+    loads = json.loads((ROOT / "tests/data/simulate/comparison.json").read_text())
     count = re.compile(r"(\d+) of (\d+) figures are within the goals")
     of_all, *_ = count.findall((ROOT / "docs/simulate.md").read_text())
     figures = (ROOT / "docs/figures.md").read_text()

@@ -1,6 +1,6 @@
 """Measure a step of the explorer's sliders: in the kernel, and to the screen of a JupyterLab.
 
-python benchmarks/sampling/cost.py          # needs chromium and playwright; no server; writes cost.json, docs
+python benchmarks/sampling/cost.py          # needs chromium and playwright; no server; writes docs/sampling.md
 """
 
 from __future__ import annotations
@@ -218,14 +218,9 @@ def main() -> None:
     """Measure, print, write."""
     from truth import write_doc
 
-    here = Path(__file__).parent
-    kernel, screen = [kernel_ms(size) for size in VOCABULARIES], screen_ms()
-    (here / "cost.json").write_text(
-        json.dumps({"kernel": kernel, "screen": screen}, indent=1) + "\n"
-    )
-    text = table(kernel, screen)
+    text = table([kernel_ms(size) for size in VOCABULARIES], screen_ms())
     print(text)
-    write_doc(here.parents[1] / "docs" / "sampling.md", text, "cost")
+    write_doc(text, "cost")
 
 
 if __name__ == "__main__":

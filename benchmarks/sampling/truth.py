@@ -1,6 +1,6 @@
 """Is what we compute what vLLM samples? 2,000 samples a setting and prompt against our distribution.
 
-    python benchmarks/sampling/truth.py            # needs a running server; writes truth.json and docs/sampling.md
+    python benchmarks/sampling/truth.py            # needs a running server; writes docs/sampling.md
 
 Each pair of setting and prompt gives evidence against our distribution, and bounds on how often chance gives as much
 and how often a wrong computation gives too little (evidence.py). tests/client/test_sampling_live.py runs the same.
@@ -9,12 +9,11 @@ and how often a wrong computation gives too little (evidence.py). tests/client/t
 from __future__ import annotations
 
 import functools
-import json
 import math
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cases import CASES, PROMPTS, STOP, WRONG, Case, Compute, ours
@@ -283,8 +282,9 @@ def table(outcomes: list[Outcome], wrong: dict[str, list[Outcome]]) -> str:
     return "\n".join(lines)
 
 
-def write_doc(path: Path, text: str, mark: str = "truth") -> None:
-    """Replace what stands between the two marks of a document."""
+def write_doc(text: str, mark: str = "truth") -> None:
+    """Replace what stands between the two marks of docs/sampling.md."""
+    path = Path(__file__).parents[2] / "docs" / "sampling.md"
     begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
     before, _, rest = path.read_text(encoding="utf-8").partition(begin)
     _, _, after = rest.partition(end)
@@ -295,26 +295,11 @@ def main() -> int:
     """Run everything against the server that connect() finds."""
     from workshop import connect
 
-    here = Path(__file__).parent
     server = Server(connect())
     outcomes, wrong = run_all(server), run_wrong(server)
     text = table(outcomes, wrong)
     print(text)
-    (here / "truth.json").write_text(
-        json.dumps(
-            {
-                "samples": SAMPLES,
-                "outcomes": [asdict(outcome) for outcome in outcomes],
-                "wrong": {
-                    name: [asdict(outcome) for outcome in wrong_outcomes]
-                    for name, wrong_outcomes in wrong.items()
-                },
-            },
-            indent=1,
-        )
-        + "\n"
-    )
-    write_doc(here.parents[1] / "docs" / "sampling.md", text)
+    write_doc(text)
     return int(any(outcome.alarm for outcome in outcomes))
 
 

@@ -1,6 +1,6 @@
 """The simulation against recorded loads (benchmarks/gpu/loads.py), and its predictions before they are recorded.
 
-python benchmarks/simulate/compare.py                         every record beside this file → comparison.json, the table
+python benchmarks/simulate/compare.py                         every record → comparison.json beside them, the table
 python benchmarks/simulate/compare.py --predict llama-3.1-8b h200 predictions/h200_llama-3.1-8b.json [--quantization fp8]
                                               [-tp 2 | -dp 2 --enable-expert-parallel | --replicas 2] [--vllm-version 0.32.0]
 """
@@ -24,6 +24,8 @@ from workshop.simulate.load import on_plan
 from workshop.simulate.report import Outcome, Simulation, percentiles
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+DATA = ROOT / "tests" / "data" / "simulate"  # records/*.json and comparison.json, which tests read
 # per cent
 GOALS = {
     "tokens_per_s": 3,
@@ -50,8 +52,8 @@ FITTED = {  # what the clock was fitted to; other records were only predicted
     "h100_glm-4.5-air-fp8_tp2_0.32": "3 fitted to one stream and chat",
 }
 SHOWN = ("light", "heavy", "burst")  # in the explorer, where there is no vLLM
-RECORDED = HERE.parents[1] / "workshop" / "data" / "simulated.json"
-DOCS = HERE.parents[1] / "docs" / "simulate.md"
+RECORDED = ROOT / "workshop" / "data" / "simulated.json"
+DOCS = ROOT / "docs" / "simulate.md"
 
 
 ENGINE = (  # of a record's "extra"
@@ -336,10 +338,10 @@ def main() -> None:
         predict(*case[:2], Path(case[2]), **options)
         return
     rows = []
-    for path in sorted(HERE.glob("records/*.json")):
+    for path in sorted(DATA.glob("records/*.json")):
         rows += compared(path.stem, json.loads(path.read_text()))
     RECORDED.write_text(json.dumps(for_the_explorer(rows), separators=(",", ":")) + "\n")
-    (HERE / "comparison.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (DATA / "comparison.json").write_text(json.dumps(rows, indent=1) + "\n")
     page = with_table(DOCS.read_text(), "loads", table(rows))
     DOCS.write_text(with_table(page, "before", before_table(rows)))
 

@@ -62,7 +62,7 @@ STEPS = {
     ),
     "truth": Step(
         "benchmarks/sampling/truth.py",
-        "benchmarks/sampling/truth.json and docs/sampling.md",
+        "docs/sampling.md",
         "a server, 5 minutes",
     ),
     "guesses": Step(

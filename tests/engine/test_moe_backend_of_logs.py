@@ -9,7 +9,7 @@ from workshop.engine.reconcile.case import make_case
 from workshop.engine.reconcile.compare import reconcile
 from workshop.engine.reconcile.recording import described
 
-# The figures of benchmarks/gpu/records/two_h100_0.32.json, in vLLM 0.32.0's words.
+# The figures of tests/data/gpu/records/two_h100_0.32.json, in vLLM 0.32.0's words.
 MARLIN = """\
 INFO 11-25 10:00:00 [api_utils.py:273] non-default args: {{'model': 'openai/gpt-oss-20b', 'max_model_len': 32768{args}}}
 (EngineCore pid=9) INFO 11-25 10:00:10 [core.py:139] Initializing a V1 LLM engine (v0.32.0) with config: \

@@ -10,7 +10,7 @@ from workshop.engine.reconcile.compare import reconcile
 
 ROOT = Path(__file__).parents[2]
 LOGS = Path(__file__).parent / "data" / "two_h200"
-RUNS = json.loads((ROOT / "benchmarks/gpu/records/two_h200_0.33.json").read_text())["runs"]
+RUNS = json.loads((ROOT / "tests/data/gpu/records/two_h200_0.33.json").read_text())["runs"]
 JOBS = json.loads((ROOT / "benchmarks/gpu/jobs/two_h200_0.33.json").read_text())
 
 TOO_MANY = "h200_qwen3.5-27b_too-many-seqs_0.33"

@@ -82,7 +82,7 @@ def test_the_profile_of_0_32_peaks_where_the_plan_says(run):
 
 
 FAMILIES = json.loads(
-    (Path(__file__).parents[2] / "benchmarks/gpu/records/families_0.32_h200.json").read_text()
+    (Path(__file__).parents[2] / "tests/data/gpu/records/families_0.32_h200.json").read_text()
 )["runs"]
 
 
@@ -100,7 +100,7 @@ def test_families_without_a_measured_formula_are_as_near_as_the_readme_says(run)
 
 
 PROFILES = json.loads(
-    (Path(__file__).parents[2] / "benchmarks/gpu/records/profiles_h200.json").read_text()
+    (Path(__file__).parents[2] / "tests/data/gpu/records/profiles_h200.json").read_text()
 )["runs"]
 
 

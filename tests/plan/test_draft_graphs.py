@@ -1,4 +1,4 @@
-"""What a draft takes beside its weights, held against three runs on H100 (benchmarks/gpu/records/two_h100_0.32*.json)."""
+"""What a draft takes beside its weights, held against three runs on H100 (tests/data/gpu/records/two_h100_0.32*.json)."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,16 @@ from inference_planner.catalog import load_model
 from inference_planner.catalog.read import from_dict
 
 GIB = 1 << 30
-GPU = Path(__file__).parents[2] / "benchmarks" / "gpu"
-JOBS = {job["name"]: job for job in json.loads((GPU / "jobs/truth_two_h100.json").read_text())}
+ROOT = Path(__file__).parents[2]
+JOBS = {
+    job["name"]: job
+    for job in json.loads((ROOT / "benchmarks/gpu/jobs/truth_two_h100.json").read_text())
+}
 RUNS = {
     run["name"]: run["measured"]
-    for run in json.loads((GPU / "records/two_h100_0.32_second.json").read_text())["runs"]
+    for run in json.loads((ROOT / "tests/data/gpu/records/two_h100_0.32_second.json").read_text())[
+        "runs"
+    ]
 }
 
 

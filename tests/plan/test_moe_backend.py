@@ -13,12 +13,15 @@ from inference_planner.errors import BadInput
 from inference_planner.releases import moe_backends
 from inference_planner.speed import kernels
 
-GPU = Path(__file__).parents[2] / "benchmarks/gpu"
+ROOT = Path(__file__).parents[2]
 MEASURED = {
     run["name"]: run["measured"]
-    for run in json.loads((GPU / "records/two_h100_0.32.json").read_text())["runs"]
+    for run in json.loads((ROOT / "tests/data/gpu/records/two_h100_0.32.json").read_text())["runs"]
 }
-JOBS = {job["name"]: job for job in json.loads((GPU / "jobs/truth_two_h100.json").read_text())}
+JOBS = {
+    job["name"]: job
+    for job in json.loads((ROOT / "benchmarks/gpu/jobs/truth_two_h100.json").read_text())
+}
 
 
 def marlin():
@@ -43,7 +46,7 @@ def marlin():
     ],
 )
 def test_gpt_oss_with_marlin_is_as_an_h100_measured_it(figure, measured):
-    """benchmarks/gpu/records/two_h100_0.32.json: LLM(moe_backend="marlin")."""
+    """tests/data/gpu/records/two_h100_0.32.json: LLM(moe_backend="marlin")."""
     data = marlin().to_dict()
     value = MEASURED["h100_gpt-oss-20b_marlin"][measured]
     assert data[f"{figure}_low"] <= value + 0.005 and value - 0.005 <= data[f"{figure}_high"]
@@ -155,7 +158,7 @@ def hybrid(tensor_parallel_size=2, **settings):
 
 
 def test_a_hybrid_without_prefix_caching_holds_what_two_h100_printed():
-    """benchmarks/gpu/records/two_h100_0.32.json: LLM(enable_prefix_caching=False), 1,338,390 tokens, 43.99 GiB."""
+    """tests/data/gpu/records/two_h100_0.32.json: LLM(enable_prefix_caching=False), 1,338,390 tokens, 43.99 GiB."""
     measured = MEASURED["h100_qwen3.5-27b_tp2"]
     p = hybrid(enable_prefix_caching=False)
     token_bytes = p.available_kv_gib_per_gpu / p.kv_cache_tokens
@@ -198,6 +201,6 @@ def test_a_plan_that_lacks_little_names_smaller_steps_and_its_doubt():
 
 @pytest.mark.parametrize(("tp", "seqs", "measured"), [(2, 1024, 43.99), (1, 1024, 17.169)])
 def test_a_dense_hybrid_has_the_graphs_that_two_starts_on_h100_estimated(tp, seqs, measured):
-    """benchmarks/gpu/records/two_h100_0.32.json and its second part: Qwen3.5 27B; −0.5 and −2.0 % before."""
+    """tests/data/gpu/records/two_h100_0.32.json and its second part: Qwen3.5 27B; −0.5 and −2.0 % before."""
     p = hybrid(tensor_parallel_size=tp, max_num_seqs=seqs, enable_prefix_caching=False)
     assert p.available_kv_gib_per_gpu == pytest.approx(measured, rel=0.003)

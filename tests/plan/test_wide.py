@@ -135,7 +135,7 @@ def test_weights_are_those_of_vllms_own_class(model, tp, dp, ep, built):
 
 
 def test_a_latents_weights_come_without_a_workspace_under_the_newer_version():
-    """DeepSeek V2 Lite on one H200, vLLM 0.32.0: what loading took (benchmarks/gpu/records/families_0.32_h200.json)."""
+    """DeepSeek V2 Lite on one H200, vLLM 0.32.0: what loading took (tests/data/gpu/records/families_0.32_h200.json)."""
     p = plan(
         "deepseek-v2-lite",
         "h200",

@@ -14,7 +14,7 @@ from workshop.engine import measured_runs as recorded
 from workshop.engine.exact import plan
 from workshop.simulate import clock
 
-GPU = Path(__file__).parents[2] / "benchmarks" / "gpu"
+ROOT = Path(__file__).parents[2]
 
 
 def test_one_decoding_request_takes_what_the_plan_says_of_a_single_stream():
@@ -195,9 +195,11 @@ def test_a_scan_is_of_the_tokens_and_products_are_of_whole_tiles():
 
 
 def test_a_hybrids_gpu_is_as_long_busy_with_prompts_and_answers_as_was_profiled():
-    job = json.loads((GPU / "jobs" / "hybrid_steps.json").read_text())[0]
+    job = json.loads((ROOT / "benchmarks/gpu/jobs/hybrid_steps.json").read_text())[0]
     of_h100 = clock.of(recorded.plan_of({**job, "gpu": "h100"}).deployment)
-    for profile in json.loads((GPU / "records" / "hybrid_steps_h100.json").read_text())["profiles"]:
+    for profile in json.loads((ROOT / "tests/data/gpu/records/hybrid_steps_h100.json").read_text())[
+        "profiles"
+    ]:
         busy_ms = 0.0
         for step in profile["steps"]:
             answers = [(1, 270)] * step["decoding"]

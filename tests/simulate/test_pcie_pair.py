@@ -1,6 +1,6 @@
 """Two H100 that exchange their sums through the host's memory: predicted figures beside measured ones.
 
-Measured with NCCL_P2P_DISABLE=1 and vLLM's own all-reduce off (benchmarks/gpu/records/two_h100_0.32.json).
+Measured with NCCL_P2P_DISABLE=1 and vLLM's own all-reduce off (tests/data/gpu/records/two_h100_0.32.json).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from inference_planner.split.communication import node_link
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import on_plan
 
-RECORD = Path(__file__).parents[2] / "benchmarks/gpu/records/two_h100_0.32.json"
+RECORD = Path(__file__).parents[2] / "tests/data/gpu/records/two_h100_0.32.json"
 RUNS = [run for run in json.loads(RECORD.read_text())["runs"] if run["name"].endswith("_pcie")]
 
 

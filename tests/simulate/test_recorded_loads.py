@@ -1,4 +1,4 @@
-"""The simulation against every load that was recorded on a GPU (benchmarks/simulate/records)."""
+"""The simulation against every load that was recorded on a GPU (tests/data/simulate/records)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from workshop.servers.vllm_main import installed
 from workshop.simulate.load import on_plan
 
 ROOT = Path(__file__).parents[2]
-RECORDS = sorted((ROOT / "benchmarks/simulate/records").glob("*.json"))
-COMPARISON = ROOT / "benchmarks/simulate/comparison.json"
+RECORDS = sorted((ROOT / "tests/data/simulate/records").glob("*.json"))
+COMPARISON = ROOT / "tests/data/simulate/comparison.json"
 QUICK = 180  # requests; of longer loads each kind is simulated once: compare.py simulates all, for 8 minutes
 
 
@@ -86,7 +86,7 @@ def test_the_best_of_the_settings_is_the_one_that_was_measured_as_the_best(
 ):
     """docs/gpu.md: 8B on one GPU, first tokens within 300 ms; what `workshop simulate --search` rests on."""
     slo, measured, simulated = {"ttft": 300, "tpot": tpot_ms}, {}, {}
-    for path in (ROOT / "benchmarks/simulate/records").glob(f"{sweep}.json"):
+    for path in (ROOT / "tests/data/simulate/records").glob(f"{sweep}.json"):
         if without in path.stem:
             continue
         record = json.loads(path.read_text())

@@ -14,7 +14,7 @@ from workshop.simulate.choices import Choice
 from workshop.simulate.intervals import AT_HOME, of_rate, share_of_time
 from workshop.simulate.report import Outcome, Simulation, parse_slo
 
-COMPARISON = Path(__file__).parents[2] / "benchmarks/simulate/comparison.json"
+COMPARISON = Path(__file__).parents[2] / "tests/data/simulate/comparison.json"
 
 
 def load_of(requests: list[Outcome], **more) -> Simulation:
@@ -93,7 +93,7 @@ def test_a_rate_that_the_arrivals_set_is_surer_than_one_that_the_engine_sets():
 
 
 def test_recorded_loads_that_set_no_width_lie_within():
-    """benchmarks/simulate/comparison.json: the widths come from the loads of H200; these are those of H100."""
+    """tests/data/simulate/comparison.json: the widths come from the loads of H200; these are those of H100."""
     inside = 0
     judged = 0
     for row in json.loads(COMPARISON.read_text()):

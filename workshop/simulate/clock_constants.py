@@ -2,7 +2,7 @@
 
 Each has its value, unit and meaning, and the recorded loads that it was fitted to.
 
-Each block names its source: a paper, or a record in benchmarks/simulate/records together with the
+Each block names its source: a paper, or a record in tests/data/simulate/records together with the
 loads that stayed out of the fit and test it (docs/simulate.md has both tables). The unit ends the
 name: `_MS` is milliseconds, `_SHARE` a share of a peak, `_TOKENS` and `_ROWS` count, `_FACTOR`
 multiplies. Constants of single streams and of batches on H200 are the planner's own

@@ -3,7 +3,7 @@
 Nine of ten measured figures lie between low and high.
 
 The shares of a case that was measured are those of the recorded loads on H200
-(benchmarks/simulate/comparison.json, 100 loads): nine of ten measured figures are within them. They
+(tests/data/simulate/comparison.json, 100 loads): nine of ten measured figures are within them. They
 are judged by the loads of H100. Elsewhere the doubt about the time of a step is added, as the root
 of the sum of squares (inference_planner/ground/intervals.py).
 """

@@ -27,7 +27,7 @@ ROUTERS = ("round-robin", "least-busy", "prefix")
 SESSION_OPTIONS = ("sessions", "turns", "think", "system", "tool")
 MOST_REPLICAS = 64
 # Seconds that a request's KV transfer through NIXL takes on top of its bytes. Fitted to the busy
-# load of two H200, vLLM 0.32.0 (benchmarks/simulate/records/h200_llama-3.1-8b_prefill-apart.json).
+# load of two H200, vLLM 0.32.0 (tests/data/simulate/records/h200_llama-3.1-8b_prefill-apart.json).
 KV_TRANSFER_S = 0.055
 
 

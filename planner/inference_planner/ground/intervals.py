@@ -23,7 +23,7 @@ order of its id (the first,
   third, fifth … on docs/cards.md). The others judge. Constants of speed were fitted to some points
   of both halves (kernels.py says to which), so what judges speed best are points that are not there
   yet.
-- loads: the simulated loads of H200 (benchmarks/simulate/comparison.json); those of H100 judge.
+- loads: the simulated loads of H200 (tests/data/simulate/comparison.json); those of H100 judge.
 """
 
 import math

@@ -70,7 +70,7 @@ PCIE_STEP_US = 7.0
 PCIE_SHARE = 0.35  # of a copy's bandwidth
 PCIE_PAIR_GB_S = 11.0  # at most, between two GPUs of a workstation
 # Two H100 of one server with NCCL_P2P_DISABLE=1: prompts of 1,024 and 8,192 tokens of Llama 3.1 8B
-# and Qwen3 32B say 29 to 31 GB/s of 64 (vLLM 0.32.0, benchmarks/gpu/records/two_h100_0.32.json).
+# and Qwen3 32B say 29 to 31 GB/s of 64 (vLLM 0.32.0, tests/data/gpu/records/two_h100_0.32.json).
 PCIE_PAIR_SHARE = 0.47
 LINKS = {
     "nvlink": Link(
@@ -257,7 +257,7 @@ def _all_to_all(deployment: Deployment, payload: int, link: Link) -> Traffic:
 
     That is an all-gather and a reduce-scatter over the replicas a layer. Each of the two takes the
     half of a ring's all-reduce by NCCL. With that a token of Qwen3 30B A3B on two H200 came within
-    2 % of what was measured (benchmarks/simulate/records, one node); between nodes it is an
+    2 % of what was measured (tests/data/simulate/records, one node); between nodes it is an
     estimate.
     Source: vLLM 0.32.0, --all2all-backend allgather_reducescatter, which is the default.
     """
