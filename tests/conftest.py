@@ -105,19 +105,20 @@ def browser():
         chromium.close()
 
 
+LONGEST = ("test_types.py", "test_wheels.py")  # at the end, one process would wait for the other
+
+
 def pytest_collection_modifyitems(items) -> None:
-    """Run quick tests first, then those on the shared server, then those that start servers of their own."""
+    """Run quick tests first, the longest before all, then those on the shared server, then those that start servers."""
 
     def weight(item) -> int:
         marks = {mark.name for mark in item.iter_markers()}
-        return (
-            3
-            if "slurm" in marks
-            else 2
-            if "browser" in marks or "starts" in marks
-            else 1
-            if "live" in marks
-            else 0
-        )
+        if item.path.name in LONGEST:
+            return -1
+        if "slurm" in marks:
+            return 3
+        if marks & {"browser", "starts"}:
+            return 2
+        return 1 if "live" in marks else 0
 
     items.sort(key=weight)
