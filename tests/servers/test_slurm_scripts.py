@@ -255,7 +255,7 @@ def job(
     }.items():
         monkeypatch.setenv(f"SLURM_{name}", str(value))
     command = ["bash", folder / script, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=tmp_path)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
 
 
 def test_a_batch_in_a_job_ends_with_its_engine(tmp_path, monkeypatch):
