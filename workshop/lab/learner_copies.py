@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-import workshop
 from workshop import files
 from workshop.errors import BadInput, WorkshopError
 from workshop.home import replace_file, writing
-from workshop.install_words import course_folder
+from workshop.install_words import REPOSITORY, course_folder
 from workshop.lab import course_pages, solutions
 
 FOLDER = "my-notebooks"
@@ -42,9 +41,8 @@ def private_folder() -> Path:
             raise BadInput(
                 f"There is no home folder for WORKSHOP_NOTEBOOKS={chosen!r}.", remedy
             ) from None
-    checkout = Path(workshop.__file__).parent.parent
-    if (checkout / "pyproject.toml").exists() and os.access(checkout, os.W_OK):
-        return checkout / FOLDER
+    if (REPOSITORY / "pyproject.toml").exists() and os.access(REPOSITORY, os.W_OK):
+        return REPOSITORY / FOLDER
     return Path.home() / "workshop-notebooks"
 
 
