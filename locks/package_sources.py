@@ -1,4 +1,4 @@
-"""What an installation takes of a person's settings: where packages come from, and never where they go.
+"""Take from a person's settings where packages come from, and never where they go.
 
 pip and uv read many variables and files. `PIP_USER=1` or a `target` in pip.conf would send the packages elsewhere;
 `no-binary` or `exclude-newer` would change them. So both get a new environment, without any configuration file.

@@ -226,8 +226,6 @@ def test_a_class_that_does_not_hold_ends_with_what_to_do(server, tmp_path):
         "--class",
         "2",
         "--seconds",
-        "30",
-        "--seconds",
         "10",
         "--url",
         server.url,

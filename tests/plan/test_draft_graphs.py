@@ -1,4 +1,4 @@
-"""What a draft takes beside its weights, held against three runs on H100 (tests/data/gpu/records/two_h100_0.32*.json)."""
+"""The memory of a draft beside its weights, held against three runs on H100 (tests/data/gpu/records/two_h100_0.32*.json)."""
 
 import json
 from pathlib import Path

@@ -286,7 +286,7 @@ def names_a_release(node: ast.AST) -> bool:
 
 
 def test_no_module_but_versions_compares_releases():
-    """What is new here becomes a column of Version, and code asks the row."""
+    """A new comparison becomes a column of Version, and code asks the row."""
     comparisons = {
         path.relative_to(ROOT).as_posix(): names
         for path in MODULES
