@@ -78,23 +78,11 @@ def _row(setting: Field[Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
 
 # flags -> what argparse's add_argument takes
 ARGUMENTS: dict[tuple[str, ...], dict[str, Any]] = {
-    ("--gpu",): {"help": "GPU name, as `--list-gpus` prints them: h100, h200, a100-80gb, …"},
+    ("--gpu",): {"help": "GPU name: h100, h200, a100-80gb, …"},
     **dict(map(_row, SETTINGS)),
     ("--explain",): {
         **FLAG,
         "help": "Show every overhead and every part of a step, with its source.",
-    },
-    ("--list-models",): {
-        "dest": "listed",
-        "action": "store_const",
-        "const": "models",
-        "help": "Print the catalog's models.",
-    },
-    ("--list-gpus",): {
-        "dest": "listed",
-        "action": "store_const",
-        "const": "gpus",
-        "help": "Print the catalog's GPUs.",
     },
     ("--json",): {**FLAG, "dest": "as_json", "help": "Print data instead of text."},
 }

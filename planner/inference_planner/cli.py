@@ -29,9 +29,8 @@ EXAMPLES = """\
   inference-planner ./my-model --gpu h200 --max-model-len 32K --json
   inference-planner llama-3.3-70b --machines
 
-vLLM's own classes (--exact), manifests and units are in the course: `workshop plan`, \
-`workshop kubernetes`, `workshop vm`."""
-ELSEWHERE = ("--exact", "--no-exact", "--kubernetes", "--vm")
+vLLM's own classes (--exact), manifests and units (--as) are in the course: `workshop plan`."""
+ELSEWHERE = ("--exact", "--no-exact", "--as")
 ANSI = re.compile(r"\x1b\[\d*m")
 
 
@@ -56,6 +55,14 @@ def parser() -> argparse.ArgumentParser:
         if settings.get("type") is tokens:
             settings["type"] = whole
         options.add_argument(*flags, **settings)
+    for kind in ("models", "gpus"):
+        options.add_argument(
+            f"--list-{kind}",
+            action="store_const",
+            const=kind,
+            dest="listed",
+            help=f"Print the catalog's {kind.replace('gpus', 'GPUs')}.",
+        )
     options.add_argument(
         "--machines",
         action="store_true",

@@ -183,11 +183,46 @@ def lines(draw) -> list[str]:
 @example(arguments=["plan", "~nobody/x", "--gpu", "h100"])
 @example(arguments=["plan", "pipe", "--gpu", "h100"])
 @example(arguments=["plan", "llama-3.1-8b", "--gpu", "h100", "--max-model-len", "9" * 5000])
-@example(arguments=["vm", "llama-3.1-8b", "--gpu", "h100", "--disk-gb", "inf"])
-@example(arguments=["vm", "llama-3.1-8b", "--gpu", "h100", "--disk-gb", "9" * 400])
-@example(arguments=["kubernetes", "llama-3.1-8b", "--gpu", "h100", "--load-gb-per-s", "nan"])
-@example(arguments=["kubernetes", "llama-3.1-8b", "--gpu", "h100", "--pvc-size", "9" * 400])
-@example(arguments=["kubernetes", "llama-3.1-8b", "--gpu", "h100", "--output", "x" * 5000])
+@example(arguments=["plan", "llama-3.1-8b", "--as", "systemd", "--gpu", "h100", "--disk-gb", "inf"])
+@example(
+    arguments=["plan", "llama-3.1-8b", "--as", "systemd", "--gpu", "h100", "--disk-gb", "9" * 400]
+)
+@example(
+    arguments=[
+        "plan",
+        "llama-3.1-8b",
+        "--as",
+        "kubernetes",
+        "--gpu",
+        "h100",
+        "--load-gb-per-s",
+        "nan",
+    ]
+)
+@example(
+    arguments=[
+        "plan",
+        "llama-3.1-8b",
+        "--as",
+        "kubernetes",
+        "--gpu",
+        "h100",
+        "--pvc-size",
+        "9" * 400,
+    ]
+)
+@example(
+    arguments=[
+        "plan",
+        "llama-3.1-8b",
+        "--as",
+        "kubernetes",
+        "--gpu",
+        "h100",
+        "--output",
+        "x" * 5000,
+    ]
+)
 @example(arguments=["plan", "llama-3.1-8b", "--gpu", BELL])
 @example(arguments=["bench", "--class", "9" * 400])
 @example(arguments=["bench", "--class", "4", "--seconds", "inf"])
@@ -213,14 +248,14 @@ def test_any_words_end_in_an_exit_code_and_a_sentence(stage, arguments):
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
 def test_closed_streams_are_no_reason_to_fail(monkeypatch, closed):
     monkeypatch.setattr(sys, closed, None)
-    monkeypatch.setattr(sys, "argv", ["workshop", "plan", "--list-models"])
+    monkeypatch.setattr(sys, "argv", ["workshop", "models", "--names"])
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 0
 
 
 @pytest.mark.parametrize(
-    "arguments", [["plan", "--list-models"], ["plan", "llama-3.1-8b", "--gpu", "h100"], ["--help"]]
+    "arguments", [["models", "--names"], ["plan", "llama-3.1-8b", "--gpu", "h100"], ["--help"]]
 )
 def test_reader_that_has_enough_sees_no_traceback(arguments):
     """As in `workshop … | true`: the pipe is closed before the first word."""

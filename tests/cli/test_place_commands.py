@@ -1,4 +1,4 @@
-"""`workshop kubernetes` and `workshop vm`: the plan as a place needs it."""
+"""`workshop plan --as kubernetes` and `--as systemd`: the plan as a place needs it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def run(*arguments: str):
 
 
 def test_the_manifests_name_the_command_that_makes_them():
-    made = run("kubernetes", "mistral-7b-v0.3", *T4, "--replicas", "2").output
+    made = run("plan", "mistral-7b-v0.3", "--as", "kubernetes", *T4, "--replicas", "2").output
     first = made.splitlines()[0]
-    assert first.startswith("# workshop kubernetes ") and "--replicas 2" in first
+    assert first.startswith("# workshop plan ") and "--replicas 2" in first
     again = run(*first.removeprefix("# workshop ").split())
     assert again.output == made
     assert {"Deployment", "Service"} <= {document["kind"] for document in yaml.safe_load_all(made)}
@@ -31,12 +31,17 @@ def test_the_manifests_name_the_command_that_makes_them():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("kubernetes", "mistral-7b-v0.3", *T4, "--load-gb-per-s", "0"), "no speed"),
-        (("kubernetes", "mistral-7b-v0.3"), "--gpu is missing"),
+        (
+            ("plan", "mistral-7b-v0.3", "--as", "kubernetes", *T4, "--load-gb-per-s", "0"),
+            "no speed",
+        ),
+        (("plan", "mistral-7b-v0.3", "--as", "kubernetes"), "--gpu is missing"),
         (
             (
-                "vm",
+                "plan",
                 "llama-3.3-70b",
+                "--as",
+                "systemd",
                 "--gpu",
                 "h100-nvl",
                 "--gpus-per-node",
@@ -55,10 +60,31 @@ def test_bad_input_is_one_sentence(arguments, message):
     assert isinstance(error, BadInput) and message in error.message
 
 
-def test_the_options_of_places_are_not_in_the_help_of_plan():
+def test_the_options_of_a_place_stand_in_a_section_of_their_own():
     shown = run("plan", "--help").output
-    assert "--pvc-size" not in shown and "--kubernetes" not in shown
-    assert "--pvc-size" in run("kubernetes", "--help").output
+    of_plan, _, of_kubernetes = shown.partition("With --as kubernetes:")
+    assert "--pvc-size" not in of_plan and "--pvc-size" in of_kubernetes
+    assert "--gpu " in of_plan and "[MODEL]" not in of_plan.partition("Options:")[2]
+
+
+def test_as_vllm_prints_the_command_alone():
+    shown = run("plan", "llama-3.1-70b", "--gpu", "h100", "--gpus-per-node", "4", "--as", "vllm")
+    assert shown.output == "vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--pvc-size", "40"), "--pvc-size belongs to --as kubernetes"),
+        (("--as", "systemd", "--pvc-size", "40"), "--pvc-size belongs to --as kubernetes"),
+        (("--name", "mine"), "--name belongs to --as"),
+        (("--as", "vllm", "--json"), "--as and --json print different things"),
+        (("--as", "vllm", "--gpus-per-node", "1"), "llama-3.1-70b"),  # does not fit
+    ],
+)
+def test_an_option_without_its_place_is_refused(words, message):
+    error = run("plan", "llama-3.1-70b", "--gpu", "h100", *words).exception
+    assert error is not None and message.lower() in str(error).lower()
 
 
 def test_every_command_is_in_one_of_five_groups():
@@ -68,12 +94,12 @@ def test_every_command_is_in_one_of_five_groups():
     assert all(f"\n  {name} " in shown for name in names)
 
 
-@pytest.mark.parametrize("place", ["kubernetes", "vm"])
+@pytest.mark.parametrize("place", ["kubernetes", "systemd"])
 def test_a_server_for_hardly_one_request_is_warned_of_beside_the_manifests(place):
-    few = run(place, "qwen3-32b", "--gpu", "h100", *SMALL)
+    few = run("plan", "qwen3-32b", "--as", place, "--gpu", "h100", *SMALL)
     assert re.search(r"# ! Only 1\.\d\d requests of 20,000 tokens at once", few.stderr), few.stderr
     assert "--max-model-len" in few.stderr.splitlines()[1]
-    many = run(place, "qwen3-32b", "--gpu", "h200", "--max-model-len", "8192")
+    many = run("plan", "qwen3-32b", "--as", place, "--gpu", "h200", "--max-model-len", "8192")
     assert many.stderr == ""
     # both streams in one file are still YAML, or a unit
     assert all(line.startswith("#") for line in few.stderr.splitlines())

@@ -1,4 +1,4 @@
-"""`workshop kubernetes`, `vm` and `plan --machines`: what they print, what they refuse, and their exit codes."""
+"""`workshop plan --as kubernetes|systemd` and `--machines`: what they print, what they refuse, and their exit codes."""
 
 from __future__ import annotations
 
@@ -23,27 +23,40 @@ def run(*arguments: str, cwd=None) -> subprocess.CompletedProcess:
 
 
 def test_manifests_go_to_standard_output_and_nothing_else_does():
-    done = run("kubernetes", "mistral-7b-v0.3", *T4)
+    done = run("plan", "mistral-7b-v0.3", "--as", "kubernetes", *T4)
     assert done.returncode == 0 and not done.stderr
     kinds = [doc["kind"] for doc in yaml.safe_load_all(done.stdout)]
     assert {"Deployment", "Service", "Job", "PersistentVolumeClaim"} <= set(kinds)
-    assert done.stdout.startswith("# workshop kubernetes ")
+    assert done.stdout.startswith("# workshop plan ")
 
 
 def test_the_servers_defaults_count_unless_told_otherwise():
     args = next(
         doc
-        for doc in yaml.safe_load_all(run("kubernetes", "llama-3.1-8b", "--gpu", "h100").stdout)
+        for doc in yaml.safe_load_all(
+            run("plan", "llama-3.1-8b", "--as", "kubernetes", "--gpu", "h100").stdout
+        )
         if doc["kind"] == "Deployment"
     )["spec"]["template"]["spec"]["containers"][0]["args"]
     assert not any("--max-num-batched-tokens" in word for word in args)
-    told = run("kubernetes", "llama-3.1-8b", "--gpu", "h100", "--usage", "llm").stdout
+    told = run(
+        "plan", "llama-3.1-8b", "--as", "kubernetes", "--gpu", "h100", "--usage", "llm"
+    ).stdout
     assert "--max-num-batched-tokens=16384" in told
 
 
 def test_an_overlay_is_written_and_the_next_command_named(tmp_path):
     done = run(
-        "kubernetes", "mistral-7b-v0.3", *T4, "--name", "mine", "--output", "out", cwd=tmp_path
+        "plan",
+        "mistral-7b-v0.3",
+        "--as",
+        "kubernetes",
+        *T4,
+        "--name",
+        "mine",
+        "--output",
+        "out",
+        cwd=tmp_path,
     )
     assert done.returncode == 0 and "kubectl apply -k out/overlays/mine" in done.stdout
     assert (tmp_path / "out/overlays/mine/server.yaml").is_file()
@@ -51,7 +64,7 @@ def test_an_overlay_is_written_and_the_next_command_named(tmp_path):
 
 
 def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
-    done = run("kubernetes", "llama-3.1-70b", *T4)
+    done = run("plan", "llama-3.1-70b", "--as", "kubernetes", *T4)
     assert done.returncode == 1 and not done.stdout
     assert (
         "does not fit on 2 × t4: vLLM may use " in done.stderr
@@ -65,8 +78,10 @@ def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
     [
         (
             (
-                "kubernetes",
+                "plan",
                 "llama-3.1-70b",
+                "--as",
+                "kubernetes",
                 "--gpu",
                 "h100",
                 "--gpus-per-node",
@@ -76,20 +91,34 @@ def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
             ),
             "131.4 GiB",
         ),
-        (("kubernetes", "mistral-7b-v0.3", *T4, "--dtype", "bfloat16"), "no bfloat16"),
         (
-            ("kubernetes", "mistral-7b-v0.3", *T4, "--quantization", "awq"),
+            ("plan", "mistral-7b-v0.3", "--as", "kubernetes", *T4, "--dtype", "bfloat16"),
+            "no bfloat16",
+        ),
+        (
+            ("plan", "mistral-7b-v0.3", "--as", "kubernetes", *T4, "--quantization", "awq"),
             "cannot make awq weights",
         ),
-        (("vm", "mistral-7b-v0.3", *T4, "--quantization", "awq"), "cannot make awq weights"),
+        (
+            ("plan", "mistral-7b-v0.3", "--as", "systemd", *T4, "--quantization", "awq"),
+            "cannot make awq weights",
+        ),
         (("plan", "llama-3.1-8b-fp8", "--gpu", "h100", "--quantization", "awq"), "quantized with"),
-        (("kubernetes", "mistral-7b-v0.3", *T4, "--name", "My Server"), "name of a Service"),
-        (("kubernetes", "mistral-7b-v0.3", *T4, "--load-gb-per-s", "0"), "no speed"),
-        (("kubernetes", "llama-3.1-8b", "--gpu", "mi300x"), "NVIDIA"),
+        (
+            ("plan", "mistral-7b-v0.3", "--as", "kubernetes", *T4, "--name", "My Server"),
+            "name of a Service",
+        ),
+        (
+            ("plan", "mistral-7b-v0.3", "--as", "kubernetes", *T4, "--load-gb-per-s", "0"),
+            "no speed",
+        ),
+        (("plan", "llama-3.1-8b", "--as", "kubernetes", "--gpu", "mi300x"), "NVIDIA"),
         (
             (
-                "vm",
+                "plan",
                 "llama-3.3-70b",
+                "--as",
+                "systemd",
                 "--gpu",
                 "h100-nvl",
                 "--gpus-per-node",
@@ -101,7 +130,7 @@ def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
             ),
             "141.1 GB",
         ),
-        (("kubernetes", "mistral-7b-v0.3"), "--gpu is missing"),
+        (("plan", "mistral-7b-v0.3", "--as", "kubernetes"), "--gpu is missing"),
         (("plan", "--machines"), "MODEL is missing"),
     ],
 )
@@ -115,8 +144,10 @@ def test_fp8_weights_made_while_loading_need_the_volume_of_16_bit_ones():
     docs = list(
         yaml.safe_load_all(
             run(
-                "kubernetes",
+                "plan",
                 "llama-3.1-70b",
+                "--as",
+                "kubernetes",
                 "--gpu",
                 "h100",
                 "--gpus-per-node",
@@ -135,8 +166,10 @@ def test_fp8_weights_made_while_loading_need_the_volume_of_16_bit_ones():
 
 def test_the_options_of_the_volume_reach_the_manifests():
     done = run(
-        "kubernetes",
+        "plan",
         "mistral-7b-v0.3",
+        "--as",
+        "kubernetes",
         *T4,
         "--storage-class",
         "fast",
@@ -156,7 +189,7 @@ def test_the_options_of_the_volume_reach_the_manifests():
 
 def test_the_vm_prints_unit_and_containers():
     done = run(
-        "vm",
+        "plan",
         "unsloth/Llama-3.3-70B-Instruct",
         "--gpu",
         "h100-nvl",
@@ -166,6 +199,8 @@ def test_the_vm_prints_unit_and_containers():
         "64K",
         "--download-dir",
         "/mnt/share",
+        "--as",
+        "systemd",
     )
     assert done.returncode == 0
     for word in (

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli import COMMANDS, group, nearest_command
+from workshop.cli import COMMANDS, group
 from workshop.guard import keys
 from workshop.servers import records
 from workshop.servers.records import ServerRecord
@@ -158,9 +158,8 @@ def record_of(name: str, home: Path, **fields) -> ServerRecord:
     (home / "servers").mkdir(parents=True, exist_ok=True)
     log = home / f"{name}.log"
     log.write_text("first line\nsecond \x1b[31mline\n")
-    record = ServerRecord(
-        name=name, url="http://127.0.0.1:9/v1", model="stub", api_key="k", log=str(log), **fields
-    )
+    settings = {"name": name, "model": "stub", "api_key": "k", "log": str(log), **fields}
+    record = ServerRecord(url="http://127.0.0.1:9/v1", **settings)
     records.write(record)
     return record
 
@@ -193,14 +192,22 @@ def test_logs_follows_a_server_until_it_ends(workshop_home):
 def test_logs_of_nobody_names_who_there_is(workshop_home):
     record_of("mine", workshop_home, state="failed", reason="for the test")
     done = workshop("logs", "yours")
-    assert done.returncode == 2 and "mine" in done.stderr
+    assert done.returncode == 1 and "mine" in done.stderr
     assert workshop("logs", "../mine").returncode == 2
 
 
-def test_logs_of_a_job_lead_to_its_own_command(workshop_home):
-    record_of("job", workshop_home, where="slurm", job_id="7", state="failed", reason="x")
-    done = workshop("logs", "job")
-    assert done.returncode == 2 and "workshop slurm logs job" in done.stderr
+@pytest.mark.parametrize("name", ["job", "7"])
+def test_the_log_of_a_job_is_shown_like_any_other(workshop_home, tmp_path, name):
+    """By its server's name or its number, whether or not SLURM answers."""
+    (tmp_path / "output_7.out").write_text("what the server says\n")
+    (tmp_path / "error_7.out").write_text("[workshop] ended: x\n")
+    log = str(tmp_path / "output_7.out")
+    record_of("job", workshop_home, where="slurm", job_id="7", state="failed", reason="x", log=log)
+    done = workshop("logs", name)
+    assert "what the server says" in done.stdout and "ended: x" in done.stdout
+    assert "ended: x" in workshop("logs", name, "--tail", "1").stdout
+    shown = workshop("servers", name).stdout
+    assert "job" in shown and "failed: x" in shown
 
 
 def test_with_several_servers_batch_and_ask_name_their_own_option(server, workshop_home, tmp_path):
@@ -230,12 +237,32 @@ def test_with_several_servers_batch_and_ask_name_their_own_option(server, worksh
         ("chat", "ask"),
         ("log", "logs"),
         ("download", "prefetch"),
+        ("k8s", "plan MODEL --gpu GPU --as kubernetes"),
+        ("test", "progress"),
+        ("slurm cancel", "stop NAME"),
+        ("slurm submitt", "slurm submit"),
+        ("keys rm", "keys revoke"),
     ],
 )
 def test_an_unknown_command_gets_the_nearest(word, command):
-    assert nearest_command(word) == command
-    done = CliRunner().invoke(group, [word])
-    assert done.exit_code == 2 and f"Did you mean '{command}'?" in done.stderr
+    done = CliRunner().invoke(group, word.split())
+    assert done.exit_code == 2 and f"Did you mean `workshop {command}`?" in done.stderr
+
+
+def test_a_flag_of_another_name_leads_to_ours():
+    done = workshop("plan", "--gpus", "4")
+    assert done.returncode == 2 and "'--gpus-per-node'" in done.stderr
+
+
+def test_help_and_version_are_words_as_well():
+    runner = CliRunner()
+    assert runner.invoke(group, ["help"]).stdout == runner.invoke(group, ["--help"]).stdout
+    assert "--anyway" in runner.invoke(group, ["help", "slurm", "submit"]).stdout
+    assert runner.invoke(group, ["version"]).stdout == runner.invoke(group, ["--version"]).stdout
+
+
+def test_there_are_at_most_two_dozen_commands():
+    assert len(COMMANDS) <= 24
 
 
 def test_a_word_like_no_command_leads_to_the_list():

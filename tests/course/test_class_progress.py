@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from workshop.cli import progress as cli
-from workshop.cli.test import command as ask_test
-from workshop.cli.test import questions
+from workshop.cli.before_after import questions
 from workshop.course.exercises import checking
 from workshop.course.exercises.checking import all_exercises, check
 from workshop.course.progress import class_progress
@@ -19,6 +18,7 @@ from workshop.course.progress.class_progress import read, share, withdraw
 from workshop.errors import BadInput, WorkshopError
 
 GOOD = {"name": "ada", "updated": "2026-11-22T09:00:00+00:00", "checks": {}, "tests": {}}
+WHEN = {"pre": "--before", "post": "--after"}
 TRIED = {
     "memory.weights_405b": {"tries": 3, "done": False},
     "start.total_tokens": {"tries": 1, "done": True},
@@ -195,7 +195,9 @@ def test_ones_own_progress_says_what_is_not_right_yet(folder):
 
 
 def ask(when: str, answers: str) -> str:
-    done = CliRunner().invoke(ask_test, [when, "--answers", answers], catch_exceptions=False)
+    done = CliRunner().invoke(
+        cli.command, [WHEN[when], "--answers", answers], catch_exceptions=False
+    )
     assert done.exit_code == 0
     return done.stdout
 
@@ -225,7 +227,7 @@ def test_ten_questions_before_and_after(folder):
 
 
 def test_questions_are_asked_one_by_one_until_each_has_a_letter(folder):
-    done = CliRunner().invoke(ask_test, ["pre"], input="z\na\n" + "b\n" * 9)
+    done = CliRunner().invoke(cli.command, ["--before"], input="z\na\n" + "b\n" * 9)
     assert (
         done.exit_code == 0
         and "10. " in done.stdout

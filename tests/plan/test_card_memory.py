@@ -129,7 +129,7 @@ def test_rented_machines_have_cards_of_their_own(option):
         run_cli(["llama-3.2-1b", "--machines", option, "12"])
 
 
-@pytest.mark.parametrize("place", ["kubernetes", "vm"])
+@pytest.mark.parametrize("place", ["kubernetes", "systemd"])
 def test_a_node_is_found_by_the_name_of_its_card(place):
     with pytest.raises(BadInput, match="by their name"):
-        group([place, "llama-3.2-1b", "--gpu-memory", "24"], standalone_mode=False)
+        group(["plan", "llama-3.2-1b", "--as", place, "--gpu-memory", "24"], standalone_mode=False)

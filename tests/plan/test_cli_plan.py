@@ -111,11 +111,6 @@ def test_the_text_for_people_has_the_verdict_the_bar_and_the_command():
         assert part in done.stdout
 
 
-def test_the_lists_name_models_and_gpus():
-    assert "llama-3.1-8b" in workshop("--list-models").stdout
-    assert "h200" in json.loads(workshop("--list-gpus", "--json").stdout)
-
-
 def test_planning_imports_no_more_than_the_standard_library():
     code = (
         "import sys; before = set(sys.modules); import inference_planner.answer.parallelism, inference_planner.tables.calculators, inference_planner.tables.rules;"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from workshop.cli import places
 from workshop.cli.plan import command as plan_command
 from workshop.engine import exact
 
@@ -39,8 +40,6 @@ TEXTS = [
     ["llama-3.1-70b", "--machines"],
     ["llama-3.1-70b", "--machines", "--json"],
     ["deepseek-v3", "--machines", "--max-model-len", "8k"],
-    ["--list-models"],
-    ["--list-gpus", "--json"],
 ]
 REFUSED = [
     ["llama-3.1-8", "--gpu", "h100"],
@@ -171,7 +170,7 @@ def test_a_reader_that_has_enough_sees_no_traceback(installed):
 
 def test_it_takes_every_option_of_the_course_but_those_of_other_places(installed):
     text = run(installed / "bin" / "inference-planner", "--help")
-    elsewhere = {"exact", "model"}
+    elsewhere = {"exact", "model", "place", *places.NAMES}
     for option in plan_command.params:
         if option.name not in elsewhere:
             assert all(flag in text for flag in option.opts), option.name

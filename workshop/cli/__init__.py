@@ -20,6 +20,7 @@ from typing import NoReturn
 import click
 
 import workshop
+from workshop.cli import meant
 from workshop.cli.say import plain_lines
 from workshop.errors import WorkshopError
 
@@ -35,19 +36,17 @@ GROUPS = {
         "kernel": "Let another environment's JupyterLab find the course's kernel.",
     },
     "Plan": {
-        "plan": "Predict memory, parallelism and speed of a model on GPUs.",
-        "models": "List the catalog, and the fewest GPUs that serve each model.",
+        "plan": "Predict memory, parallelism and speed; --as: a manifest, unit or script of it.",
+        "models": "List models and the fewest GPUs that serve each; --gpus: the cards.",
         "simulate": "Predict how long many users wait; --search: the GPUs they need.",
     },
     "Serve": {
         "serve": "Start vLLM on this machine.",
-        "slurm": "Submit a server to a SLURM cluster, and watch it.",
-        "kubernetes": "Print the manifests that serve a planned model.",
-        "vm": "Print a systemd unit and container commands for one machine.",
+        "slurm": "Submit a server to a SLURM cluster.",
         "prefetch": "Download a model to a shared folder, whole and checked.",
-        "servers": "List the servers that are known here.",
-        "logs": "Show what a server of this machine has written.",
-        "stop": "Stop a server.",
+        "servers": "List your servers and waiting jobs; NAME: how to reach one.",
+        "logs": "Show what a server has written.",
+        "stop": "Stop a server, or cancel its job.",
     },
     "Use": {
         "ask": "Send one prompt to a server, and show the answer as it comes.",
@@ -61,58 +60,13 @@ GROUPS = {
     "Teach": {
         "share": "Let a class use your server.",
         "keys": "Give each learner a key, and see what each has used.",
-        "progress": "Show your exercises; with --shared, the progress of a class.",
-        "test": "Answer ten questions before the course, and the same after it.",
+        "progress": "Show your exercises, or your class's; ten questions --before and --after.",
     },
 }
 COMMANDS = {name: about for commands in GROUPS.values() for name, about in commands.items()}
 
 
-# What people type who come from other tools.
-ALIASES = {
-    "log": "logs",
-    "chat": "ask",
-    "complete": "ask",
-    "prompt": "ask",
-    "query": "ask",
-    "run": "serve",
-    "start": "serve",
-    "tune": "simulate",
-    "up": "serve",
-    "list": "servers",
-    "ls": "servers",
-    "ps": "servers",
-    "status": "servers",
-    "kill": "stop",
-    "down": "stop",
-    "download": "prefetch",
-    "pull": "prefetch",
-    "notebook": "lab",
-    "jupyter": "lab",
-    "run-batch": "batch",
-    "k8s": "kubernetes",
-    "check": "doctor",
-    "key": "keys",
-}
-
-
-def nearest_command(word: str) -> str | None:
-    """Return the command that somebody who typed this word probably meant; None if none is near."""
-    import difflib
-
-    word = word.lower()
-    if word in ALIASES and ALIASES[word] in COMMANDS:
-        return ALIASES[word]
-    near = difflib.get_close_matches(word, COMMANDS, n=1)
-    if near:
-        return near[0]
-    beginning = [name for name in COMMANDS if len(word) > 1 and name.startswith(word)]
-    if beginning:
-        return beginning[0]
-    return None
-
-
-class LazyGroup(click.Group):
+class LazyGroup(meant.Group):
     """A group whose commands are imported only when they run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -123,20 +77,13 @@ class LazyGroup(click.Group):
             return None
         return importlib.import_module(f"workshop.cli.{name.replace('-', '_')}").command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command. For an unknown one, the error names the nearest."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError:
-            if not args or args[0] in COMMANDS:
-                raise
-        remedy = f"{ctx.command_path} --help lists the commands."
-        nearest = nearest_command(args[0])
-        if nearest:
-            remedy = f"Did you mean {nearest!r}? {remedy}"
-        ctx.fail(f"No such command {args[0]!r}. {remedy}")
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take `help COMMAND` and `version`, as other programs have them, too."""
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        elif args[:1] in (["version"], ["-V"]):
+            args = ["--version"]
+        return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         longest = max(map(len, COMMANDS))
@@ -179,6 +126,8 @@ def main() -> None:
 
 def _show_wrong_use(error: click.ClickException) -> NoReturn:
     """Show click's own message, without control characters and cut after long words, and exit."""
+    if isinstance(error, click.NoSuchOption):
+        meant.flag(error)
     message = LONG_WORD.sub(r"\1…", plain_lines(error.message))
     error.message = message  # pyright: ignore  click declares it Final, and show() reads it
     error.show()

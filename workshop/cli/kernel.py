@@ -1,7 +1,9 @@
 import click
 
+from workshop.cli import meant
 
-@click.group
+
+@click.group(cls=meant.Group)
 def command() -> None:
     """The course's kernel, for a JupyterLab of another environment (OpenOnDemand)."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from workshop.cli.say import say
-from workshop.errors import BadInput
+from workshop.errors import BadInput, WorkshopError
 
 if TYPE_CHECKING:
     from workshop.servers.records import ServerRecord
@@ -19,18 +19,28 @@ RUNS = ("ready", "starting")
 @click.command
 @click.argument("name")
 @click.option(
-    "--follow", "-f", is_flag=True, help="Show what comes, until the server ends or Ctrl-C."
+    "--follow",
+    "-f",
+    is_flag=True,
+    help="Show what comes, until the server ends or Ctrl-C; of a job, until its server is ready.",
 )
 @click.option("--tail", "-n", type=click.IntRange(0), metavar="LINES", help="Only the last lines.")
 def command(name: str, follow: bool, tail: int | None) -> None:
-    """Show what the server NAME (see `workshop servers`) of this machine has written: its log.
+    """Show what the server NAME (see `workshop servers`) has written.
 
-    The log of a server that has ended stays until the next one of that name starts. For a job:
-    workshop slurm logs.
+    NAME may be the number of a SLURM job. The log of a server that has ended stays until the next
+    one of that name starts.
     """
+    from workshop.cli import job
     from workshop.files import reason
     from workshop.servers import records
 
+    if job.is_job(name):
+        if follow:
+            job.follow(name)
+        else:
+            job.say_logs(name, tail)
+        return
     record = records.read(name)
     path = _log_of(name, record)
     try:
@@ -51,13 +61,11 @@ def command(name: str, follow: bool, tail: int | None) -> None:
 def _log_of(name: str, record: ServerRecord | None) -> Path:
     """Return the log of a server of this machine.
 
-    Raises BadInput: there is none, or the server is elsewhere.
+    Raises WorkshopError: there is none.
     """
     from workshop.home import home
     from workshop.servers import records
 
-    if record is not None and record.where == "slurm":
-        raise BadInput(f"{name} is a job of SLURM.", f"Its log: workshop slurm logs {name}")
     if record is not None and record.log:
         return Path(record.log)
     path = home() / "logs" / f"{name}.log"
@@ -67,7 +75,7 @@ def _log_of(name: str, record: ServerRecord | None) -> Path:
     remedy = "`workshop servers` lists those known here."
     if names:
         remedy = f"There are: {', '.join(names)}."
-    raise BadInput(f"No server called {name!r} has a log here.", remedy)
+    raise WorkshopError(f"No server called {name!r} has a log here.", remedy)
 
 
 def _follow(name: str, file) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -37,16 +37,21 @@ NOT_THERE = "✗"
 @click.option("--names", "only_names", is_flag=True, help="Print the names alone.")
 @json_option("Print data instead of text.")
 @click.option("--markdown", is_flag=True, help="Print a page of all models.")
-def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -> None:
+@click.option("--gpus", "cards", is_flag=True, help="List the GPUs that are known, and no models.")
+def command(names, gpus, family, max_model_len, only_names, as_json, markdown, cards) -> None:
     """List the catalog: what each model needs, and how many GPUs of each kind serve it.
 
     \b
       workshop models --family qwen
       workshop models llama-3.1-70b mixtral-8x7b --gpu l4 --gpu h100
+      workshop models --gpus
     """
     from inference_planner.catalog import list_models, load_gpu, load_model
     from inference_planner.tables import hardware
 
+    if cards:
+        _list_cards(gpus, only_names, as_json)
+        return
     if markdown:
         from workshop.cli import models_page
 
@@ -70,6 +75,40 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -
         say_json([row.to_dict() for row in rows])
     else:
         _show(rows, kinds, context)
+
+
+def _list_cards(chosen: Sequence[str], only_names: bool, as_json: bool) -> None:
+    """Print the GPUs of the catalog, or those of `chosen`, with what they have."""
+    from inference_planner.catalog import list_gpus, load_gpu
+
+    cards = [load_gpu(name) for name in chosen or list_gpus()]
+    if only_names and not as_json:
+        click.echo("\n".join(card.name for card in cards))
+    elif as_json:
+        say_json([card.name if only_names else asdict(card) for card in cards])
+    else:
+        name_width = max(len(card.name) for card in cards)
+        head = f"{'GPU':{name_width}}  {'GiB':>6}  {'GB/s':>6}  {'TFLOPS':>6}  {'between GPUs':<26}"
+        click.secho(f"{head}in full", dim=True)
+        for card in cards:
+            link = card.link
+            if card.link_gb_s:
+                link += f", {card.link_gb_s:,.0f} GB/s"
+            sizes = f"{card.engine_gib:6,.1f}  {_known(card.bandwidth_gb_s)}"
+            name = click.style(f"{card.name:{name_width}}", bold=True)
+            speed = _known(card.bf16_tflops)
+            click.echo(f"{name}  {sizes}  {speed}  {link:<26}{card.title}")
+        click.secho(
+            "\nGiB as vLLM sees them, GB/s of that memory, dense bf16 TFLOPS (fp16 on a T4).",
+            dim=True,
+        )
+
+
+def _known(number: float) -> str:
+    """Return a figure of a card in six places; a sign where it is not known."""
+    if number:
+        return f"{number:6,.0f}"
+    return f"{TOO_MANY:>6}"
 
 
 def _check_longest(models: Sequence[str | ModelConfig], max_model_len: int) -> None:

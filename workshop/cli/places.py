@@ -1,17 +1,13 @@
-"""A plan for a place: Kubernetes or a VM.
-
-`workshop kubernetes` prints manifests, `workshop vm` a systemd unit and container lines.
-"""
+"""A plan as what starts it: `workshop plan … --as PLACE`."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from workshop.cli.plan_options import plan_options
 from workshop.cli.say import say
 from workshop.errors import BadInput
 
@@ -23,6 +19,8 @@ FEW_REQUESTS = 2.0  # at once: below it a server is practically for one
 POSITIVE = click.FloatRange(min=0, min_open=True)
 # place -> the options that belong to it alone
 PLACES: dict[str, dict[str, dict[str, Any]]] = {
+    "vllm": {},
+    "sbatch": {},
     "kubernetes": {
         "output": {"metavar": "FOLDER", "help": "write a kustomize base and overlay there."},
         "pvc_size": {
@@ -54,7 +52,7 @@ PLACES: dict[str, dict[str, dict[str, Any]]] = {
         "queue": {"metavar": "NAME", "help": "a LocalQueue of Kueue."},
         "rdma": {"metavar": "RESOURCE", "help": "one a pod, as rdma/ib, between nodes."},
     },
-    "vm": {
+    "systemd": {
         "download_dir": {
             "metavar": "FOLDER",
             "help": "where the weights go.  [default: /mnt/models]",
@@ -67,55 +65,89 @@ PLACES: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def place_command(place: str, about: str) -> click.Command:
-    """Return the command of a place.
+def options() -> Iterator[click.Option]:
+    """Yield the options that belong to places alone."""
+    yield click.Option(["--name"], help="Name of the server, or of the job.")
+    for own_options in PLACES.values():
+        for name, keywords in own_options.items():
+            help_text = keywords["help"]
+            capitalized = help_text[:1].upper() + help_text[1:]
+            yield click.Option([_flag(name)], **{**keywords, "help": capitalized})
 
-    It takes the plan's options and its own, and prints the plan as that place needs it.
+
+def title_of(name: str) -> str:
+    """Return the title of the help's section in which an option stands."""
+    if name == "name":
+        return "With --as"
+    for place, own_options in PLACES.items():
+        if name in own_options:
+            return f"With --as {place}"
+    return "Options"
+
+
+def check_alone(**others: bool) -> None:
+    """Raise BadInput where --as stands beside an option that prints something else."""
+    for name, is_there in others.items():
+        if is_there:
+            flag = _flag(name.removeprefix("as_"))
+            raise BadInput(f"--as and {flag} print different things.", "Give one of them.")
+
+
+def checked(place: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a place that were on the command line, also those with the value 0.
+
+    Raises BadInput: one belongs to another place.
+
+    Args:
+        place: a name of PLACES; "" for none.
+        values: of all options of `options`.
     """
-    own_options = list(_own_options(place))
-    own_names = [option.name for option in own_options]
-
-    def run(model: str, gpu: str | None, **options: Any) -> None:
-        values = {name: options.pop(name) for name in own_names}
-        print_for(place, model, gpu, options, _only_given(values))
-
-    params: list[click.Parameter] = [click.Argument(["model"])]
-    for option in plan_options():
-        if option.name not in ("listed", "as_json", "explain"):  # they print something else
-            params.append(option)
-    params += own_options
-    return click.Command(place, params=params, callback=run, help=about)
+    result = {}
+    for name, value in values.items():
+        if value is None or value is False or value == ():
+            continue
+        homes = [other for other in PLACES if name == "name" or name in PLACES[other]]
+        if place not in homes:
+            remedy = f"Give --as {homes[-1]} as well, or leave it out."
+            raise BadInput(f"{_flag(name)} belongs to --as {' or '.join(homes)}.", remedy)
+        result[name] = value
+    return result
 
 
 def print_for(
-    place: str, model: str | None, gpu: str | None, options: dict[str, Any], own: dict[str, Any]
+    place: str,
+    model: str | None,
+    gpu: str | None,
+    settings: dict[str, Any],
+    own: dict[str, Any],
 ) -> None:
-    """Plan, and print or write the plan for a place: "kubernetes" or "vm".
+    """Plan, and print or write what starts the plan.
 
     Args:
-        options: the plan's settings.
+        place: a name of PLACES.
+        settings: of the plan.
         own: the place's own options.
     """
+    from inference_planner.answer.command import check_fits, check_starts
     from inference_planner.arguments import required
 
     from workshop.engine import exact
 
-    model, gpu = required(model, gpu, options["gpu_memory_gib"])
-    if gpu is None:
+    model, gpu = required(model, gpu, settings["gpu_memory_gib"])
+    if gpu is None and place != "vllm":
         raise BadInput(
-            f"workshop {place} asks for GPUs by their name, and --gpu-memory alone has none.",
+            f"--as {place} asks for GPUs by their name, and --gpu-memory alone has none.",
             "Give --gpu as well.",
         )
-    plan = exact.plan(model, gpu, **options)
+    plan = exact.plan(model, gpu, **settings)
+    check_fits(plan)
+    check_starts(plan)
     if plan.nodes > 1 and plan.data_parallel_size > 1:
         raise BadInput(
-            f"workshop {place} makes nothing for replicas on several nodes.",
+            f"--as {place} makes nothing for replicas on several nodes.",
             "Take the command of the plan.",
         )
-    if place == "vm":
-        _print_unit(plan, own)
-    else:
-        _print_manifests(plan, own)
+    PRINTERS[place](plan, own)
     _warn_of_few_requests(plan)
 
 
@@ -159,19 +191,23 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _own_options(place: str) -> Iterator[click.Option]:
-    """Yield the options of a place beside the plan's."""
-    yield click.Option(["--name"], help="Name of the server.")
-    for name, keywords in PLACES[place].items():
-        help_text = keywords["help"]
-        capitalized = help_text[:1].upper() + help_text[1:]
-        yield click.Option([_flag(name)], **{**keywords, "help": capitalized})
+def _print_command(plan: Plan, own: dict[str, Any]) -> None:
+    served = ""
+    if own:
+        served = f" --served-model-name {shlex.quote(own['name'])}"
+    click.echo(plan.command + served)
 
 
-def _only_given(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were on the command line, also those with the value 0."""
-    named = {}
-    for name, value in values.items():
-        if value is not None and value is not False and value != ():
-            named[name] = value
-    return named
+def _print_script(plan: Plan, own: dict[str, Any]) -> None:
+    from workshop.servers.slurm import plain
+
+    click.echo(plain.render(plan, **own), nl=False)
+
+
+PRINTERS = {
+    "vllm": _print_command,
+    "sbatch": _print_script,
+    "kubernetes": _print_manifests,
+    "systemd": _print_unit,
+}
+NAMES = [option.name or "" for option in options()]

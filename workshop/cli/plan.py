@@ -5,53 +5,81 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from workshop.cli import places
 from workshop.cli.plan_options import plan_options
 
 if TYPE_CHECKING:
     from inference_planner.answer.parallelism import Plan
 
 
-@click.command(params=list(plan_options()))
+class PlanCommand(click.Command):
+    """The command, whose help lists the options of every place in a section of its own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record and isinstance(param, click.Option):
+                title = places.title_of(param.name or "")
+                sections.setdefault(title, []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+@click.command(cls=PlanCommand, params=[*plan_options(), *places.options()])
 @click.option(
     "--machines",
     "on_machines",
     is_flag=True,
     help="Print which common cloud VMs hold the model (no --gpu needed).",
 )
+@click.option(
+    "--as",
+    "place",
+    type=click.Choice(list(places.PLACES)),
+    help="Print what starts the plan: its command alone, a script of SLURM, manifests, or a unit "
+    "with container commands.",
+)
 @click.argument("model", required=False)
 def command(
     model: str | None,
     gpu: str | None,
-    listed: str | None,
     as_json: bool,
     explain: bool,
     on_machines: bool,
+    place: str | None,
     **options: Any,
 ) -> None:
     """Predict memory, parallelism and speed of MODEL on GPUs.
 
     MODEL is a catalog name (llama-3.1-70b), its Hub id, or a folder or file with a Hugging Face
-    config.json. Exit code 0 if it fits, 1 if not, 2 for wrong use.
+    config.json. Exit code 0 if it fits, 1 if not, 2 for wrong use. Names: workshop models.
 
     \b
-      workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 4
+      workshop plan llama-3.1-70b --gpu h100:4
       workshop plan ./my-model --gpu h200 --max-model-len 32K --json
       workshop plan llama-3.3-70b --machines
+      workshop plan mistral-7b-v0.3 --gpu t4:2 --as kubernetes | kubectl apply -f -
+      workshop plan llama-3.3-70b --gpu h100-nvl:2 --as systemd --disk-gb 200
 
     Nine of ten measured figures lie between the low and the high value of ours (--json); --explain
     says how far apart these are, and why. `basis` is how near your case was measured:
-    docs/cards.md.
-
-    Manifests and units from the same options: workshop kubernetes, workshop vm.
+    docs/cards.md. Patches for a cluster: kubernetes/README.md; a machine step by step: docs/vm.md.
     """
     from inference_planner.answer import machines, report
     from inference_planner.arguments import check_no_card, required
 
     from workshop.engine import exact
 
-    if listed:
-        click.echo(report.names(listed, as_json))
-    elif on_machines and model:
+    of_places = {name: options.pop(name) for name in places.NAMES}
+    own = places.checked(place or "", of_places)
+    if place:
+        places.check_alone(as_json=as_json, explain=explain, machines=on_machines)
+        places.print_for(place, model, gpu, options, own)
+        return
+    if on_machines and model:
         check_no_card(options)
         if options["exact"] is None:
             options["exact"] = False  # one plan for each of many machines

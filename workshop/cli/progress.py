@@ -27,11 +27,30 @@ MOST_ROWS = 15
 )
 @click.option("--share", is_flag=False, flag_value="", metavar="[NAME]", help="Let the instructor see your tries from now on, under a number, or under NAME.")  # fmt: skip
 @click.option("--withdraw", is_flag=True, help="Stop sharing your progress.")
-@json_option(f"Your checks; with --shared {CLASS}.")
-def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> None:
+@click.option("--before", "when", flag_value="pre", help="Answer ten questions before the course.")
+@click.option("--after", "when", flag_value="post", help="The same after it, with the solutions.")
+@click.option(
+    "--answers",
+    metavar="LETTERS",
+    help="All ten at once, such as abcdabcdab; by default each is asked.",
+)
+@json_option(
+    f"Your checks; with --shared {CLASS}; with --before and --after "
+    '{"right", "of", "before", "answers"}.'
+)
+def command(
+    shared: bool,
+    share: str | None,
+    withdraw: bool,
+    when: str | None,
+    answers: str | None,
+    as_json: bool,
+) -> None:
     """Show which exercises you have completed, and which you tried without success so far.
 
     With --shared, show the progress of a class. Its files are in $WORKSHOP_SHARED/progress.
+
+    Before the course and after it, ten questions show what it has taught you.
     """
     from workshop.course.exercises import checking
     from workshop.course.progress import class_progress
@@ -41,12 +60,18 @@ def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> N
     for key, entry in checking.progress().items():
         if "tries" in entry:
             own_checks[key] = entry
-    if shared + withdraw + (share is not None) > 1:
+    if shared + withdraw + (share is not None) + (when is not None) > 1:
         raise BadInput(
             "These options are for different things.",
-            "Give one: --shared, --share [NAME], --withdraw.",
+            "Give one: --shared, --share [NAME], --withdraw, --before, --after.",
         )
-    if share is not None:
+    if answers is not None and when is None:
+        raise BadInput("--answers belongs to --before or --after.", "Give one of them as well.")
+    if when is not None:
+        from workshop.cli import before_after
+
+        before_after.ask(when, answers, as_json)
+    elif share is not None:
         _share(share)
     elif withdraw and class_progress.withdraw():
         say("✓ You share no longer.")

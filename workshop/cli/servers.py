@@ -43,10 +43,12 @@ COLOURS = {"ready": "green", "starting": None, "waiting": None, "suspended": Non
 def command(name: str | None, client: str | None, as_json: bool, watch: bool, every: float) -> None:
     """List your servers, and those that were shared with your class ($WORKSHOP_SHARED).
 
-    So are jobs of `workshop slurm submit` that wait in SLURM's queue. With NAME, list that one.
+    So are jobs of `workshop slurm submit` that wait in SLURM's queue. NAME, or the number of a
+    job, shows that one: where it is, and how to reach it.
 
     \b
       workshop servers
+      workshop servers teaching-model
       workshop servers teaching-model --client langchain
     """
     if as_json + watch + (client is not None) > 1:
@@ -58,11 +60,10 @@ def command(name: str | None, client: str | None, as_json: bool, watch: bool, ev
         return
     listed = _known()
     if name is not None:
-        listed = [record for record in listed if record.name == name]
+        listed = [record for record in listed if name in (record.name, record.job_id)]
         if not listed:
-            raise WorkshopError(
-                f"No server is called {name!r} here.", "List them: workshop servers"
-            )
+            _say_ended(name, as_json)
+            return
     if watch:
         _watch(every)
         return
@@ -71,12 +72,63 @@ def command(name: str | None, client: str | None, as_json: bool, watch: bool, ev
 
         listed = hang.of_records(listed)
     if as_json:
-        say_json([_with_energy(record) for record in listed])
+        say_json([_with_job(record, name) for record in listed])
     elif not listed:
         say(NOBODY)
+    elif name is not None:
+        for record in listed:
+            _say_whole(record)
     else:
         for record in listed:
             _say_record(record)
+
+
+def _say_ended(name: str, as_json: bool) -> None:
+    """Print what is known of a job without a record: it has ended, or is another cluster's.
+
+    Raises WorkshopError: there is no such server and no such job; the remedy lists those here.
+    """
+    from dataclasses import asdict
+
+    from workshop.cli import job
+
+    if job.is_job(name):
+        now = job.status(name)
+        if as_json:
+            say_json([{"name": now.name, "job": asdict(now)}])
+        else:
+            job.say_status(now)
+        return
+    names = [record.name for record in _known()]
+    remedy = "Start one: workshop serve --background"
+    if names:
+        remedy = f"There are: {', '.join(names)}."
+    raise WorkshopError(f"No server is called {name!r} here.", remedy)
+
+
+def _say_whole(record: ServerRecord) -> None:
+    """Print all that is known of one server, with its job, and what reaches it."""
+    from workshop.cli import job
+
+    _say_record(record)
+    if record.where == "slurm" and record.job_id:
+        say()
+        try:
+            job.say_status(job.status(str(record.job_id)))
+        except WorkshopError as error:  # the controller does not answer: the record stays true
+            say(f"? {error.message}")
+
+
+def _with_job(record: ServerRecord, name: str | None) -> dict:
+    """Return a record as --json prints it, with its job's state where one server is asked for."""
+    from dataclasses import asdict
+
+    from workshop.cli import job
+
+    fields = _with_energy(record)
+    if name is not None and record.where == "slurm" and record.job_id:
+        fields["job"] = asdict(job.status(str(record.job_id)))
+    return fields
 
 
 def _say_configuration(record: ServerRecord, kind: str) -> None:

@@ -1,16 +1,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from workshop.cli import meant
 from workshop.cli.plan_options import Tokens
-from workshop.cli.say import Bar, json_option, say, say_json, say_remedy
-
-if TYPE_CHECKING:
-    from workshop.servers.slurm import status as slurm_status
+from workshop.cli.say import json_option, say, say_json, say_remedy
 
 SHOWN = ("command", "arguments", "environment", "reasons", "advice", "fits")
 
@@ -81,11 +77,12 @@ class WithSbatchOptions(click.Command):
         return None
 
 
-@click.group
+@click.group(cls=meant.Group)
 def command() -> None:
-    """Servers on a SLURM cluster: plan, submit, watch.
+    """Servers on a SLURM cluster.
 
-    The settings of the cluster are in slurm/site.sh, or in your own file (`site`).
+    The settings of the cluster are in slurm/site.sh, or in your own file (`site`). A job is a
+    server like others: workshop servers, logs, stop.
     """
 
 
@@ -172,7 +169,7 @@ def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
         if now and now.remedy:
             say(f"! {now.sentence}", fg="yellow")
             say_remedy(now.remedy)
-        say(f"Watch it: workshop slurm logs {job_id} --follow")
+        say(f"Watch it: workshop logs {job_id} --follow")
     if not submission.fits:
         sys.exit(1)
 
@@ -190,21 +187,6 @@ def _print(submission, dry_run: bool) -> None:
             say("✗ The plan does not fit: nothing would be submitted.", fg="red", err=True)
 
 
-@command.command("script")
-@click.argument("name")
-def script(name: str) -> None:
-    """Print the script NAME of slurm/ with what slurm/site.sh changes in it.
-
-    NAME is 70b, 405b, 405b-fp8, 70b-offline or model.
-
-    For plain sbatch: workshop slurm script 70b >my-70b.sbatch; source slurm/site.sh && sbatch
-    my-70b.sbatch
-    """
-    from workshop.servers.slurm import submit as slurm
-
-    click.echo(slurm.script_for_site(name), nl=False)
-
-
 @command.command
 def site() -> None:
     """Make your own site.sh, in your own folder, and print where it is: edit it there.
@@ -220,100 +202,3 @@ def site() -> None:
     else:
         say("It is there already, and stays as it is.", err=True)
     click.echo(path)
-
-
-def cluster_option(command):
-    """Add the option that names the cluster of a job."""
-    return click.option(
-        "--clusters",
-        "-M",
-        "cluster",
-        metavar="CLUSTER",
-        help="The job's cluster; by default where it was submitted.",
-    )(command)
-
-
-@command.command
-@click.argument("job")
-@cluster_option
-@json_option("The job's state, stage, address, error and files.")
-def status(job: str, cluster: str | None, as_json: bool) -> None:
-    """Show where JOB (its number, or the name of its server) is.
-
-    It waits in the queue, loads, answers at an address, or has failed with an error.
-    """
-    from dataclasses import asdict
-
-    from workshop.servers.slurm import status as slurm_status
-
-    now = slurm_status.status(slurm_status.resolve(job), _cluster(job, cluster))
-    if as_json:
-        say_json(asdict(now))
-    else:
-        _show(now)
-    if now.error:
-        sys.exit(1)
-
-
-@command.command
-@click.argument("job")
-@cluster_option
-@click.option(
-    "--follow", "-f", is_flag=True, help="Until the server is ready, or the job has ended."
-)
-def logs(job: str, cluster: str | None, follow: bool) -> None:
-    """Show the output of JOB (its number, or the name of its server).
-
-    With --follow, new lines are shown as they come.
-    """
-    from workshop.servers.slurm import status as slurm_status
-
-    number = slurm_status.resolve(job)
-    where = _cluster(job, cluster)
-    if not follow:
-        now = slurm_status.status(number, where)
-        for path in filter(None, (now.output, now.error_file)):
-            say(f"==> {path} <==", bold=True)
-            click.echo(Path(path).read_text(errors="replace"))
-        return
-    with Bar(f"Job {number}") as bar:
-        now = slurm_status.follow(number, bar, lambda text: say(f"  {text[:200]}", err=True), where)
-    _show(now)
-    if now.fraction != 1.0:
-        sys.exit(1)
-
-
-def _cluster(job: str, option: str | None) -> str:
-    """Return the cluster of a job: that of the option --clusters, if it was given."""
-    from workshop.servers.slurm import queue as slurm_queue
-    from workshop.servers.slurm import status as slurm_status
-
-    if option:
-        return slurm_queue.cluster_name(option)
-    return slurm_status.cluster_of(job)
-
-
-def _show(now: slurm_status.Status) -> None:
-    line = f"Job {now.job_id} {now.name}: {now.state}"
-    if now.nodes:
-        line += f" on {now.nodes}"
-    if now.cluster:
-        line += f" of {now.cluster}"
-    if now.elapsed:
-        line += f", {now.elapsed} elapsed"
-    if now.left:
-        line += f", {now.left} left"
-    if now.reason:
-        line += f" ({now.reason})"
-    say(line)
-    if now.error:
-        say(f"✗ {now.error}", fg="red")
-    elif now.server == "ready":
-        say(f"✓ ready at {now.url}", fg="green")
-        say(f"In a notebook: workshop.connect(); stop it: workshop stop {now.name}")
-    else:
-        say(f"{now.fraction:4.0%} {now.message}")
-    if now.remedy:
-        say_remedy(now.remedy)
-    if now.output:
-        say(f"Its words: {now.output}")

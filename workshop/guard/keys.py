@@ -179,7 +179,7 @@ def revoke(name: str) -> None:
         if name not in entries or entries[name]["revoked"]:
             active = [other for other, entry in entries.items() if not entry["revoked"]]
             valid = ", ".join(active) or "none"
-            raise BadInput(f"Nobody called {name!r} has a key.", f"Those who have: {valid}.")
+            raise WorkshopError(f"Nobody called {name!r} has a key.", f"Those who have: {valid}.")
         entries[name]["revoked"] = timestamps.now()
 
 

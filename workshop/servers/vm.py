@@ -10,12 +10,12 @@ from pathlib import Path
 
 import jinja2
 from inference_planner.answer import machines
-from inference_planner.answer.command import check_starts, flag_words, flags, served
+from inference_planner.answer.command import check_fits, check_starts, flag_words, flags, served
 from inference_planner.answer.parallelism import Plan
 from inference_planner.answer.report import plus_minus
 from inference_planner.catalog import load_gpu
 
-from workshop.errors import BadInput, WorkshopError
+from workshop.errors import BadInput
 from workshop.guard.auth import GUARD, KEY_FILE_VARIABLE
 from workshop.servers.start_time import start_budget_s
 
@@ -84,16 +84,12 @@ class Case:
 
     def _check_plan(self) -> None:
         plan = self.plan
-        if not plan.fits:
-            raise WorkshopError(
-                f"{plan.model} does not fit on {plan.gpus} × {plan.gpu}: {plan.reasons[-1]}",
-                " ".join(plan.advice),
-            )
+        check_fits(plan)
         check_starts(plan)
         if plan.nodes > 1:
             remedy = (
                 "Give the machine's GPUs as --gpus-per-node; "
-                "`workshop kubernetes` and `workshop slurm` do several."
+                "--as kubernetes and --as sbatch do several."
             )
             raise BadInput(f"The plan takes {plan.nodes} nodes, and a VM is one.", remedy)
         if not load_gpu(plan.gpu).kubernetes_product:

@@ -11,7 +11,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from inference_planner.catalog.config import present
-from inference_planner.errors import BadInput
+from inference_planner.errors import BadInput, PlannerError
 from inference_planner.model import adapters
 from inference_planner.releases.moe_backends import AUTO
 from inference_planner.split.deployment import Deployment
@@ -81,6 +81,15 @@ def check_starts(plan: Plan) -> None:
         raise BadInput(
             f"vLLM cannot make {method} weights while it loads {_served(deployment)}.",
             "Give the Hub id or the config.json of a checkpoint that is already quantized so.",
+        )
+
+
+def check_fits(plan: Plan) -> None:
+    """Raise PlannerError if the model does not fit; its remedy is the nearest that does."""
+    if not plan.fits:
+        raise PlannerError(
+            f"{plan.model} does not fit on {plan.gpus} × {plan.gpu}: {plan.reasons[-1]}",
+            " ".join(plan.advice),
         )
 
 

@@ -197,9 +197,7 @@ def _cancel(record: ServerRecord) -> str:
     now = slurm_queue.find(name)
     if now is not None and now.active:
         problem = f"Job {record.job_id} of {record.name} was told to end, and is {now.state} still."
-        raise WorkshopError(
-            problem, f"Look again in a minute: workshop slurm status {record.job_id}"
-        )
+        raise WorkshopError(problem, f"Look again in a minute: workshop servers {record.job_id}")
     if job is None and now is None:  # scancel says nothing of a job that it does not know
         raise _refused(
             record, WorkshopError(f"{slurm_queue.doubt(record, None)}, and scancel did nothing.")

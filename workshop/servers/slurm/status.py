@@ -1,4 +1,4 @@
-"""`workshop slurm status` and `logs`: the queue, the server's record and the job's files in one."""
+"""A job as `workshop servers` and `logs` show it: the queue, the record and its files in one."""
 
 import time
 from collections.abc import Callable

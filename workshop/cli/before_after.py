@@ -1,10 +1,12 @@
+"""Ten questions before the course, and the same after it: `workshop progress --before`."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import click
 
-from workshop.cli.say import json_option, say, say_json
+from workshop.cli.say import say, say_json
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
@@ -23,20 +25,14 @@ def questions() -> dict[str, Exercise]:
     return {key: Exercise.of(table, None) for key, table in tables.items()}
 
 
-@click.command
-@click.argument("when", type=click.Choice(["pre", "post"]))
-@click.option(
-    "--answers",
-    metavar="LETTERS",
-    help="All ten at once, such as abcdabcdab; by default each is asked.",
-)
-@json_option(
-    '{"right", "of", "before", "answers"}; before: right answers of the pre-test, null if there was none.'
-)
-def command(when: str, answers: str | None, as_json: bool) -> None:
-    """Ask ten questions, `pre` before the course and `post` after it.
+def ask(when: str, answers: str | None, as_json: bool) -> None:
+    """Ask the questions, keep what was answered, and print how many are right.
 
-    Before it no solution is shown, after it all of them.
+    Before the course no solution is shown, after it all of them.
+
+    Args:
+        when: "pre" or "post".
+        answers: all ten letters; None: each is asked.
     """
     from workshop.course.exercises import checking
 
@@ -59,7 +55,9 @@ def command(when: str, answers: str | None, as_json: bool) -> None:
             before = None
         say_json({"right": right, "of": count, "before": before, "answers": letters})
     elif when == "pre":
-        say(f"{right} of {count} right. The solutions come after the course: workshop test post")
+        say(
+            f"{right} of {count} right. The solutions come after the course: workshop progress --after"
+        )
     else:
         for key, chosen in letters.items():
             _say_solution(exercises_by_key[key], chosen)
