@@ -1,4 +1,4 @@
-"""`workshop vm`: the plan for one machine, as a systemd unit and as command lines of containers.
+"""`workshop plan --as systemd`: the plan for one machine, as a systemd unit and as command lines of containers.
 
 The weights go to a disk that holds them, the API listens on 127.0.0.1, and the key lies in a file.
 """
