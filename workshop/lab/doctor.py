@@ -311,16 +311,19 @@ def _servers() -> Iterator[Check]:
             yield Check("Server", LACK, problem, hang.REMEDY)
         return
     is_ready = False
-    for record in hang.of_records([*records.own(), *records.shared()]):
+    own_records = records.own()
+    failed = records.failed_names(own_records)
+    if failed:
+        found = f"{failed}; {records.REASONS}"
+        yield Check("Failed servers", NOTE, found, f"Forget them: {records.FORGET_FAILED}")
+    for record in hang.of_records([*own_records, *records.shared()]):
         name = f"Server {record.name}"
-        if record.state == "failed":
-            yield Check(name, NOTE, f"failed: {record.reason}", f"workshop stop {record.name}")
-        elif record.state == SUSPENDED:
+        if record.state == SUSPENDED:
             yield Check(name, NOTE, record.reason, f"workshop servers {record.name}")
         elif record.state == "ready":
             is_ready = True
             yield Check(name, OK, f"{record.model} at {record.url}")
-        elif record.state != "starting":
+        elif record.state not in ("starting", "failed"):
             is_ready = True
             remedy = f"{hang.REMEDY} workshop stop {record.name}"
             yield Check(name, LACK, f"{record.state}: {record.reason}", remedy)
