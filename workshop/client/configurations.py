@@ -181,12 +181,10 @@ def _llm(name: str, url: str, model: str) -> str:
     return (
         "# pip install llm; add this to extra-openai-models.yaml in the folder that this prints:\n"
         '#   dirname "$(llm logs path)"\n'
-        f"# llm keys set {name}   asks for the key, and keeps it in its own file\n"
-        f"# llm -m {name} 'What is the capital of Italy?'\n"
+        f"# then: OPENAI_API_KEY=\"${KEY}\" llm -m {shlex.quote(name)} 'What is the capital of Italy?'\n"
         f"- model_id: {json.dumps(name)}\n"
         f"  model_name: {json.dumps(model)}\n"
-        f"  api_base: {json.dumps(url)}\n"
-        f"  api_key_name: {json.dumps(name)}"
+        f"  api_base: {json.dumps(url)}"
     )
 
 
