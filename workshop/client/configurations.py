@@ -184,7 +184,8 @@ def _llm(name: str, url: str, model: str) -> str:
         f"# then: OPENAI_API_KEY=\"${KEY}\" llm -m {shlex.quote(name)} 'What is the capital of Italy?'\n"
         f"- model_id: {json.dumps(name)}\n"
         f"  model_name: {json.dumps(model)}\n"
-        f"  api_base: {json.dumps(url)}"
+        f"  api_base: {json.dumps(url)}\n"
+        f"  api_key_name: {json.dumps(name)}"
     )
 
 
