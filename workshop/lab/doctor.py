@@ -314,8 +314,8 @@ def _servers() -> Iterator[Check]:
     own_records = records.own()
     failed = records.failed_names(own_records)
     if failed:
-        found = f"{failed}; {records.REASONS}"
-        yield Check("Failed servers", NOTE, found, f"Forget them: {records.FORGET_FAILED}")
+        names = f"{failed}; {records.REASONS}"
+        yield Check("Failed servers", NOTE, names, f"Forget them: {records.FORGET_FAILED}")
     for record in hang.of_records([*own_records, *records.shared()]):
         name = f"Server {record.name}"
         if record.state == SUSPENDED:
