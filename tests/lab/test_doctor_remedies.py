@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -89,3 +90,13 @@ def test_dead_servers_are_one_line_with_one_remedy(workshop_home, monkeypatch):
     assert failed.found.startswith("s5, s4, s3 and 3 more") and failed.state == NOTE
     assert "workshop stop --failed" in failed.remedy
     assert [check.name for check in rest] == ["Server"]
+
+
+def test_a_full_disk_is_called_full(workshop_home, monkeypatch):
+    def full(path, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    [check] = doctor._folders()
+    assert check.state == LACK and "No space is left" in check.found
+    assert "Free some space" in check.remedy

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from workshop import own_packages
 from workshop.errors import WorkshopError
-from workshop.home import home, private_folder
+from workshop.home import home, private_folder, writing
 from workshop.lab import kernel
 from workshop.servers import hang, records
 from workshop.servers.checks import LACK, NOTE, OK, Check
@@ -219,12 +219,11 @@ def _folders() -> Iterator[Check]:
     try:
         folder = private_folder()
         probe = folder / ".probe"
-        probe.write_text("x" * 4096)
-        probe.unlink()
-    except (WorkshopError, OSError) as error:
-        problem = f"{home()}: {getattr(error, 'message', error)}"
-        remedy = "Set WORKSHOP_HOME to a folder that you may write."
-        yield Check("Workshop folder", LACK, problem, remedy)
+        with writing(probe):
+            probe.write_text("x" * 4096)
+            probe.unlink()
+    except WorkshopError as error:
+        yield Check("Workshop folder", LACK, f"{home()}: {error.message}", error.remedy)
         return
     free = left_bytes(folder) / GIB
     state = OK
