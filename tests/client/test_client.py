@@ -11,13 +11,16 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from stand_ins import stand_in
 
 import workshop
 from workshop import timestamps
+from workshop.client import waiting
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records
 from workshop.servers.host import processes
 from workshop.servers.records import ServerRecord
+from workshop.servers.slurm import queue as slurm_queue
 
 COMPLETION = {
     "id": "c",
@@ -288,6 +291,75 @@ def test_a_server_that_went_away_is_told_at_once(stub):
     with pytest.raises(WorkshopError, match="does not answer"):
         workshop.connect()
     assert time.monotonic() - began < 8
+
+
+def test_a_name_that_no_server_has_is_answered_with_those_that_are_ready(stub):
+    write_record(stub, "first")
+    write_record(stub, "second")
+    with pytest.raises(WorkshopError, match=r"'nobody' is known here.*first, second") as refusal:
+        workshop.connect("nobody")
+    assert "workshop serve" not in refusal.value.remedy
+
+
+def test_the_owner_of_a_server_that_is_silent_is_not_told_to_start_one(stub):
+    """Its process lives."""
+    write_record(stub, "mine", url="http://127.0.0.1:9/v1")
+    with pytest.raises(WorkshopError, match="does not answer") as silent:
+        workshop.connect()
+    remedy = silent.value.remedy
+    assert "workshop servers mine" in remedy and "workshop logs mine" in remedy
+    assert "workshop serve " not in remedy
+
+
+def test_a_learner_whose_shared_server_is_silent_asks_its_owner(stub, monkeypatch, tmp_path):
+    write_record(stub, "class", url="http://127.0.0.1:9/v1", host="elsewhere")
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    records.path_of("class").rename(folder / "class.json")
+    monkeypatch.setenv("WORKSHOP_SHARED", str(folder))
+    with pytest.raises(WorkshopError, match="does not answer") as silent:
+        workshop.connect()
+    assert "whoever shared it" in silent.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("state", "says"), [("SUSPENDED", "suspended by SLURM"), ("TIMEOUT", "reached its time limit")]
+)
+def test_a_job_that_stops_under_a_client_says_what_its_queue_says(
+    stub, tmp_path, monkeypatch, state, says
+):
+    """It was running when the client connected; suspended, its port answers nobody."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    stand_in(tmp_path, "squeue", f'echo "7|job|$(cat {tmp_path}/state)|None|n1|1:02|1:00|/w"')
+    stand_in(tmp_path, "scontrol", "exit 1")
+    (tmp_path / "state").write_text("RUNNING")
+    write_record(stub, "job", where="slurm", job_id="7", pid=None, process_started=None)
+    client = workshop.connect()
+    (tmp_path / "state").write_text(state)
+    client.url = client.root = "http://127.0.0.1:9"
+    monkeypatch.setattr(slurm_queue, "listens", lambda url: False)
+    with pytest.raises(WorkshopError, match=says) as stopped:
+        client.models()
+    assert "workshop serve " not in stopped.value.remedy
+
+
+def test_a_stream_without_a_token_says_that_it_waits(stub, monkeypatch, capsys):
+    monkeypatch.setattr(waiting, "SILENCE_S", 0.2)
+    write_record(stub)
+    client = workshop.connect()
+    answer = stub._answer
+
+    def late(handler):
+        time.sleep(0.6)
+        answer(handler)
+
+    stub.do_POST = late
+    with pytest.raises(WorkshopError, match="breaks off"):  # the stub answers without a stream
+        list(client.complete("San", stream=True))
+    message = capsys.readouterr().err
+    assert message.count("No token for") == 1 and "workshop servers" in message
+    client.complete("San")  # only streams are watched by somebody
+    assert capsys.readouterr().err == ""
 
 
 def test_notebooks_show_the_sentence_without_frames():

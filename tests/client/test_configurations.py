@@ -80,6 +80,81 @@ def test_curls_key_is_on_no_command_line(tmp_path):
     assert URL in shlex.split(arguments)[0]
 
 
+ODD_HOME = 'a home\'s "folder" $HOME'
+
+
+def own_record(home, monkeypatch, **changes):
+    monkeypatch.setenv("WORKSHOP_HOME", str(home))
+    record = replace(records.new(name="one", url=URL, model=MODEL, log=""), **changes)
+    records.write(record)
+    return record
+
+
+def variables(text: str, **environment: str) -> list[str]:
+    """Return the three variables after a shell has read the text."""
+    names = ("OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_MODEL")
+    printing = " ".join(f'"${name}"' for name in names)
+    done = subprocess.run(
+        ["sh", "-c", f'eval "$1"; printf "%s\\n" {printing}', "sh", text],
+        env={**os.environ, **environment},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.splitlines()
+
+
+def test_env_sets_address_key_and_model_from_the_record(tmp_path, monkeypatch):
+    record = own_record(tmp_path / ODD_HOME, monkeypatch, model="a model's name")
+    text = configurations.of_record("env", record)
+    assert record.api_key not in text
+    assert variables(text) == [URL, record.api_key, "a model's name"]
+
+
+def test_env_takes_the_key_of_a_server_that_was_shared(tmp_path, monkeypatch):
+    record = own_record(tmp_path / "theirs", monkeypatch)
+    folder = tmp_path / "class"
+    folder.mkdir()
+    records.path_of("one").rename(folder / "one.json")
+    monkeypatch.setenv("WORKSHOP_SHARED", str(folder))
+    own_record(tmp_path / "ours", monkeypatch, api_key="of-another-server")
+    assert variables(configurations.of_record("env", record))[1] == record.api_key
+
+
+def test_env_without_a_record_takes_the_key_from_the_environment():
+    assert variables(text("env"), WORKSHOP_API_KEY="given") == [URL, "given", MODEL]
+
+
+def test_access_says_address_model_and_the_command_that_prints_the_key(tmp_path, monkeypatch):
+    record = own_record(tmp_path / ODD_HOME, monkeypatch)
+    lines = configurations.access(record)
+    assert lines[0].split() == ["address", URL] and lines[1].split() == ["model", MODEL]
+    command = lines[2].removeprefix("key").strip()
+    printed = subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True)
+    assert printed.stdout.strip() == record.api_key
+    assert record.api_key not in "\n".join(lines)
+
+
+def test_access_without_the_records_file_names_the_variable(tmp_path, monkeypatch):
+    record = own_record(tmp_path, monkeypatch)
+    records.path_of("one").unlink()
+    assert "WORKSHOP_API_KEY" in configurations.access(record)[2]
+
+
+def test_llm_is_a_model_of_its_own_file():
+    """Without a name of a key llm 0.32 sends none, whatever the environment says."""
+    (model,) = yaml.safe_load(text("llm"))
+    assert (model["model_id"], model["model_name"]) == ("my-server", "llama")
+    assert model["api_base"] == URL and model["api_key_name"]
+
+
+def test_aider_is_one_command_with_the_models_name_for_litellm():
+    lines = [line for line in text("aider").splitlines() if not line.startswith("#")]
+    arguments = shlex.split("\n".join(lines))
+    assert f"OPENAI_API_BASE={URL}" in arguments
+    assert arguments[arguments.index("--model") + 1] == "openai/llama"
+
+
 def test_another_kind_is_refused_with_those_that_are_known():
     with pytest.raises(BadInput, match=r"'emacs' is no client.*opencode"):
         text("emacs")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
+import small_server
 
 import workshop
 from workshop import own_packages
 from workshop.errors import WorkshopError
 from workshop.lab import doctor
+from workshop.servers import records
 from workshop.servers.checks import LACK, NOTE, Check
 
 ITSELF = (
@@ -75,3 +78,25 @@ def test_settings_of_another_python_are_named_and_our_own_are_not(only, monkeypa
         NOTE,
         "unset PYTHONPATH PYTHONOPTIMIZE",
     )
+
+
+def test_dead_servers_are_one_line_with_one_remedy(workshop_home, monkeypatch):
+    for index in range(6):
+        started = f"2026-11-2{index}T00:00:00.000+00:00"
+        records.write(small_server.record(name=f"s{index}", state="failed", started=started))
+    monkeypatch.delenv("WORKSHOP_URL", raising=False)
+    monkeypatch.delenv("WORKSHOP_SHARED", raising=False)
+    failed, *rest = doctor._servers()
+    assert failed.found.startswith("s5, s4, s3 and 3 more") and failed.state == NOTE
+    assert "workshop stop --failed" in failed.remedy
+    assert [check.name for check in rest] == ["Server"]
+
+
+def test_a_full_disk_is_called_full(workshop_home, monkeypatch):
+    def full(path, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    [check] = doctor._folders()
+    assert check.state == LACK and "No space is left" in check.found
+    assert "Free some space" in check.remedy

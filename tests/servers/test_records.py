@@ -170,3 +170,21 @@ def test_folders_of_records_that_cannot_be_read_are_said_and_passed_over(
         monkeypatch.setenv("WORKSHOP_SHARED", place)
         assert records.own() == records.shared() == []
     assert len(capfd.readouterr().err.splitlines()) == 1, "the name that is too long"
+
+
+@pytest.mark.parametrize(
+    ("failed", "names"),
+    [
+        ([], ""),
+        (["a"], "a"),
+        (["a", "b", "c"], "c, b, a"),
+        (["a", "b", "c", "d", "e"], "e, d, c and 2 more"),
+    ],
+)
+def test_servers_that_failed_stand_in_one_line_the_newest_first(failed, names):
+    servers = [small_server.record(name=name, state="failed") for name in failed]
+    servers.append(small_server.record(name="runs"))
+    line = records.failed_line(servers)
+    assert records.failed_names(servers) == names
+    assert line == "" if not names else line.startswith(f"✗ failed: {names}; ")
+    assert ("workshop stop --failed" in line) == bool(names)

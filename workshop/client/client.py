@@ -12,6 +12,7 @@ import difflib
 import functools
 import getpass
 import inspect
+import itertools
 import json
 import time
 import uuid
@@ -30,7 +31,6 @@ from workshop.client.reach import START, find
 from workshop.client.strict_json import Malformed
 from workshop.engine import http
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers import records
 from workshop.servers.records import ServerRecord
 
 CONNECT_TIMEOUT_S = 5.0
@@ -171,9 +171,11 @@ class Client:
         sequences = received.sequences(content.get("prompt"), parameters.get("n"))
         try:
             for _ in range(2):
-                request_id, response = self._answer_to(create, options)
                 if parameters.get("stream"):
+                    with waiting.told_of_silence():
+                        request_id, response = self._answer_to(create, options)
                     return Stream(response.parse(), self, request_id)
+                request_id, response = self._answer_to(create, options)
                 location = response.headers.get("location")
                 redirect = reach.redirected(self.url, response.status_code, location)
                 if redirect:
@@ -354,27 +356,12 @@ class Client:
 
     def gone(self, cause: str = "", error: Exception | None = None) -> WorkshopError:
         """Return the error for a server that does not answer; later cells say the same."""
-        gone = self._started_again() or self._without_answer(cause, error)
-        lost.remember(gone)
-        return gone
-
-    def _without_answer(self, cause: str, error: Exception | None) -> WorkshopError:
-        """Return the error for a server that does not answer, with the reason in its record."""
-        current = None
-        if self.record.where == "local":
-            current = records.read(self.record.name)
-        if current is not None and current.state == "failed":
-            problem = f"The server {current.name!r} has failed: {current.reason}."
-            return WorkshopError(problem, f"Its own words are in {current.log}. {START}")
-        problem = f"The server at {self.url} does not answer"
-        if cause:
-            problem += f" ({cause})"
         remedy = ""
         if error:
             remedy = reach.remedy_for(error, self.url)
-        if not remedy and self.record.where == "given":
-            remedy = reach.CHECK_ADDRESS
-        return WorkshopError(f"{problem}.", remedy or START)
+        gone = self._started_again() or reach.silent(self.record, cause, remedy)
+        lost.remember(gone)
+        return gone
 
 
 class Stream:
@@ -399,8 +386,11 @@ class Stream:
 
     def __iter__(self) -> Iterator:
         begun, ended = set(), set()
+        pieces = iter(self._stream)
         try:
-            for piece in self._stream:
+            with waiting.told_of_silence():
+                first = list(itertools.islice(pieces, 1))
+            for piece in itertools.chain(first, pieces):
                 if not self._client.ids.allow(piece.id, self._request_id):
                     break
                 for choice in piece.choices:

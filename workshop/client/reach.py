@@ -12,6 +12,7 @@ both from here.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ipaddress
 import os
@@ -128,16 +129,67 @@ def choose(name: str | None = None) -> ServerRecord:
         failed = failed or last
     if doubtful:  # its own address tells
         return doubtful
-    if failed and failed.state == SUSPENDED:
-        problem = f"The server {failed.name!r} is {failed.reason}"
-        raise WorkshopError(problem, "Wait, or use another: `workshop servers` lists them.")
     if failed:
-        problem = f"The server {failed.name!r} has failed: {failed.reason}."
-        raise WorkshopError(problem, f"{START} Its own words are in {failed.log}.")
-    which = ""
+        raise _ended(failed)
     if name:
-        which = f" called {name!r}"
-    raise WorkshopError(f"No server{which} is known here.", START)
+        raise _unknown(name)
+    raise WorkshopError("No server is known here.", START)
+
+
+def _ended(record: ServerRecord) -> WorkshopError:
+    """Return the error for a server that has failed, or that SLURM has suspended."""
+    if record.state == SUSPENDED:
+        problem = f"The server {record.name!r} is {record.reason}"
+        return WorkshopError(problem, "Wait, or use another: `workshop servers` lists them.")
+    start = START
+    if record.where == "slurm":
+        start = "Submit it again: workshop slurm submit."
+    problem = f"The server {record.name!r} has failed: {record.reason}."
+    return WorkshopError(problem, f"{start} Its own words are in {record.log}.")
+
+
+def _unknown(name: str) -> WorkshopError:
+    """Return the error for a name that no server has: it lists those that are ready."""
+    ready = [record.name for record in records.ready()]
+    remedy = START
+    if ready:
+        remedy = f"These are ready: {', '.join(ready)}."
+    return WorkshopError(f"No server called {name!r} is known here.", remedy)
+
+
+def silent(record: ServerRecord, cause: str, remedy: str = "") -> WorkshopError:
+    """Return the error for a server that does not answer: what is known of it, and what to do.
+
+    The record is read again, so that its own process, or SLURM's queue, has its say.
+
+    Args:
+        cause: '' or what the connection said.
+        remedy: what is known to help; '' if nothing is.
+    """
+    now = None
+    is_own = False
+    if record.where != "given":
+        with contextlib.suppress(WorkshopError):
+            own = records.read(record.name)
+            is_own = own is not None and own.api_key == record.api_key
+            now = own if is_own else records.read_shared(record.name)
+    if now is not None and now.state in (SUSPENDED, "failed"):
+        return _ended(now)
+    problem = f"The server at {record.url} does not answer"
+    if cause:
+        problem += f" ({cause})"
+    if not remedy and record.where == "given":
+        remedy = CHECK_ADDRESS
+    if not remedy and is_own:
+        remedy = (
+            f"It was not stopped. See how it is: `workshop servers {record.name}`; what it says: "
+            f"`workshop logs {record.name}`; end it: `workshop stop {record.name}`."
+        )
+    if not remedy and now is not None:
+        remedy = (
+            "It is shared with you: ask whoever shared it, or use another (`workshop servers`)."
+        )
+    return WorkshopError(f"{problem}.", remedy or START)
 
 
 def proxy_to(url: str) -> str | None:

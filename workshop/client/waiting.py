@@ -1,12 +1,34 @@
-"""Waits in a notebook for a server that is starting, with a bar."""
+"""Waits in a notebook for a server that is starting, with a bar; says that an answer is late."""
 
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html import escape
 
 from workshop.client import lost
 from workshop.client.reach import StillStarting
 from workshop.servers.local import supervise
 from workshop.servers.progress import Progress
+
+SILENCE_S = 10.0  # without a token, before it is said that one waits
+SILENCE = (
+    "! No token for {seconds:.0f} s: the request waits its turn, its prompt is long, or the server "
+    "hangs (`workshop servers` in another terminal tells). It waits on; Ctrl-C ends it."
+)
+
+
+@contextmanager
+def told_of_silence() -> Iterator[None]:
+    """Say on stderr, once, that nothing has come, if the block takes longer than SILENCE_S."""
+    text = SILENCE.format(seconds=SILENCE_S)
+    timer = threading.Timer(SILENCE_S, print, [text], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def in_notebook() -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from workshop import own_packages
 from workshop.errors import WorkshopError
-from workshop.home import home, private_folder
+from workshop.home import home, private_folder, writing
 from workshop.lab import kernel
 from workshop.servers import hang, records
 from workshop.servers.checks import LACK, NOTE, OK, Check
@@ -219,12 +219,11 @@ def _folders() -> Iterator[Check]:
     try:
         folder = private_folder()
         probe = folder / ".probe"
-        probe.write_text("x" * 4096)
-        probe.unlink()
-    except (WorkshopError, OSError) as error:
-        problem = f"{home()}: {getattr(error, 'message', error)}"
-        remedy = "Set WORKSHOP_HOME to a folder that you may write."
-        yield Check("Workshop folder", LACK, problem, remedy)
+        with writing(probe):
+            probe.write_text("x" * 4096)
+            probe.unlink()
+    except WorkshopError as error:
+        yield Check("Workshop folder", LACK, f"{home()}: {error.message}", error.remedy)
         return
     free = left_bytes(folder) / GIB
     state = OK
@@ -311,16 +310,19 @@ def _servers() -> Iterator[Check]:
             yield Check("Server", LACK, problem, hang.REMEDY)
         return
     is_ready = False
-    for record in hang.of_records([*records.own(), *records.shared()]):
+    own_records = records.own()
+    failed = records.failed_names(own_records)
+    if failed:
+        names = f"{failed}; {records.REASONS}"
+        yield Check("Failed servers", NOTE, names, f"Forget them: {records.FORGET_FAILED}")
+    for record in hang.of_records([*own_records, *records.shared()]):
         name = f"Server {record.name}"
-        if record.state == "failed":
-            yield Check(name, NOTE, f"failed: {record.reason}", f"workshop stop {record.name}")
-        elif record.state == SUSPENDED:
+        if record.state == SUSPENDED:
             yield Check(name, NOTE, record.reason, f"workshop servers {record.name}")
         elif record.state == "ready":
             is_ready = True
             yield Check(name, OK, f"{record.model} at {record.url}")
-        elif record.state != "starting":
+        elif record.state not in ("starting", "failed"):
             is_ready = True
             remedy = f"{hang.REMEDY} workshop stop {record.name}"
             yield Check(name, LACK, f"{record.state}: {record.reason}", remedy)

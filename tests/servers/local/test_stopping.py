@@ -261,3 +261,23 @@ def test_a_newer_server_of_the_name_keeps_its_record(stranger, monkeypatch):
     records.write(new)
     stopping._clear(old)
     assert records.read("a") == new
+
+
+def test_all_that_have_failed_are_forgotten_in_one_go(stranger):
+    """What runs stays, and so does a stranger who has the number of one that failed."""
+    records.write(record(os.getpid(), name="runs"))
+    for index, name in enumerate(("one", "two", "three")):
+        started = f"2026-11-2{index}T00:00:00.000+00:00"
+        old = record(stranger.pid, name=name, state="failed", started=started, process_started=1)
+        records.write(old)
+    records.write(record(2**22, name="died", started="2026-11-28T00:00:00.000+00:00"))
+    assert stopping.stop_failed() == ["one", "two", "three", "died"]
+    assert [server.name for server in records.own()] == ["runs"]
+    assert living(stranger.pid) and stopping.stop_failed() == []
+
+
+def test_a_failed_record_whose_job_goes_on_is_not_forgotten(monkeypatch):
+    """Only it has the key."""
+    records.write(record(None, name="job", where="slurm", job_id="7", state="failed"))
+    monkeypatch.setattr(stopping, "_job_goes_on", lambda server: True)
+    assert stopping.stop_failed() == [] and records.stored("job") is not None

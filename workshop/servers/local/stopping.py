@@ -58,6 +58,19 @@ def stop(name: str) -> str:
     return f"{name} is stopped."
 
 
+def stop_failed() -> list[str]:
+    """Forget all servers of this user's that have failed; return their names, oldest first.
+
+    One whose job goes on, or whose address answers, stays: only its record has the key.
+    """
+    names: list[str] = []
+    for record in records.own():
+        if record.state == "failed" and not _job_goes_on(record):
+            _clear(record)
+            names.append(record.name)
+    return names
+
+
 def _terminate(record: ServerRecord) -> None:
     """End the engine with all that it started: politely, then not."""
     pid = record.pid
@@ -197,7 +210,7 @@ def _cancel(record: ServerRecord) -> str:
     now = slurm_queue.find(name)
     if now is not None and now.active:
         problem = f"Job {record.job_id} of {record.name} was told to end, and is {now.state} still."
-        raise WorkshopError(problem, f"Look again in a minute: workshop servers {record.job_id}")
+        raise WorkshopError(problem, f"Look again in a minute: workshop servers {record.name}")
     if job is None and now is None:  # scancel says nothing of a job that it does not know
         raise _refused(
             record, WorkshopError(f"{slurm_queue.doubt(record, None)}, and scancel did nothing.")

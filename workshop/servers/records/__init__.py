@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -25,6 +25,9 @@ from workshop.servers.records import record_file
 from workshop.servers.records.record_file import ServerRecord
 
 MAX_REASON_CHARS = 2000
+FAILED_SHOWN = 3  # names in one line
+REASONS = "their reasons: workshop servers NAME"
+FORGET_FAILED = "workshop stop --failed"
 LAB_VARIABLE = "WORKSHOP_LAB"  # tells a lab's servers, notebooks and terminals from all others
 _said: set[str] = set()
 
@@ -239,6 +242,26 @@ def waiting() -> list[ServerRecord]:
         )
 
     return [job for job in slurm_queue.submitted() if not has_begun(job)]
+
+
+def failed_names(own_records: Iterable[ServerRecord]) -> str:
+    """Return the names of the newest servers that have failed, and how many more there are.
+
+    own_records: oldest first, as `own` returns them. '' if none has failed.
+    """
+    names = [record.name for record in own_records if record.state == "failed"]
+    newest = ", ".join(reversed(names[-FAILED_SHOWN:]))
+    if len(names) > FAILED_SHOWN:
+        newest += f" and {len(names) - FAILED_SHOWN} more"
+    return newest
+
+
+def failed_line(own_records: Iterable[ServerRecord]) -> str:
+    """Return one line for all servers that have failed, with what to do; '' if none has."""
+    names = failed_names(own_records)
+    if not names:
+        return ""
+    return f"✗ failed: {names}; {REASONS}; forget them: {FORGET_FAILED}"
 
 
 def starting() -> ServerRecord | None:
