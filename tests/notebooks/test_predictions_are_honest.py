@@ -32,7 +32,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "memory.rule": ("too little", "-14", "28 GB too"),
     "memory.falcon": ("too much", "126", "by half"),
     "memory.easiest": ("Llama", "need their own formulas"),
-    "parallelism.enough": ("16 are needed",),
+    "parallelism.enough": ("more than 8 are needed", "Twelve are enough"),
     "parallelism.who_talks": ("the network between them", '== "InfiniBand'),
     "parallelism.prompt": ("about as long", "little longer", "400 GB/s"),
     "parallelism.step": ("matrix products, the rest", "helps the products"),
