@@ -133,7 +133,7 @@ def order() -> Canvas:
     )
     c = Canvas(
         220,
-        "The order in which vLLM applies the sampling parameters: "
+        "What vLLM does with the scores, from the left: "
         + ", ".join(name for name, _, _ in steps)
         + ".",
     )

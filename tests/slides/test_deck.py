@@ -98,7 +98,7 @@ def test_more_than_a_third_of_the_time_is_for_exercises():
         "Agenda",
         "Llama",
         "Training and inference",
-        "Will 405B fit",
+        "Will it fit",
         "Precision",
         "KV cache",
         "H100s for both",
