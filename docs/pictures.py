@@ -31,6 +31,7 @@ from widget_page import address  # pyright: ignore[reportMissingImports]
 FOLDER = ROOT / "docs" / "pictures"
 RECORD = FOLDER / "record.json"
 SIZE = {"width": 1400, "height": 1000}
+LONGEST_MS = 400_000  # a machine that does other things as well
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Picture:
 
 
 PICTURES = {
-    "memory_sliders": Picture("01_memory", "sliders = MemorySliders(", is_screen=True),
+    "01_memory_sliders": Picture("01_memory", "sliders = MemorySliders(", is_screen=True),
     "sampling_explorer": Picture("04_sampling", "cuts = SamplingExplorer(", needs_server=True),
     "load_explorer": Picture("14_agents", "nb14.LoadExplorer("),
 }
@@ -102,7 +103,10 @@ def take(name: str, picture: Picture, browser) -> None:
             stack.enter_context(server(home))
         url = stack.enter_context(lab_page.lab(home, folder, "--no-server"))
         page = lab_page.Page(browser.new_page(viewport=SIZE))
-        page.open(address(url, f"{picture.notebook}.ipynb"))
+        page.page.set_default_timeout(LONGEST_MS)
+        page.page.goto(address(url, f"{picture.notebook}.ipynb"))
+        page.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=LONGEST_MS)
+        page.page.locator("#jp-main-statusbar", has_text="| Idle").wait_for(timeout=LONGEST_MS)
         if not picture.is_screen:
             page.page.keyboard.press("Control+b")  # the list of files
         page.run_all(timeout_s=400)
