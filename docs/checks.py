@@ -1,4 +1,4 @@
-"""Write the part of docs/teaching.md on what learners believe: questions and key points of each notebook, its checks.
+"""Write docs/checks.md, what learners believe: questions and key points of each notebook, its checks.
 
 python docs/checks.py            (again after each change of an exercise's words or of a notebook's first or last text)
 """
@@ -30,11 +30,14 @@ from workshop.course.exercises.checking import all_exercises
 from workshop.course.exercises.judging import SHAPELESS, Exercise
 from workshop.course.progress.course_map import Chapter, chapters
 
-GUIDE = HERE / "teaching.md"
+PAGE = HERE / "checks.md"
 MOST_WRONG = 4  # wrong answers of one check, where a judge has words for many
 LONGEST = 200  # characters of a right answer that is shown
 OUTPUT_NAME = "answers.jsonl"
-MARKS = "<!-- checks -->\n", "<!-- /checks -->"
+HEAD = """# What learners believe, check by check
+Made by `docs/checks.py`. For [instructors](teaching.md) and [helpers](teaching/helpers.md): each notebook with its questions, its key points, and its checks: typical wrong answers, and what the check says to them. It is worth asking for them aloud.
+
+"""
 
 
 def words_of(name: str) -> tuple[str, list[str]]:
@@ -178,13 +181,10 @@ def fold(chapter: Chapter) -> str:
     )
 
 
-def part() -> str:
-    """Return what stands between the marks."""
-    return "\n".join(map(fold, chapters()))
+def page() -> str:
+    """Return the whole page."""
+    return HEAD + "\n".join(map(fold, chapters()))
 
 
 if __name__ == "__main__":
-    before, _, rest = GUIDE.read_text(encoding="utf-8").partition(MARKS[0])
-    GUIDE.write_text(
-        f"{before}{MARKS[0]}{part()}{MARKS[1]}{rest.partition(MARKS[1])[2]}", encoding="utf-8"
-    )
+    PAGE.write_text(page(), encoding="utf-8")

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # A script with its arguments -> what it writes. CONTRIBUTING.md names those that a person runs.
 GENERATORS = {
     "docs/glossary.py": "docs/glossary.md and the notebooks' tooltips, from docs/glossary.toml",
-    "docs/checks.py": "the checks of docs/teaching.md, from the exercises and notebooks",
+    "docs/checks.py": "docs/checks.md, from the exercises and notebooks",
     "docs/cards.py": "docs/cards.md, from the public measurements and logs",
     "docs/hardware.py": "the record of the table of `workshop models`, in the planner's data",
     "docs/dashboard.py": "docs/monitoring/grafana.json, the dashboard of a server",

@@ -19,6 +19,8 @@ ROOT = HERE.parent
 sys.path.append(str(ROOT / "docs"))
 import glossary  # noqa: E402      docs/glossary.py
 
+# For a class that jumps from exercise to exercise: the cell needs those above it.
+JUMP = "Jumped here? Select this cell, then <em>Run → Run All Above Selected Cell</em>."
 FRONT = """---
 marp: true
 theme: workshop
@@ -38,26 +40,20 @@ UNREAD = re.compile(
 # The decks: a folder of deck/, and the agenda's items: title, what it holds, and the files that it counts.
 DECKS = {
     "workshop": (
-        ("1", "Basics of distributed inference", "memory, many GPUs, vLLM, speed", ("1", "2", "3")),
-        (
-            "2",
-            "vLLM for online inference",
-            "a server, requests, log probabilities, many prompts",
-            ("4", "5"),
-        ),
-        ("3", "vLLM for offline inference", "batches that lose nothing, other models", ("6",)),
+        ("1", "Does it fit?", "weights, KV cache, more than one GPU", ("1",)),
+        ("2", "How do we start it?", "vLLM, a server on a cluster; then a break", ("3",)),
+        ("3", "Which settings?", "requests, one token at a time", ("4",)),
+        ("4", "How sure is it?", "log probabilities, a confidence", ("5",)),
+        ("5", "All of them, and nothing lost", "a file of prompts", ("7",)),
     ),
     "day_two": (
-        ("1", "A chat", "templates, streaming, answers of a given form, tools", ("1",)),
-        (
-            "2",
-            "Inside the engine",
-            "prefill and decode, batches, chunks, prefixes, preemption",
-            ("2",),
-        ),
-        ("3", "Guess and check", "speculation: several tokens a step", ("3",)),
-        ("4", "Scale out", "replicas, experts, prefill apart, how many GPUs", ("4",)),
-        ("5", "Capstone", "your model, your GPUs, your file", ("5",)),
+        ("1", "Many GPUs", "links, tensor and pipeline parallel", ("1",)),
+        ("2", "Many prompts", "threads, asyncio, waves", ("2",)),
+        ("3", "A chat", "templates, streaming, answers of a given form, tools", ("3",)),
+        ("4", "Inside the engine", "batches, chunks, prefixes, preemption", ("4",)),
+        ("5", "Guess and check", "speculation: several tokens a step", ("5",)),
+        ("6", "Scale out", "replicas, experts, prefill apart, how many GPUs", ("6",)),
+        ("7", "Capstone", "your model, your GPUs, your file", ("7",)),
     ),
 }
 
@@ -137,10 +133,15 @@ def _where_parts(text: str) -> tuple[str, str, list[str]]:
 
 def _where(text: str, minutes: float) -> str:
     notebook, heading, keys = _where_parts(text)
-    checks = " ".join(f'<code>check("{key}", …)</code>' for key in keys if key in all_exercises())
+    calls = []
+    for key in keys:
+        name = "check" if key in all_exercises() else "predict"
+        calls.append(f'<code>{name}("{key}")</code>')
+    shown = " ".join(calls)
     return (
         f'<div class="where"><b>{minutes:g} min</b><span>notebooks/{notebook}.ipynb → '
-        f"<strong>{html.escape(heading)}</strong></span><span>{checks}</span></div>"
+        f"<strong>{html.escape(heading)}</strong></span><span>{shown}</span>"
+        f"<span>{JUMP}</span></div>"
     )
 
 

@@ -21,6 +21,8 @@ from workshop.simulate import simulate
 
 FOLDER = Path(__file__).parent / "recorded"
 PROMPT = "San Francisco is a"
+# the text of notebook 5, "The viewer"
+ODD_SENTENCE = f"{PROMPT} port in western California near the Golden Gate. Boston is on the moon."
 CITIES = (PROMPT, "Boston is a", "Chicago is a", "NYC is a")
 LENGTHS = (120, 20, 40, 10, 90, 30, 10, 60, 20, 100, 40, 10)  # tokens, as in notebook 6
 
@@ -72,7 +74,7 @@ def record(llm) -> dict:
         ],
         "surprise": ask(
             llm,
-            "San Francisco is a city in California. Boston is a city in the moon.",
+            ODD_SENTENCE,
             max_tokens=1,
             temperature=0,
             prompt_logprobs=1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from drawings import guess, scale
 from drawings.engine import limit_tokens_per_s, run
+from drawings.memory import FILLED, filled_h100
 from drawings.recorded import answers
 from drawings.recorded import recorded as recorded_file
 from inference_planner.catalog import load_gpu, load_model
@@ -16,7 +17,7 @@ from inference_planner.tables import rules
 
 from workshop.client.logprobs import rows
 from workshop.course.exercises.sets.e01_memory import TIGHT
-from workshop.course.topics import roofline, speculation
+from workshop.course.topics import abstracts, roofline, speculation
 from workshop.course.widgets.xray.case import RECORDED
 from workshop.engine import measured_runs as recorded
 from workshop.engine import trace
@@ -34,6 +35,7 @@ PUBLISHED = {  # slides of the Kempner Institute's workshop, 17 December 2024: "
 # what the course's notebooks need: README, "Needs"
 SESSION = {"session.cpus": "1", "session.gb": "4"}
 NODE_GPUS = 4
+ABSTRACT_TOKENS = 512  # notebook 1: 400 of an abstract, 112 for the instructions and the label
 LOG = recorded.DATA / "logs" / "llama-3.1-70b_tp4_h200.log"
 
 
@@ -52,7 +54,7 @@ def _models() -> dict[str, str]:
             f"{key}.weights_gb": f"{rules.weights_gb(billions, 'Float16'):.0f}",
             f"{key}.exact_gb": f"{weight_bytes(m) / 1e9:.1f}",
             f"{key}.exact_gib": f"{weight_bytes(m) / GIB:.1f}",
-            f"{key}.table_kv": f"{rules.kv_table()[size]} GB",
+            f"{key}.table_kv_gib": f"{rules.kv_table()[size]} GiB",
             f"{key}.kv_full": f"{rules.kv_request_gib(m, m.max_position_embeddings):.2f}",
             f"{key}.h100_least": f"{at_least[0]}",
             f"{key}.h100_long": f"{at_least[1]}",
@@ -64,8 +66,8 @@ def _models() -> dict[str, str]:
 
 
 def _memory() -> dict[str, str]:
-    h100, a100 = load_gpu("h100"), load_gpu("a100-40gb")
-    p = plan("qwen3.5-27b", "h100", max_model_len=32768)
+    h100 = load_gpu("h100")
+    p = filled_h100()
     bits = {
         32: DTYPE_BYTES["float32"],
         16: rules.BYTES["Float16"],
@@ -76,22 +78,22 @@ def _memory() -> dict[str, str]:
         **{f"bits.{n}": f"{n}" for n in bits},
         **{f"bytes.{n}": f"{size:g}" for n, size in bits.items()},
         "h100.gb": f"{h100.marketing_gb}",
-        "a100.gb": f"{a100.marketing_gb}",
         "h100.gib": f"{h100.engine_gib:.1f}",
         "h100.seen_gb": f"{h100.engine_bytes / 1e9:.1f}",
         "gib.percent": f"{GIB / 1e9 - 1:.0%}",
         "table.tokens": f"{rules.REQUEST_TOKENS:,}",
         "70b.fp8_gb": f"{weight_bytes(load_model('llama-3.1-70b-fp8')) / 1e9:.1f}",
-        "fill.model": "Qwen3.5 27B",
+        "fill.model": "Llama 3.1 8B",
+        "fill.name": FILLED["model"],
         "fill.kv_tokens": f"{p.kv_cache_tokens:,}",
-        "fill.concurrency": f"{p.max_concurrency:.1f}",
-        "fill.max_len": f"{p.max_model_len:,}",
+        "fill.abstracts": f"{p.kv_cache_tokens // ABSTRACT_TOKENS:,}",
         "fill.max_len_flag": f"{p.max_model_len}",
         "tight.requests": f"{TIGHT['requests']}",
         "tight.context": f"{TIGHT['context']:,}",
-        "fewest.context": f"{65536:,}",
         "405b.table_heads": f"{rules.TABLE_KV_HEADS['405B']}",
         "405b.billion": f"{rules.SIZES['405B'][0]}",
+        "story.count": f"{len(abstracts.load()):,}",
+        "story.tokens": f"{ABSTRACT_TOKENS}",
         "teaching.million": f"{parameters(load_model(TEACHING_FOLDER)) / 1e6:.0f}",
     }
 

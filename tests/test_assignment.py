@@ -77,14 +77,11 @@ def test_right_answers_earn_the_point_and_wrong_or_open_ones_do_not(workshop_hom
         assert not grade(tests[name], dict.fromkeys(right, ...)), "an open answer earns nothing"
 
 
-def test_the_guide_says_of_checks_what_their_words_say():
-    checks, guide = tool("checks"), (ROOT / "docs" / "teaching.md").read_text()
-    first, last = checks.MARKS
-    assert guide.partition(first)[2].partition(last)[0] == checks.part(), (
-        "run: python docs/checks.py"
-    )
+def test_the_page_says_of_checks_what_their_words_say():
+    checks, page = tool("checks"), (ROOT / "docs" / "checks.md").read_text()
+    assert page == checks.page(), "run: python docs/checks.py"
     for key, exercise in all_exercises().items():
-        assert f"(`{key}`)" in guide and all(why in guide for why in exercise.wrong.values())
+        assert f"(`{key}`)" in page and all(why in page for why in exercise.wrong.values())
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
@@ -105,6 +102,6 @@ def test_the_folder_holds_both_wheels_and_installs_them_in_a_grader(tmp_path):
     assert lines == [f"/autograder/source/files/{name}" for name in wheels]
     size = sum(path.stat().st_size for path in folder.glob("*.whl"))
     assert size < 100e6  # what graders take
-    guide = (ROOT / "docs" / "teaching.md").read_text()
+    guide = (ROOT / "docs" / "teaching" / "grading.md").read_text()
     megabytes = int(re.search(r"\((\d+) MB in the zip\)", guide)[1])
     assert abs(size / 1e6 - megabytes) <= 1

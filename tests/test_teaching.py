@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 
+import cells
 import click
 import pytest
+import yaml
 
 from workshop.cli import COMMANDS, group
 from workshop.measure import classes
@@ -17,6 +19,15 @@ from workshop.simulate.report import parse_slo
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs" / "teaching.md").read_text()
+PAGES = {  # the guide, and what it hands out
+    path.relative_to(ROOT / "docs").as_posix(): path.read_text()
+    for path in (
+        ROOT / "docs" / "teaching.md",
+        ROOT / "docs" / "accessibility.md",
+        *sorted((ROOT / "docs" / "teaching").glob("*.md")),
+    )
+}
+MOST_LINES = 250  # of the guide: an instructor reads it in one go
 PASSED_ON = {"slurm submit": {"--reservation"}}  # to sbatch, as it is
 
 
@@ -27,8 +38,10 @@ def commands(text: str) -> list[str]:
     return [line for line in [*blocks, *inline] if line.startswith("workshop ")]
 
 
-@pytest.mark.parametrize("line", sorted(set(commands(GUIDE))))
-def test_every_command_of_the_guide_exists_with_its_options(line):
+@pytest.mark.parametrize(
+    "line", sorted({line for page in PAGES.values() for line in commands(page)})
+)
+def test_every_command_of_the_pages_exists_with_its_options(line):
     arguments = shlex.split(line)[1:]
     assert arguments[0] in COMMANDS
     command, name = group.get_command(None, arguments.pop(0)), line.split()[1]
@@ -58,21 +71,34 @@ def test_there_are_commands_for_each_part_of_the_day():
         assert any(line.startswith(f"workshop {needed}") for line in commands(GUIDE)), needed
 
 
-def cells(number: str) -> list[str]:
-    """The cells of the notebook with that number."""
-    path = next((ROOT / "notebooks").glob(f"{int(number):02}_*.ipynb"))
-    return ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"]]
+def notebook_of(number: str) -> str:
+    """The name of the notebook with that number."""
+    return next(cells.NOTEBOOKS.glob(f"{int(number):02}_*.ipynb")).stem
 
 
-def test_every_section_that_the_guide_names_is_in_its_notebook():
-    named = re.findall(r'notebook (\d+)[:,]? (?:to )?((?:"[^"]+"(?:, | and )?)+)', GUIDE)
+def test_every_section_that_a_page_names_is_seen_in_its_notebook():
+    named = re.findall(
+        r'notebook (\d+)[:,]? (?:(?:to|from) )?((?:"[^"]+"(?:, | and )?)+)', "".join(PAGES.values())
+    )
     assert len(named) >= 18
     for number, titles in named:
-        headings = re.findall(r"^#+ (.+)$", "\n".join(cells(number)), re.MULTILINE)
+        headings = [title.replace("`", "") for title in cells.headings(notebook_of(number))]
         for title in re.findall(r'"([^"]+)"', titles):
-            assert any(heading.replace("`", "").startswith(title) for heading in headings), (
-                f"{number}: {title}"
+            assert any(heading.startswith(title) for heading in headings), (
+                f"notebook {number} shows no {title!r}: it is missing, or folded in Deeper"
             )
+
+
+def test_every_row_of_a_schedule_is_taught_somewhere():
+    schedules = GUIDE.partition("## Four schedules")[2].partition("\n## ")[0]
+    for row in re.findall(r"^\| (?:\d+|\d+:\d\d) \|.*$", schedules, re.MULTILINE):
+        where = row.split("|")[3]
+        if not re.search(r"\*(break|lunch|end)\*", row) and "#afterwards" not in where:
+            assert "notebook" in where or "slides" in where, row
+
+
+def test_the_guide_is_read_in_one_go():
+    assert len(GUIDE.splitlines()) <= MOST_LINES
 
 
 def rows_of(title: str) -> list[tuple[int, str]]:
@@ -84,7 +110,7 @@ def rows_of(title: str) -> list[tuple[int, str]]:
 
 def minutes_of(number: str) -> int:
     """The minutes that a notebook says it takes."""
-    return int(re.search(r"(\d+) minutes", cells(number)[0])[1])
+    return int(re.search(r"(\d+) minutes", cells.cells(notebook_of(number))[0].source)[1])
 
 
 @pytest.mark.parametrize(("title", "minutes"), [("90 minutes", 90), ("Three hours", 180)])
@@ -118,8 +144,7 @@ def test_three_hours_name_the_sections_of_the_exercise_slides():
     schedule = " ".join(rest for _, rest in rows_of("Three hours"))
     for slide in slides():
         for _, heading, _ in slide.wheres:
-            if heading != "Your turn":  # several sections have this name
-                assert f'"{heading}"' in schedule, slide.title
+            assert f'"{heading}"' in schedule, slide.title
 
 
 def days() -> list[list[tuple[int, str]]]:
@@ -173,8 +198,52 @@ def test_the_guide_names_what_a_class_must_keep_to_hold():
     )
 
 
-def test_every_check_of_the_guide_names_a_wrong_answer():
-    checks = GUIDE.split("<!-- checks -->")[1].split("<!-- /checks -->")[0]
+CORE_HOURS = 3.5  # README: 3 h 30 min
+
+
+def test_ondemand_the_guide_and_the_schedules_agree():
+    app = ROOT / "slurm" / "ondemand"
+    form = (app / "form.yml.erb").read_text().replace("<%= class_folder.to_json %>", '""')
+    fields = yaml.safe_load(re.sub(r"<%.*?%>", "", form, flags=re.DOTALL))["attributes"]
+    hours, cores, memory = fields["bc_num_hours"], fields["num_cores"], fields["memory_gb"]
+    longest_day = max(rows[-1][0] - rows[0][0] for rows in days()) / 60
+    assert hours["value"] >= CORE_HOURS + 1, "the core, and an hour of breaks and questions"
+    assert hours["max"] >= longest_day + 1
+    chosen = f"{hours['value']} hours with {cores['value']} core and {memory['value']} GB"
+    assert chosen in GUIDE and f"{hours['max']} hours" in GUIDE
+    readme = (app / "README.md").read_text()
+    assert chosen.replace(" with", ",") in readme and f"{hours['max']} hours" in readme
+    more = "Notebooks 11 to 14 start engines of their own"
+    for text in (GUIDE, cores["help"]):
+        assert more in text and re.search(r"\b(2|two)\b( cores)?", text)
+    assert "6 GB for notebook 14" in GUIDE and "Notebook 14 needs 6" in memory["help"]
+    assert cores["max"] >= 2 and memory["max"] >= 6
+
+
+def test_the_citation_and_the_licences_are_those_of_the_project():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert citation["version"] == project["version"]
+    assert citation["license"] == project["license"]
+    assert [author["name"] for author in citation["authors"]] == [
+        author["name"] for author in project["authors"]
+    ]
+    assert {"cff-version", "message", "title"} <= set(citation)
+    texts = (ROOT / "LICENSE-texts").read_text()
+    for folder in re.findall(r"\b(?:docs|slides|workshop)/[\w/.]+\w", texts):
+        assert (ROOT / folder).exists(), folder
+
+
+def test_the_mail_asks_for_the_line_that_doctor_prints():
+    command = (ROOT / "workshop" / "cli" / "doctor.py").read_text()
+    last_line = "Everything that the course needs is here"
+    assert last_line in command
+    for page in ("teaching.md", "teaching/a_week_before.md"):
+        assert last_line in PAGES[page]
+
+
+def test_every_check_of_the_page_names_a_wrong_answer():
+    checks = (ROOT / "docs" / "checks.md").read_text()
     lines = re.findall(r"^- \*\*.+?\*\* \(`([a-z_.0-9]+)`\) ?(.*)$", checks, re.MULTILINE)
     assert len(lines) >= 130
     assert [key for key, text in lines if len(text) < 30] == []
@@ -187,11 +256,12 @@ def headings_of(page: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", line).lower().replace(" ", "-") for line in lines}
 
 
-def test_links_of_the_guide_lead_somewhere():
-    for target in re.findall(r"\]\(([^)]+)\)", GUIDE):
+@pytest.mark.parametrize("name", PAGES)
+def test_links_of_a_page_lead_somewhere(name):
+    for target in re.findall(r"\]\(([^)]+)\)", PAGES[name]):
         if target.startswith("https://"):
             continue
         path, _, anchor = target.partition("#")
-        page = ROOT / "docs" / path if path else None
-        assert page is None or page.exists(), target
-        assert not anchor or anchor in headings_of(page.read_text() if page else GUIDE), target
+        page = (ROOT / "docs" / name).parent / path if path else ROOT / "docs" / name
+        assert page.exists(), target
+        assert not anchor or anchor in headings_of(page.read_text()), target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import load_model
 from inference_planner.tables import rules
 
@@ -32,6 +33,7 @@ from workshop.engine.exact import plan
 
 TOKENS = ("San", "Francisco", "is", "a", "port", "in")
 PROMPT = 4
+FILLED = {"model": "llama-3.1-8b", "gpu": "h100", "max_model_len": 8192}
 
 
 def chain() -> Canvas:
@@ -187,9 +189,14 @@ def gib_table() -> Chart:
     return c
 
 
+def filled_h100() -> Plan:
+    """Return the plan of notebook 1, "What else fills a GPU"."""
+    return plan(FILLED["model"], FILLED["gpu"], max_model_len=FILLED["max_model_len"])
+
+
 def gpu_fill() -> Canvas:
-    """Draw what fills an H100 that serves Qwen3.5 27B: the plan's parts, to scale."""
-    p = plan("qwen3.5-27b", "h100", max_model_len=32768)
+    """Draw what fills an H100 that serves Llama 3.1 8B: the plan's parts, to scale."""
+    p = filled_h100()
     unused = p.gpu_memory_gib - p.requested_gib_per_gpu
     over = sum(o.bytes for o in p.overheads) / 2**30
     parts = (
@@ -200,7 +207,7 @@ def gpu_fill() -> Canvas:
     )
     c = Canvas(
         270,
-        "An H100 that serves Qwen3.5 27B, in GiB: "
+        "An H100 that serves Llama 3.1 8B, in GiB: "
         + ", ".join(f"{n} {v:.1f}" for n, v, _ in parts)
         + ".",
     )

@@ -59,15 +59,15 @@ def kinds() -> Canvas:
         "parallel deals "
         "the layers out; both together use four GPUs; data parallel makes whole copies.",
     )
-    width, gap = 248, 48
+    width, gap, between_copies = 199, 40, 21
     for n, (name, under, colours) in enumerate(cases):
         x = n * (width + gap)
         c.text(x, 28, name, 25, bold=True)
         if colours:
             _model(c, x, 52, width, colours, 36)
         else:
-            _model(c, x, 52, width / 2 - 10, [[g[0]]] * 4, 36)
-            _model(c, x + width / 2 + 10, 52, width / 2 - 10, [[g[1]]] * 4, 36)
+            _model(c, x, 52, width, [[g[0]]] * 4, 36)
+            _model(c, x + width + between_copies, 52, width, [[g[1]]] * 4, 36)
         for k, line in enumerate(under.split("\n")):
             c.text(x, 250 + 28 * k, line, 21, fill=SOFT)
     return c.legend(0, 338, [(colour, f"GPU {n}") for n, colour in enumerate(g)])

@@ -133,7 +133,7 @@ def order() -> Canvas:
     )
     c = Canvas(
         220,
-        "The order in which vLLM applies the sampling parameters: "
+        "What vLLM does with the scores, from the left: "
         + ", ".join(name for name, _, _ in steps)
         + ".",
     )
@@ -195,32 +195,6 @@ def explorer() -> Canvas:
     return c.box(258, 298, 20, 20, BLUE, radius=3).text(286, 315, "what is sampled", 20, fill=SOFT)
 
 
-def viewer() -> Canvas:
-    """The viewer of notebook 5 in small: a text whose tokens are coloured by surprise."""
-    listed = []
-    for row in rows(answers()["surprise"]["answer"]):
-        if row.part == "prompt" and row.logprob is not None:
-            listed.append((row.token.strip(), row.surprise_bits))
-    listed = listed[:-1]  # the full stop
-    most = max(bits for _, bits in listed)
-    c = Canvas(
-        112,
-        "The text of the slides before, its tokens coloured by surprise in bits: "
-        + ", ".join(f"{token} {bits:.0f}" for token, bits in listed)
-        + ". The darker, the more surprising.",
-    )
-    lengths = [max(34, len(token) * 12 + 14) for token, _ in listed]
-    x, gap = 0.0, 8.0
-    stretch = (WIDTH - gap * (len(listed) - 1)) / sum(lengths)
-    for (token, bits), length in zip(listed, lengths, strict=True):
-        width = length * stretch
-        c.box(x, 12, width, 52, ORANGE, opacity=0.12 + 0.88 * bits / most, radius=6)
-        c.text(x + width / 2, 46, token, 21, anchor="middle")
-        c.text(x + width / 2, 94, f"{bits:.0f}", 20, anchor="middle", fill=SOFT)
-        x += width + gap
-    return c
-
-
 def logprob_scale() -> Canvas:
     """Probabilities and their natural logarithms on one scale."""
     c = Canvas(250, "")
@@ -279,7 +253,6 @@ FIGURES = {
     "temperatures": temperatures,
     "cuts": cuts,
     "explorer": explorer,
-    "viewer": viewer,
     "logprob_scale": logprob_scale,
     "surprise": surprise,
 }

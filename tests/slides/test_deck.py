@@ -9,8 +9,6 @@ import deck
 import pytest
 import snippets
 
-from workshop.course.exercises.checking import all_exercises
-
 WORKSHOP = deck.slides("workshop")
 SLIDES = (*WORKSHOP, *deck.slides("day_two"))
 # Numbers that are typed in the deck, as nothing computes them: the phrase, and where it is from.
@@ -72,13 +70,13 @@ def words_of(source: str) -> str:
     return re.sub(r"^\s*\d\. ", " ", source, flags=re.MULTILINE)
 
 
-def test_the_minutes_of_the_notes_add_up_to_three_hours_and_to_one_for_day_two():
+def test_the_minutes_of_the_notes_add_up_to_three_hours_and_to_two_beyond_the_core():
     for part in dict.fromkeys((s.deck, s.part) for s in SLIDES):
         print(
             f"{'/'.join(part):24} {sum(s.minutes for s in SLIDES if (s.deck, s.part) == part):6g} min"
         )
     assert sum(s.minutes for s in WORKSHOP) == 180
-    assert 60 <= sum(s.minutes for s in deck.slides("day_two")) <= 100, (
+    assert 60 <= sum(s.minutes for s in deck.slides("day_two")) <= 130, (
         "the notebooks are the rest of the day"
     )
 
@@ -87,24 +85,6 @@ def test_every_slide_has_one_title_and_a_note_that_says_something():
     for slide in SLIDES:
         assert len(re.findall(r"^# ", slide.source, re.MULTILINE)) == 1, slide.source
         assert 0.5 <= slide.minutes <= 10 and len(slide.note.split()) >= 5, slide.title
-
-
-def test_an_exercise_points_to_a_heading_and_to_checks_that_exist():
-    exercises = [slide for slide in SLIDES if "_class: exercise" in slide.source]
-    assert len(exercises) >= 10
-    for slide in exercises:
-        assert len(slide.wheres) == 1, slide.title
-        for name, heading, keys in slide.wheres:
-            cells = json.loads((deck.ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
-            prose = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-            code = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
-            assert re.search(rf"^#+ {re.escape(heading)}$", prose, re.MULTILINE), (
-                f"{name} has no heading {heading!r}"
-            )
-            for key in keys:
-                assert key in all_exercises() and f'check("{key}"' in code, (
-                    f"{name} does not check {key!r}"
-                )
 
 
 def test_more_than_a_third_of_the_time_is_for_exercises():
@@ -118,7 +98,7 @@ def test_more_than_a_third_of_the_time_is_for_exercises():
         "Agenda",
         "Llama",
         "Training and inference",
-        "Will 405B fit",
+        "Will it fit",
         "Precision",
         "KV cache",
         "H100s for both",

@@ -55,7 +55,7 @@ EXPECTED = {
     "oss.window": "128",
     "jamba.attention": f"{32 // 8}",
     "minicpm.kv": f"{40 * 2 * 36 * 64 * 2 / 1024:.0f}",
-    "fewest.context": "65,536",
+    "fill.abstracts": "881",
 }
 
 

@@ -10,10 +10,12 @@ wrong answer raises, solutions run before any try, and concept questions answer 
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import importlib.util
 import os
 import re
+import tomllib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from workshop.client import lost
 from workshop.course.drawing.html import Html, alone, div, join, muted, panel, span, tag
-from workshop.course.exercises import sets
+from workshop.course.exercises import sets, slips
 from workshop.course.exercises.judging import Exercise, letter
 from workshop.course.progress import class_progress, paths, progress_file
 from workshop.errors import BadInput, WorkshopError
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     import ipywidgets as widgets
 
 SETS = files(sets)
+REASONS = files("workshop.course.exercises") / "reasons.toml"
 SOLUTION = "# Solution"  # the first words of a notebook's cell with a solution
 HELD_BACK = (
     "Held back until you have tried: run the cell above with your answer, then this one again."
@@ -111,16 +114,37 @@ def strict() -> bool:
 def _hold_back(lines: list[str]) -> list[str]:
     """Return a cell's lines; a message instead if it is a solution whose check was never tried.
 
-    IPython calls this before it runs a cell.
+    So it is if Python cannot run an answer, and its slip has a sentence. IPython calls this before
+    it runs a cell.
     """
     text = "".join(lines)
-    if not text.lstrip().startswith(SOLUTION) or strict():
+    keys = re.findall(r'check\("([\w.]+)"', text)
+    if strict() or not keys:
         return lines
-    tried = progress()
-    for key in re.findall(r'check\("([\w.]+)"', text):
-        if key not in tried:
+    if text.lstrip().startswith(SOLUTION):
+        tried = progress()
+        if any(key not in tried for key in keys):
             return [f"print({HELD_BACK!r})\n"]
-    return lines
+        return lines
+    shell = lost.shell()
+    names = {*dir(builtins), *(shell.user_ns if shell else ())}
+    sentence = slips.slip(text, names)
+    if sentence is None or keys[0] not in all_exercises():
+        return lines
+    return [f"__import__({__name__!r}, fromlist=['unread']).unread({keys[0]!r}, {sentence!r})\n"]
+
+
+def unread(key: str, sentence: str) -> Result:
+    """Return the result of an answer that Python cannot run: what to change. It is no try."""
+    return Result(key, "unanswered", sentence)
+
+
+def _watch_cells() -> Any:
+    """Let IPython ask `_hold_back` of each cell from now on; return its shell, None without one."""
+    shell = lost.shell()
+    if shell and _hold_back not in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.append(_hold_back)
+    return shell
 
 
 @dataclass(frozen=True)
@@ -313,9 +337,7 @@ def check(key: str, answer: object = ...) -> Result | Question | LeftOut:
     if key not in all_exercises():
         offered = f"There are: {', '.join(all_exercises())}."
         raise BadInput(f"There is no exercise {key!r}.", offered)
-    shell = lost.shell()
-    if shell and _hold_back not in shell.input_transformers_cleanup:
-        shell.input_transformers_cleanup.append(_hold_back)
+    shell = _watch_cells()
     exercise = all_exercises()[key]
     if exercise.options and answer is ...:
         if _is_left_out(exercise):
@@ -369,6 +391,12 @@ def _remembered(key: str, answer: object, message: str | None) -> Result:
     return Result(key, "right", why, note, option=option)
 
 
+@cache
+def reasons() -> dict[str, list[str]]:
+    """Return {key of a prediction: [the result that is explained, the reason in one clause]}."""
+    return tomllib.loads(REASONS.read_text(encoding="utf-8"))
+
+
 class Prediction:
     """A learner's prediction: options to choose from, later the choice beside the result.
 
@@ -401,6 +429,9 @@ class Prediction:
         prediction = "No prediction."
         if self.predicted:
             prediction = f"You predicted: {self.predicted}."
+        explained, reason = reasons().get(self.key, ("", ""))
+        if reason and self.result == explained:
+            return f"{prediction} Result: {self.result}, as {reason}."
         return f"{prediction} Result: {self.result}."
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
@@ -444,6 +475,7 @@ def predict(key: str, options: Sequence[str] = (), *, result: str | None = None)
     Raises:
         BadInput: the result is none of the options.
     """
+    _watch_cells()
     stored = progress().get(key, {})
     options = list(options or stored.get("options", ()))
     if result is not None and options and result not in options:

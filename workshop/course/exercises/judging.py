@@ -293,9 +293,22 @@ def close_to(expected: float, unit: str = "", *, rel: float = 0.001, digits: int
         size = "small"
         if answer > expected:
             size = "large"
-        return f"{number} is too {size}{another_unit(answer, expected, unit)}"
+        return f"{number} is too {size}{another_scale(answer, expected, unit)}"
 
     return judge
+
+
+def another_scale(answer: float, expected: float, unit: str) -> str:
+    """Return what an answer that is off by a whole scale means, else ''.
+
+    Percent in place of a share, a point between thousands, or another unit.
+    """
+    if 0 < expected < 1 < answer <= 100:
+        return ": give a number from 0 to 1, not percent"
+    is_thousands = expected >= 1000 and math.isclose(answer * 1000, expected, rel_tol=1e-6)
+    if is_thousands and unit not in (*SIZES, *TIMES):
+        return ", by a factor of 1,000: a point separates no thousands in Python"
+    return another_unit(answer, expected, unit)
 
 
 def factors_of(answer: object, expected: float, unit: str) -> str | None:

@@ -1,6 +1,6 @@
 """A manifest with five mistakes, and the policies that find them: the exercise of notebook 08.
 
-The manifest is the real one that `workshop plan --as kubernetes` renders, spoiled in five places. The
+The manifest is the real one that `workshop plan … --as kubernetes` renders, spoiled in five places. The
 policies look at the manifests as a cluster would see them; they know nothing of which places were
 spoiled.
 """

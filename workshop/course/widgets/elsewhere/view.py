@@ -84,7 +84,12 @@ def three(plan: Plan) -> Elsewhere:
     submit = f"workshop slurm submit {model.split('/')[-1]} {options} --dry-run"
     places = (
         _place("SLURM", submit, slurm_lines, plan),
-        _place("Kubernetes", f"workshop plan {plan.model} {options} --as kubernetes", kubernetes_lines, plan),
+        _place(
+            "Kubernetes",
+            f"workshop plan {plan.model} {options} --as kubernetes",
+            kubernetes_lines,
+            plan,
+        ),
         _place("A VM", f"workshop plan {plan.model} {options} --as systemd", vm_lines, plan),
     )
     return Elsewhere(plan, places)

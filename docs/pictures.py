@@ -1,0 +1,140 @@
+"""Take the pictures of the product in README.md and docs/: today's notebooks, in JupyterLab in Chromium.
+
+python docs/pictures.py [NAME ...]     all of them, or those that are named (about a minute each)
+
+What a picture shows is written beside it, docs/pictures/record.json: tests/test_pictures.py fails when
+that is no longer so. The explorer of sampling needs a server, which is started and stopped.
+"""
+
+# ruff: noqa: E402      the helpers of the browser tests are found by the path that is set first
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "browser")]
+
+import cells
+import lab_page  # pyright: ignore[reportMissingImports]  it lies in tests/browser
+from playwright.sync_api import sync_playwright
+from widget_page import address  # pyright: ignore[reportMissingImports]
+
+FOLDER = ROOT / "docs" / "pictures"
+RECORD = FOLDER / "record.json"
+SIZE = {"width": 1400, "height": 1000}
+LONGEST_MS = 400_000  # a machine that does other things as well
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A widget of a notebook, or the whole screen with the list of files beside it."""
+
+    notebook: str
+    code: str  # the beginning of a line of the cell that is shown
+    is_screen: bool = False
+    needs_server: bool = False
+
+    def cell(self) -> cells.Cell:
+        """Return the cell that is shown. Raises ValueError if the notebook has none, or several."""
+        shown = [
+            cell for cell in cells.cells(self.notebook) if f"\n{self.code}" in f"\n{cell.source}"
+        ]
+        if len(shown) != 1:
+            raise ValueError(f"{self.notebook} has {len(shown)} cells with a line {self.code!r}")
+        return shown[0]
+
+
+PICTURES = {
+    "01_memory_sliders": Picture("01_memory", "sliders = MemorySliders(", is_screen=True),
+    "sampling_explorer": Picture("04_sampling", "cuts = SamplingExplorer(", needs_server=True),
+    "load_explorer": Picture("14_agents", "nb14.LoadExplorer("),
+}
+
+
+def record_of(picture: Picture) -> dict[str, object]:
+    """Return what a picture shows: its notebook, the code, and the list of files if that is in sight."""
+    shown: dict[str, object] = {"notebook": picture.notebook, "code": picture.cell().source}
+    if picture.is_screen:
+        shown["notebooks"] = sorted(path.name for path in cells.NOTEBOOKS.glob("*.ipynb"))
+    return shown
+
+
+def shortened(picture: Picture) -> str:
+    """Return the notebook with the shown cell's section alone, and the cells that it needs."""
+    notebook = json.loads(
+        (cells.NOTEBOOKS / f"{picture.notebook}.ipynb").read_text(encoding="utf-8")
+    )
+    cell = picture.cell()
+    needed, _ = cells.needed(picture.notebook, cell.number)
+    section = [other.number for other in cells.section(picture.notebook, cell.headings[-1])]
+    wanted = sorted({*needed, *section})
+    notebook["cells"] = [notebook["cells"][number] for number in wanted]
+    return json.dumps(notebook)
+
+
+@contextlib.contextmanager
+def server(home: Path) -> Iterator[None]:
+    """Serve the teaching model while pictures are taken."""
+    command = [sys.executable, "-m", "workshop"]
+    environment = {**os.environ, "WORKSHOP_HOME": str(home)}
+    subprocess.run([*command, "serve", "--background"], env=environment, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*command, "stop", "teaching-model"], env=environment, check=True)
+
+
+def take(name: str, picture: Picture, browser) -> None:
+    """Take one picture."""
+    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
+        home, folder = Path(temporary) / "home", Path(temporary) / "my-notebooks"
+        folder.mkdir()
+        (folder / f"{picture.notebook}.ipynb").write_text(shortened(picture), encoding="utf-8")
+        if picture.needs_server:
+            stack.enter_context(server(home))
+        url = stack.enter_context(lab_page.lab(home, folder, "--no-server"))
+        page = lab_page.Page(browser.new_page(viewport=SIZE))
+        page.page.set_default_timeout(LONGEST_MS)
+        page.page.goto(address(url, f"{picture.notebook}.ipynb"))
+        page.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=LONGEST_MS)
+        page.page.locator("#jp-main-statusbar", has_text="| Idle").wait_for(timeout=LONGEST_MS)
+        if not picture.is_screen:
+            page.page.keyboard.press("Control+b")  # the list of files
+        page.run_all(timeout_s=400)
+        shown = page.page.locator(".jp-CodeCell", has_text=picture.code).first
+        shown.evaluate("element => element.scrollIntoView({block: 'center'})")
+        page.page.wait_for_timeout(3000)
+        target = FOLDER / f"{name}.png"
+        if picture.is_screen:
+            page.page.screenshot(path=target)
+        else:
+            shown.screenshot(path=target)
+
+
+def main(names: list[str]) -> int:
+    """Take the pictures that are named, or all; write what they show."""
+    record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=lab_page.chromium(), args=lab_page.FLAGS
+        )
+        for name in names or PICTURES:
+            take(name, PICTURES[name], browser)
+            record[name] = record_of(PICTURES[name])
+            print(name, flush=True)
+            text = json.dumps(record, indent=1, ensure_ascii=False, sort_keys=True)
+            RECORD.write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
