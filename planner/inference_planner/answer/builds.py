@@ -124,6 +124,8 @@ def _with_records_of_base(deployment: Deployment) -> Deployment:
     """
     model = deployment.model
     base = load_model(model.derived_from)
+    while digest(base.raw) not in records() and base.derived_from:
+        base = load_model(base.derived_from)
     entry = records().get(digest(base.raw))
     if not entry:
         return deployment

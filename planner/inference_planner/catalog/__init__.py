@@ -80,6 +80,7 @@ def _catalog_model(name: str) -> ModelConfig:
         source=entry.get("source", ""),
         text_of=entry.get("text_of", ""),
         hub_ids=ids,
+        derived_from=entry.get("derived_from", ""),
         assumed=entry.get("assumed", ""),
     )
 
@@ -150,10 +151,9 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
     if isinstance(name_or_path, str) and not name_or_path.strip():
         raise BadInput("The model's name is empty.", f"Choose from: {', '.join(list_models())}.")
     name = shorthand(str(name_or_path).lower())
-    if name in _lines():
-        return _catalog_model(name)
-    if name in _names():
-        model = _catalog_model(_names()[name])
+    catalog_name = name if name in _lines() else _names().get(name)
+    if catalog_name:
+        model = _catalog_model(catalog_name)
         if name in (hub_id.lower() for hub_id in model.hub_ids):
             # the Hub id by which the model was requested comes first
             hub_ids = sorted(model.hub_ids, key=lambda hub_id: hub_id.lower() != name)

@@ -116,8 +116,8 @@ class Doubt:
 
 
 def _is_of_another_vendor(deployment: Deployment) -> bool:
-    """Return True for an AMD card, whose compute capability is a name such as gfx942."""
-    return deployment.gpu.compute_capability.startswith("gfx")
+    """Return True for a card of AMD or Intel, whose compute capability is a name such as gfx942."""
+    return deployment.gpu.compute_capability.startswith(("gfx", "xe", "gaudi"))
 
 
 def _over_pcie(deployment: Deployment) -> bool:
