@@ -99,6 +99,16 @@ SPELLINGS = {
     "a800": "NVIDIA A800-SXM4-80GB",
     "h800": "NVIDIA H800",
     "h20": "H20 96GB",
+    "h20-141gb": "H20 141 GB",
+    "rtx-2080-ti": "2080 Ti",
+    "rtx-pro-4500": "RTX PRO 4500 Blackwell",
+    "rtx-pro-5000": "NVIDIA RTX PRO 5000 Blackwell",
+    "rx-7900-xt": "RX 7900 XT",
+    "rx-9070-xt": "AMD Radeon RX 9070 XT",
+    "strix-halo": "Strix Halo",
+    "arc-pro-b60": "Intel Arc Pro B60",
+    "arc-pro-b70": "Arc Pro B70",
+    "gaudi-3": "Intel Gaudi 3",
 }
 
 
@@ -160,11 +170,11 @@ def test_a_card_has_the_memory_that_logs_print(name, gib):
 
 
 def test_formats_follow_the_generation():
-    """FP8 units from Ada (8.9) and CDNA 3 on, FP4 units from Blackwell (10.0) and CDNA 4 on (vendors' datasheets)."""
+    """FP8 units from Ada (8.9), CDNA 3 and RDNA 4 on, and in Gaudi 3; FP4 units from Blackwell (10.0) and CDNA 4 on (vendors' datasheets)."""
     for gpu in map(load_gpu, list_gpus()):
-        new_amd = gpu.compute_capability in ("gfx942", "gfx950")
-        has_fp8 = gpu.capability >= 8.9 and not gpu.compute_capability.startswith("gfx")
-        assert bool(gpu.fp8_tflops) == (has_fp8 or new_amd), gpu.name
+        other_with_fp8 = gpu.compute_capability in ("gfx942", "gfx950", "gfx1201", "gaudi3")
+        has_fp8 = 8.9 <= gpu.capability < 100
+        assert bool(gpu.fp8_tflops) == (has_fp8 or other_with_fp8), gpu.name
         has_fp4 = 10 <= gpu.capability < 100 or gpu.compute_capability == "gfx950"
         assert bool(gpu.fp4_tflops) == has_fp4, gpu.name
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from inference_planner.answer.choose import Choice
 from inference_planner.answer.choose import choose as choose_split
+from inference_planner.catalog import load_model
 from inference_planner.catalog.checkpoint import stored_bytes
 from inference_planner.catalog.config import Built, Exact, Group, ModelConfig
 from inference_planner.catalog.estimate import unknown_part
@@ -98,6 +99,8 @@ def with_records(deployment: Deployment) -> Deployment:
     if entry:
         builds = [built(build) for build in entry["builds"]]
         return with_builds(deployment, "recorded", entry["vllm"], builds, entry["refused"])
+    if model.derived_from:
+        return _with_records_of_base(deployment)
     size = stored_bytes(Path(model.location)) if model.location else 0
     if not size:
         return deployment
@@ -112,6 +115,34 @@ def with_records(deployment: Deployment) -> Deployment:
         return deployment
     exact = Exact("estimate", "the checkpoint's own size", (), scale)
     return replace(deployment, model=replace(model, exact=exact))
+
+
+def _with_records_of_base(deployment: Deployment) -> Deployment:
+    """Return a deployment with what is recorded of the checkpoint that its model is derived from.
+
+    The KV cache is the same. Weights shrink as the formulas say, and the encoder stays in 16 bits.
+    """
+    model = deployment.model
+    base = load_model(model.derived_from)
+    while digest(base.raw) not in records() and base.derived_from:
+        base = load_model(base.derived_from)
+    entry = records().get(digest(base.raw))
+    if not entry:
+        return deployment
+    builds: list[Built] = []
+    for recorded in map(built, entry["builds"]):
+        encoders = recorded.encoder_bytes or (0,) * recorded.pp
+        after = _stages_bytes(as_stored(deployment), recorded)
+        before = _stages_bytes(base, recorded)
+        loaded = tuple(
+            encoder + (stored - encoder) * small // large
+            for encoder, stored, small, large in zip(
+                encoders, recorded.loaded_bytes, after, before, strict=True
+            )
+        )
+        builds.append(replace(recorded, loaded_bytes=loaded))
+    basis = f"derived from {model.derived_from}"
+    return with_builds(deployment, basis, entry["vllm"], builds, entry["refused"])
 
 
 def check_estimate(model: ModelConfig, why: str = "") -> None:

@@ -14,7 +14,7 @@ from inference_planner.answer.choose import Choice, executor
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB
 from inference_planner.ground import intervals
-from inference_planner.ground.basis import Basis, Ground, sizes_from
+from inference_planner.ground.basis import Ground, sizes_from
 from inference_planner.memory.fit import Fit
 from inference_planner.memory.overheads import Overhead
 from inference_planner.model import drafts
@@ -302,8 +302,13 @@ class Plan:
         return list(self.fit.overheads[self.fit.tightest])
 
     @property
-    def basis(self) -> Basis:
-        """The distance of the case from what was measured: one of basis.BASES."""
+    def basis(self) -> str:
+        """The distance of the case from what was measured: one of basis.BASES.
+
+        After it stands the catalog's model that the checkpoint was derived from, if it was.
+        """
+        if self.config.derived_from:
+            return f"{self.ground.basis}, derived from {self.config.derived_from}"
         return self.ground.basis
 
     @property

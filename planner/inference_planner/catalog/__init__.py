@@ -1,6 +1,7 @@
 """The catalog: models by the facts of their config.json, and GPUs, each with its source."""
 
 import json
+import re
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -9,6 +10,14 @@ from typing import Any
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.fields import nearest
 from inference_planner.catalog.gpus import GPU, list_gpus, load_gpu
+from inference_planner.catalog.names import (
+    FORMATLESS,
+    HUB_ID,
+    models_by_name,
+    quantization_config,
+    read_name,
+    shorthand,
+)
 from inference_planner.catalog.read import existing, from_dict, read_file
 from inference_planner.errors import BadInput
 
@@ -23,36 +32,46 @@ __all__ = [
 ]
 
 HERE = Path(__file__).parent
+FILES = ("models.json", "models_2026.json")
+ENTRY = re.compile(r'^  "([^"]+)": (\{.*\}),?$', re.MULTILINE)
+SPELLINGS = re.compile(r'"(?:aliases|hub_ids)": (\[.*?\])')
 LONGEST_SHOWN = 200  # letters of a name in a message
 
 
 @lru_cache(maxsize=1)
-def _entries() -> dict[str, dict[str, Any]]:
-    files = (
-        json.loads((HERE / name).read_text(encoding="utf-8"))
-        for name in ("models.json", "models_2026.json")
-    )
-    return {name: entry for file in files for name, entry in file["models"].items()}
+def _lines() -> dict[str, str]:
+    """Return the entry of each model as text; the files have one model a line."""
+    texts = [(HERE / file).read_text(encoding="utf-8") for file in FILES]
+    return {match[1]: match[2] for text in texts for match in ENTRY.finditer(text)}
+
+
+@lru_cache(maxsize=256)
+def _entry(name: str) -> dict[str, Any]:
+    """Return the entry of a model, with the config of the model that it is like."""
+    entry = json.loads(_lines()[name])
+    if "like" in entry:
+        entry["config"] = {**_entry(entry["like"])["config"], **entry["config"]}
+    return entry
 
 
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
     """Every accepted spelling, in lower case, to the catalog name."""
-    return {
-        alias.lower(): name
-        for name, entry in _entries().items()
-        for alias in (name, *entry.get("aliases", ()), *entry.get("hub_ids", ()))
-    }
+    names = {name.lower(): name for name in _lines()}
+    for name, line in _lines().items():
+        for spellings in SPELLINGS.findall(line.partition('"config": ')[0]):
+            names |= dict.fromkeys(json.loads(spellings.lower()), name)
+    return names
 
 
 def list_models() -> list[str]:
     """Return the catalog's model names."""
-    return list(_entries())
+    return list(_lines())
 
 
 @lru_cache(maxsize=256)
 def _catalog_model(name: str) -> ModelConfig:
-    entry = _entries()[name]
+    entry = _entry(name)
     config = from_dict(entry["config"], name=name, where=f"the catalog's {name}")
     ids = tuple(entry.get("hub_ids", ()))
     return replace(
@@ -61,6 +80,8 @@ def _catalog_model(name: str) -> ModelConfig:
         source=entry.get("source", ""),
         text_of=entry.get("text_of", ""),
         hub_ids=ids,
+        derived_from=entry.get("derived_from", ""),
+        assumed=entry.get("assumed", ""),
     )
 
 
@@ -70,8 +91,10 @@ def with_encoder(model: ModelConfig) -> ModelConfig:
     A model without such an encoder is returned as it is. The name is that of the published
     repository.
     """
-    encoder = _entries().get(model.name, {}).get("encoder")
-    if not model.text_of or not encoder:
+    if not model.text_of or model.name not in _lines():
+        return model
+    encoder = _entry(model.name).get("encoder")
+    if not encoder:
         return model
     text_config = {name: value for name, value in model.raw.items() if name != "architectures"}
     raw = {
@@ -84,10 +107,41 @@ def with_encoder(model: ModelConfig) -> ModelConfig:
     return replace(from_dict(raw, name=name, where=f"the catalog's {name}"), hub_ids=model.hub_ids)
 
 
+def _derived_model(name: str) -> ModelConfig | None:
+    """Return a checkpoint by the rules for its name, from the catalog's entry of the same model.
+
+    It is None if the catalog has no such model, or the checkpoint has no address on the Hub.
+    """
+    parts = read_name(name)
+    base_name = models_by_name(_names()).get(parts.model)
+    is_hub_id = HUB_ID.fullmatch(name) is not None
+    if base_name is None or not (is_hub_id or parts.weights in FORMATLESS):
+        return None
+    base = _catalog_model(base_name)
+    model, assumed = base, f"the shapes of {base_name}"
+    if parts.weights:
+        raw = {key: value for key, value in base.raw.items() if key != "quantization_config"}
+        config = quantization_config(parts, base.architecture, base.moe is not None)
+        if config:
+            raw["quantization_config"] = config
+            assumed += f", and what checkpoints in {parts.weights} usually leave in 16 bits"
+        model = from_dict(raw, name=name.rpartition("/")[2], where=name)
+    return replace(
+        model,
+        published_parameters=base.published_parameters,
+        source=f"derived from {base_name}: {base.source}",
+        text_of=base.text_of,
+        hub_ids=(name,) if is_hub_id else base.hub_ids,
+        derived_from=base_name,
+        assumed=f"{base.assumed}; {assumed}" if base.assumed else assumed,
+    )
+
+
 def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
     """Return a model by its name in the catalog, its Hub id, or a folder or file with config.json.
 
-    Hub ids are those of the models that the catalog knows.
+    A size alone, such as `70b`, is that of Llama 3.1. A Hub id is one that the catalog has, or is
+    read by the rules of names.py: then `derived_from` and `assumed` say from what.
 
     Raises BadInput: no such name (the nearest are offered) or folder, or a config.json that is cut,
     wrong, or of an architecture that is not known.
@@ -96,9 +150,10 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
         return name_or_path
     if isinstance(name_or_path, str) and not name_or_path.strip():
         raise BadInput("The model's name is empty.", f"Choose from: {', '.join(list_models())}.")
-    name = str(name_or_path).lower()
-    if name in _names():
-        model = _catalog_model(_names()[name])
+    name = shorthand(str(name_or_path).lower())
+    catalog_name = name if name in _lines() else _names().get(name)
+    if catalog_name:
+        model = _catalog_model(catalog_name)
         if name in (hub_id.lower() for hub_id in model.hub_ids):
             # the Hub id by which the model was requested comes first
             hub_ids = sorted(model.hub_ids, key=lambda hub_id: hub_id.lower() != name)
@@ -108,9 +163,19 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
     if path:
         return read_file(path)
     shown_name = str(name_or_path)[:LONGEST_SHOWN]
+    derived = _derived_model(shown_name)
+    if derived:
+        return derived
+    if HUB_ID.fullmatch(shown_name):
+        folder = shown_name.rpartition("/")[2]
+        raise BadInput(
+            f"The catalog has no model of the shapes of {shown_name}.",
+            f"Get its config.json: hf download {shown_name} config.json --local-dir {folder}, "
+            f"then workshop plan ./{folder}.",
+        )
     remedy = (
-        f"{nearest(shown_name.lower(), _names(), 3)}Give a catalog name (workshop plan "
-        "--list-models) or a folder with a config.json."
+        f"{nearest(shown_name.lower(), _names(), 3)}Give a name of the catalog (workshop models), "
+        "a Hub id, or a folder with a config.json."
     )
     raise BadInput(
         f"The model {shown_name!r} is not in the catalog, and no "

@@ -265,6 +265,9 @@ class ModelConfig:
     published_parameters: int | None = None
     hub_ids: tuple[str, ...] = ()
     source: str = ""
+    # of a checkpoint of which the catalog has another format: the catalog name of that one
+    derived_from: str = ""
+    assumed: str = ""  # what was taken for granted of it
     location: str = ""  # the folder or file that it was read from
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
 

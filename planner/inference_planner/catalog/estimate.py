@@ -222,6 +222,10 @@ def _mlp_width(fields: Fields) -> dict[str, Any]:
     """Return the width of the MLP where the config has another number in its place."""
     if _named(fields) == "MolmoForCausalLM":  # gate and up in one number (molmo.py)
         return {"intermediate_size": fields.int("intermediate_size") // 2}
+    if fields.raw.get("use_double_wide_mlp"):  # Gemma 4 E2B, in layers without a cache of their own
+        width = fields.int("intermediate_size")
+        shared = fields.int("num_kv_shared_layers", 0, least=0)
+        return {"intermediate_size": width + width * shared // fields.int("num_hidden_layers")}
     if fields.raw.get("block_auto_adjust_ff_dim"):  # LFM2
         width = 2 * fields.int("intermediate_size") / 3
         step = fields.int("block_multiple_of", 256)

@@ -105,7 +105,7 @@ def _gpu(name: str, entry: Mapping[str, Any]) -> GPU:
 
 
 # Words of a full name that tell no card from another: "NVIDIA GeForce RTX 4090" is "RTX 4090".
-MAKERS = ("nvidia", "amd", "geforce", "tesla", "instinct", "radeon", "gpu")
+MAKERS = ("nvidia", "amd", "intel", "geforce", "tesla", "instinct", "radeon", "gpu")
 
 
 def _spelt(name: str) -> str:
@@ -159,6 +159,24 @@ def load_gpu(name: str | GPU) -> GPU:
         "--gpu-memory GIB plans a card of which only the memory is known."
     )
     raise BadInput(f"The GPU {str(name)!r} is not in the catalog.", remedy)
+
+
+def split_count(name: str) -> tuple[str, int | None]:
+    """Return the name and the count of GPUs a node as `h100:4` gives them.
+
+    The count is None where the name has none.
+
+    Raises BadInput: what stands after the colon is no number above 0.
+    """
+    gpu, colon, count = name.partition(":")
+    if not colon:
+        return name, None
+    if not re.fullmatch("[1-9][0-9]{0,3}", count, re.ASCII):
+        raise BadInput(
+            f"{name[:80]!r} names no number of GPUs after the colon.",
+            "Give it as in h100:4, which is four H100 a node.",
+        )
+    return gpu, int(count)
 
 
 def load_card(name: str | GPU | None, memory_gib: float | None = None) -> GPU:

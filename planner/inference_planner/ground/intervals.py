@@ -72,6 +72,9 @@ LEARNED_WIDTH = Width(0.001, 0.05, 0.01, 0.0, 0.05)
 # The share of the weights where formulas do not give them (docs/exact.md).
 SIZES_SHARE = {"exact": 0.003, "recorded": 0.006, "estimate": 0.05}
 
+# Of a checkpoint that is derived by its name: between the usual lists of what stays in 16 bits.
+ASSUMED_SHARE = 0.03
+
 
 @dataclass(frozen=True)
 class Doubt:
@@ -113,8 +116,8 @@ class Doubt:
 
 
 def _is_of_another_vendor(deployment: Deployment) -> bool:
-    """Return True for an AMD card, whose compute capability is a name such as gfx942."""
-    return deployment.gpu.compute_capability.startswith("gfx")
+    """Return True for a card of AMD or Intel, whose compute capability is a name such as gfx942."""
+    return deployment.gpu.compute_capability.startswith(("gfx", "xe", "gaudi"))
 
 
 def _over_pcie(deployment: Deployment) -> bool:
@@ -238,6 +241,8 @@ class Spread:
 
 def doubts(deployment: Deployment, ground: Ground) -> Iterator[Doubt]:
     """Yield what makes this case less certain than its distance from measured ground alone."""
+    if deployment.model.assumed:
+        yield Doubt(f"assumed: {deployment.model.assumed}", _always, weights_share=ASSUMED_SHARE)
     if ground.basis == MEASURED_HERE:
         return
     for doubt in (*DOUBTS, *_of_attention(deployment), *DOUBTS_OF_FEATURES):

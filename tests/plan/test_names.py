@@ -1,0 +1,186 @@
+"""Names of checkpoints: which model they mean, how it is quantized, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from inference_planner import errors, plan
+from inference_planner.catalog import list_models, load_model
+from inference_planner.catalog.gpus import split_count
+from inference_planner.catalog.names import read_name
+from inference_planner.model.weights import parameters
+
+# Hub ids of public recipes for vLLM, each with the model of the catalog that it means; "" for those
+# whose shapes the catalog does not have
+IDS = json.loads((Path(__file__).parents[1] / "data" / "model_ids.json").read_text())["ids"]
+DENSE = "meta-llama/Llama-3.1-70B-Instruct"
+EXPERTS = "Qwen/Qwen3-30B-A3B"
+# bits of a weight with its scales, by the end of the name
+FORMATS = {
+    "FP8": 8,
+    "FP8-dynamic": 8,
+    "quantized.w8a8": 8,
+    "AWQ": 4.25,
+    "GPTQ-Int4": 4.125,
+    "quantized.w4a16": 4.125,
+    "NVFP4": 4.5,
+    "MXFP4": 4.25,
+    "bnb-4bit": 4.5,
+}
+# 16-bit weights: embeddings and lm_head, and of experts often the attention
+LEFT_IN_16_BIT = 0.06
+# Names that round, or count otherwise: billions of parameters by the model's card. Those of
+# multimodal models are of the text model alone, which is what the formulas count.
+BY_CARD = {
+    "ernie-4.5-0.3b": 0.36,
+    "ernie-4.5-21b-a3b": 21.8,
+    "glm-4-9b-0414": 9.4,
+    "glm-4.1v-9b": 9.4,
+    "granite-3.1-3b-a800m": 3.3,
+    "mimo-7b-base": 7.62,
+    "ministral-3-14b": 13.5,
+    "ministral-3-3b": 3.4,
+    "ministral-3-8b": 8.4,
+    "muse-glimmer-30b": 26.4,
+    "nemotron-3-nano-30b-a3b": 31.6,
+    "nemotron-3-nano-30b-a3b-nvfp4": 31.6,
+    "nemotron-3-nano-omni-30b-a3b": 31.6,
+    "nemotron-3.5-lightning-30b-a3b": 31.6,
+    "olmo-3-7b": 7.3,
+    "olmoe-1b-7b": 6.92,
+    "qwen2.5-7b-awq": 7.62,
+    "qwen2.5-7b-gptq-int4": 7.62,
+    "qwen2.5-vl-7b": 7.62,
+    "qwen3-vl-2b": 1.72,
+    "qwen3.5-0.8b": 0.75,
+    "qwen3.5-2b": 1.88,
+    "qwen3.5-4b": 4.2,
+}
+SIZE = re.compile(r"-(\d+(?:\.\d+)?)([mbt])(?=-|$)")
+UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
+
+
+@pytest.mark.parametrize("model_id", IDS)
+def test_an_id_is_planned_or_refused_with_the_command_for_its_config(model_id):
+    if IDS[model_id]:
+        result = plan(model_id, "b300")
+        model = result.config
+        assert (model.derived_from or model.name, model.hub_ids[0]) == (IDS[model_id], model_id)
+        return
+    with pytest.raises(errors.BadInput) as caught:
+        load_model(model_id)
+    folder = model_id.rpartition("/")[2]
+    assert f"hf download {model_id} config.json --local-dir {folder}" in caught.value.remedy
+    assert f"workshop plan ./{folder}" in caught.value.remedy
+
+
+def test_three_of_four_ids_are_planned():
+    assert len(IDS) == 162 and sum(map(bool, IDS.values())) >= 0.75 * len(IDS)
+
+
+@pytest.mark.parametrize("base", [DENSE, EXPERTS])
+@pytest.mark.parametrize("weights", FORMATS)
+def test_a_quantized_sibling_shrinks_by_its_bits_and_keeps_the_cache(base, weights):
+    settings = {"tensor_parallel_size": 2, "max_model_len": 4096, "kv_cache_dtype": "bfloat16"}
+    whole = plan(base, "b300", **settings)
+    sibling = plan(f"maker/{base.rpartition('/')[2]}-{weights}", "b300", **settings)
+    ratio = sibling.weights_gib_per_gpu / whole.weights_gib_per_gpu
+    assert FORMATS[weights] / 16 <= ratio * 1.005 <= FORMATS[weights] / 16 + LEFT_IN_16_BIT
+    tokens_per_gib = [p.kv_cache_tokens / p.available_kv_gib_per_gpu for p in (whole, sibling)]
+    assert tokens_per_gib[0] == pytest.approx(tokens_per_gib[1], rel=1e-3)
+    assert sibling.basis.endswith(f"derived from {whole.config.name}")
+    assert any(whole.config.name in doubt for doubt in sibling.to_dict()["doubts"])
+
+
+def test_a_sibling_of_a_recorded_model_keeps_its_encoder_in_16_bits():
+    """The record of Qwen2.5-VL 7B has 1.26 GiB of encoder; 4 bits with their scales are 4.25 of 16."""
+    whole = plan("Qwen/Qwen2.5-VL-7B-Instruct", "l40s", tensor_parallel_size=1)
+    sibling = plan("Qwen/Qwen2.5-VL-7B-Instruct-AWQ", "l40s", tensor_parallel_size=1)
+    build = whole.config.exact.of(1, 1)
+    encoder_gib = build.encoder_bytes[0] / 2**30
+    text_gib = whole.weights_gib_per_gpu - encoder_gib
+    assert sibling.weights_gib_per_gpu > encoder_gib + text_gib * 4.25 / 16
+    assert sibling.weights_gib_per_gpu < encoder_gib + text_gib * (4.25 / 16 + 0.12)
+    assert sibling.sizes_from == "derived from qwen2.5-vl-7b"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Qwen/Qwen3-4B-2601",  # a date that the catalog does not have
+        "meta-llama/Llama-3.1-9B-Instruct",  # a size
+        "Qwen/Qwen3-30B-A9B",
+        "somebody/Qwen3-8B-merged",
+        "google/gemma-4-E2B-it-qat-mobile-ct",  # a format whose layout is not known
+        "deepseek-ai/DeepSeek-V9",
+    ],
+)
+def test_what_may_change_the_shape_is_not_guessed(name):
+    with pytest.raises(errors.BadInput, match="no model of the shapes"):
+        load_model(name)
+
+
+def test_a_date_that_changes_the_positions_is_a_model_of_its_own():
+    """Qwen3-4B-Instruct-2507 reads 262,144 tokens (its config.json), Qwen3-4B 40,960."""
+    assert load_model("Qwen/Qwen3-4B-Instruct-2507-FP8").max_position_embeddings == 262144
+    assert load_model("Qwen/Qwen3-4B-FP8").max_position_embeddings == 40960
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("70b", "llama-3.1-70b"),
+        ("70B", "llama-3.1-70b"),
+        ("405b", "llama-3.1-405b"),
+        ("405B-FP8", "llama-3.1-405b-fp8"),
+        ("qwen3-8b-base", "qwen3-8b"),
+    ],
+)
+def test_a_size_alone_is_one_of_llama(name, model):
+    assert load_model(name).name == model
+
+
+def test_a_checkpoint_without_weights_in_16_bits_loses_its_quantization():
+    """gpt-oss is published with experts in MXFP4; unsloth has it in bfloat16."""
+    assert load_model("openai/gpt-oss-20b").quantization is not None
+    assert load_model("unsloth/gpt-oss-20b-BF16").quantization is None
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("nvidia/GLM-4.7-NVFP4", ("nvidia", "glm-4.7", "nvfp4")),
+        ("RedHatAI/gemma-4-E4B-it-FP8-dynamic", ("redhatai", "gemma-4-e4b", "fp8-dynamic")),
+        ("Qwen/Qwen3.5-27B-GPTQ-Int4", ("qwen", "qwen3.5-27b", "gptq-int4")),
+        ("nvidia/DeepSeek-R1-0528-NVFP4-v2", ("nvidia", "deepseek-r1-0528", "nvfp4")),
+        ("unsloth/Qwen3-8B-unsloth-bnb-4bit", ("unsloth", "qwen3-8b", "unsloth-bnb-4bit")),
+        ("mistralai/Ministral-3-3B-Reasoning-2512", ("mistralai", "ministral-3-3b-2512", "")),
+    ],
+)
+def test_a_name_is_read_in_parts(name, parts):
+    read = read_name(name)
+    assert (read.maker, read.model, read.weights) == parts
+
+
+@pytest.mark.parametrize("name", [name for name in list_models() if SIZE.search(name)])
+def test_the_parameters_are_those_of_the_size_in_the_name(name):
+    """Names round. A published count, or the model's card, stands where they round by more than 3 %."""
+    model = load_model(name)
+    number, unit = SIZE.search(name).groups()
+    expected = float(number) * UNITS[unit]
+    if name in BY_CARD:
+        expected = BY_CARD[name] * 1e9
+    if model.published_parameters:
+        expected = model.published_parameters
+    assert parameters(model) == pytest.approx(expected, rel=0.03)
+
+
+def test_a_name_may_bring_the_gpus_of_a_node():
+    assert split_count("h100:4") == ("h100", 4)
+    assert split_count("h100") == ("h100", None)
+    for wrong in ("h100:", "h100:0", "h100:four", "h100:-1", "h100:4:2"):
+        with pytest.raises(errors.BadInput, match="no number of GPUs"):
+            split_count(wrong)
