@@ -61,6 +61,7 @@ GROUPS = {
         "share": "Let a class use your server.",
         "keys": "Give each learner a key, and see what each has used.",
         "progress": "Show your exercises, or your class's; ten questions --before and --after.",
+        "certificate": "Write a page to keep of what you have done.",
     },
 }
 COMMANDS = {name: about for commands in GROUPS.values() for name, about in commands.items()}

@@ -79,8 +79,7 @@ def command(name: str | None, client: str | None, as_json: bool, watch: bool, ev
         for record in listed:
             _say_whole(record)
     else:
-        for record in listed:
-            _say_record(record)
+        _say_all(listed)
 
 
 def _say_ended(name: str, as_json: bool) -> None:
@@ -111,6 +110,9 @@ def _say_whole(record: ServerRecord) -> None:
     from workshop.cli import job
 
     _say_record(record)
+    if record.state == "ready":
+        for line in configurations.access(record):
+            say(f"    {line}")
     if record.where == "slurm" and record.job_id:
         say()
         try:
@@ -132,19 +134,29 @@ def _with_job(record: ServerRecord, name: str | None) -> dict:
 
 
 def _say_configuration(record: ServerRecord, kind: str) -> None:
-    """Print the configuration alone on standard output.
+    """Print the configuration alone on standard output, and how to set the key on standard error."""
+    say(configurations.of_record(kind, record))
+    if kind == "env":
+        return
+    note = f"The key is read from {configurations.KEY}."
+    command = configurations.key_command(record)
+    if command:
+        note += f' Set it with:\n  export {configurations.KEY}="$({command})"'
+    say(note, err=True)
 
-    What it needs beside it goes to standard error.
-    """
+
+def _say_all(listed: list[ServerRecord]) -> None:
+    """Print the servers; of several that have failed one line."""
     from workshop.servers import records
 
-    say(configurations.configuration(kind, record.name, record.url, record.model))
-    path = records.path_of(record.name)
-    note = f"The key is read from {configurations.KEY}."
-    if path.exists():
-        read_key = f"import json; print(json.load(open('{path}'))['api_key'])"
-        note += f' Set it with:\n  export {configurations.KEY}="$(python3 -c "{read_key}")"'
-    say(note, err=True)
+    failed = [record for record in listed if record.state == "failed"]
+    if len(failed) < 2:
+        failed = []
+    for record in listed:
+        if record not in failed:
+            _say_record(record)
+    if failed:
+        say(records.failed_line(failed), fg="red")
 
 
 def _say_record(record: ServerRecord) -> None:

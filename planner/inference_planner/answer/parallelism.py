@@ -12,7 +12,8 @@ from inference_planner.answer.command import command
 from inference_planner.answer.plan_result import Plan
 from inference_planner.answer.reasons import reasons
 from inference_planner.catalog.config import ModelConfig
-from inference_planner.catalog.gpus import GPU
+from inference_planner.catalog.gpus import GPU, split_count
+from inference_planner.errors import BadInput
 from inference_planner.ground.basis import ground
 from inference_planner.memory.fit import fit
 from inference_planner.refusals import check
@@ -49,8 +50,8 @@ def plan(
 
     Args:
         model: a catalog name, a folder or file with a config.json, or a ModelConfig.
-        gpu: a name of the catalog (`list_gpus`), or a GPU; None with gpu_memory_gib, where
-            bandwidth and link are unknown, and so is the speed.
+        gpu: a name of the catalog (`list_gpus`), or a GPU; "h100:4" is four of them in a node. None
+            with gpu_memory_gib, where bandwidth and link are unknown, and so is the speed.
         learned: what starts on this site measured; the workshop keeps them (`workshop reconcile LOG
             --keep`).
         find_split: finds the split of a deployment, from the formulas and the records; the workshop
@@ -62,9 +63,27 @@ def plan(
             model.
     """
     request = request_of(plan, settings)
+    if isinstance(gpu, str):
+        gpu, request = counted(gpu, request)
     choice = find_split(deployment_of(model, gpu, request, learned), request)
     notes = card_notes(choice.deployment, request.gpu_memory_gib)
     return plan_of(replace(choice, reasons=[*notes, *choice.reasons]))
+
+
+def counted(gpu: str, request: PlanRequest) -> tuple[str, PlanRequest]:
+    """Return the GPU's name, and the request with as many GPUs in a node as `h100:4` has.
+
+    Raises BadInput: another number of GPUs is asked for as well.
+    """
+    name, count = split_count(gpu)
+    if count is None:
+        return name, request
+    if request.gpus_per_node not in (count, PlanRequest.gpus_per_node):
+        raise BadInput(
+            f"{gpu} has {count} GPUs in a node, and --gpus-per-node {request.gpus_per_node}.",
+            "Give the number once.",
+        )
+    return name, replace(request, gpus_per_node=count)
 
 
 def decode_terms(deployment: Deployment, measured: Correction | None) -> list[speed.Term]:

@@ -142,7 +142,7 @@ def list_gpus() -> list[str]:
 
 
 def load_gpu(name: str | GPU) -> GPU:
-    """Return a GPU by name.
+    """Return a GPU by name; the number in `h100:4` is left aside.
 
     Raises BadInput with the nearest names for one that is not in the catalog.
     """
@@ -151,11 +151,12 @@ def load_gpu(name: str | GPU) -> GPU:
     if name in _gpus():
         return _gpus()[name]
     names = _names()
-    key = _spelt(str(name))
+    key = _spelt(split_count(str(name))[0])
     if key in names:
         return _gpus()[names[key]]
     remedy = (
-        f"{nearest(key, names, 3)}--list-gpus prints the {len(_gpus())} names; "
+        f"{nearest(key, names, 3)}`workshop models --gpus`, or `inference-planner --list-gpus`, "
+        f"prints the {len(_gpus())} names; "
         "--gpu-memory GIB plans a card of which only the memory is known."
     )
     raise BadInput(f"The GPU {str(name)!r} is not in the catalog.", remedy)
