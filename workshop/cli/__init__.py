@@ -36,8 +36,8 @@ GROUPS = {
         "kernel": "Let another environment's JupyterLab find the course's kernel.",
     },
     "Plan": {
-        "plan": "Predict memory, parallelism and speed; --as: a manifest, unit or script of it.",
-        "models": "List models and the fewest GPUs that serve each; --gpus: the cards.",
+        "plan": "Predict memory and speed; --as prints what starts it.",
+        "models": "List models, and how many GPUs serve each; --gpus: cards.",
         "simulate": "Predict how long many users wait; --search: the GPUs they need.",
     },
     "Serve": {
@@ -59,8 +59,8 @@ GROUPS = {
     },
     "Teach": {
         "share": "Let a class use your server.",
-        "keys": "Give each learner a key, and see what each has used.",
-        "progress": "Show your exercises, or your class's; ten questions --before and --after.",
+        "keys": "Give each learner a key, and take it back.",
+        "progress": "Show your exercises; ten questions --before and --after.",
         "certificate": "Write a page to keep of what you have done.",
     },
 }
