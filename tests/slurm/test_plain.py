@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from cluster import Job
+from inference_planner.answer.command import flag_words
 from inference_planner.answer.parallelism import plan
+from plain_job import submit
 
 from workshop.errors import BadInput
 from workshop.servers.slurm import plain
 from workshop.servers.slurm.site import scripts_folder
+from workshop.workarounds import eager_cpu_pipeline
 
 SCRIPT = scripts_folder() / plain.SCRIPT
 INSTRUCT = "meta-llama/Llama-3.1-70B-Instruct"
-KEY = "a key of the test bed, which no log may show"
-WITHIN_S = 90.0  # from scancel to nodes without a process
-START_S = 600.0  # engines start on two cores, beside other tests
-CONDA = next(line for line in SCRIPT.read_text().splitlines() if "conda activate" in line)
 
 
 def two_nodes(model: str | Path = INSTRUCT, **settings):
@@ -138,9 +135,6 @@ def commands(script: str, home: Path, key: str | None = "secret") -> list[list[s
     return [line.split("\0")[:-1] for line in done.stdout.splitlines()[1:]]
 
 
-ON_A_CPU = (
-    "export VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 TORCHDYNAMO_DISABLE=1 VLLM_CPU_KVCACHE_SPACE=1"
-)
 SPLITS = {
     "tensor": {"nodes": 2, "tensor_parallel_size": 2, "pipeline_parallel_size": 1},
     "pipeline": {"nodes": 2, "tensor_parallel_size": 1, "pipeline_parallel_size": 2},
@@ -150,71 +144,12 @@ SPLITS = {
 @pytest.mark.slurm
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("split", list(SPLITS))
-def test_a_plain_job_answers_with_the_key_alone_and_ends_without_a_trace(split, request):
+def test_a_job_over_two_nodes_answers_and_ends(split, request):
     cluster = request.getfixturevalue("cluster")
-    settings = SPLITS[split]
-    planned = plan(cluster.model, gpu="h100", gpus_per_node=1, max_model_len=512, **settings)
-    script = plain.render(planned, split).replace(
-        CONDA, f"export PATH={Path(sys.executable).parent}:$PATH\n{ON_A_CPU}"
-    ).replace(' "${part[@]}"', ' --enforce-eager "${part[@]}"')
-    job = submitted(cluster, script)
-    job.until("Application startup complete.", START_S)
-    assert ask(cluster, job, KEY) == "200 4"
-    assert ask(cluster, job, "another") == "401"
-    for node in ("node01", "node02"):
-        assert not any(KEY in line for line in cluster.processes(node).values())
-    assert KEY not in job.text()
-    job.end()
-
-
-class PlainJob(Job):
-    """A job that writes one file, <name>_<job>.out."""
-
-    def text(self, kind: str = "both") -> str:
-        path = self.cluster.course / f"{self.facts['JobName']}_{self.id}.out"
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def end(self) -> None:
-        self.cluster.run("login", "scancel", str(self.id))
-        assert self.until_over(WITHIN_S) == "CANCELLED"
-        self.cluster.wait(
-            lambda: not any(self.cluster.processes(node) for node in ("node01", "node02")),
-            WITHIN_S,
-            "a process is left",
-        )
-
-
-def submitted(cluster, script: str) -> PlainJob:
-    """Submit a script by plain sbatch, as a user who has a key."""
-    home = cluster.bed / "home/teacher"
-    (cluster.course / "plain.sbatch").write_text(script)
-    keep = 'umask 077; printf %s "$1" >~/.vllm_api_key'
-    cluster.run("login", "bash", "-c", keep, "bash", KEY, user="teacher")
-    assert (home / ".vllm_api_key").stat().st_mode & 0o777 == 0o600
-    out = cluster.run(
-        "login", "sbatch", "--parsable", "plain.sbatch", user="teacher", cwd=cluster.course
-    )
-    return PlainJob(cluster, int(out))
-
-
-def ask(cluster, job: PlainJob, key: str) -> str:
-    """Ask for four tokens from another host, by the address that the job prints; return the status and their number."""
-    address = job.text().split(" is the address")[0].split()[-1]
-    code = (
-        "import json, sys, urllib.error, urllib.request\n"
-        "url, key = sys.argv[1:]\n"
-        "headers = {'Authorization': f'Bearer {key}', 'Content-Type': 'application/json'}\n"
-        "def ask(path, data=None):\n"
-        "    request = urllib.request.Request(url + path, data, headers)\n"
-        "    return json.load(urllib.request.urlopen(request, timeout=100))\n"
-        "try:\n"
-        "    model = ask('/models')['data'][0]['id']\n"
-        "    body = {'model': model, 'prompt': 'The', 'max_tokens': 4, 'ignore_eos': True}\n"
-        "    answer = ask('/completions', json.dumps(body).encode())\n"
-        "    print(200, answer['usage']['completion_tokens'])\n"
-        "except urllib.error.HTTPError as error:\n"
-        "    print(error.code)\n"
-    )
-    return cluster.run(
-        "notebook", sys.executable, "-c", code, address, key, user="teacher"
-    ).strip()
+    planned = plan(cluster.model, gpu="h100", gpus_per_node=1, max_model_len=512, **SPLITS[split])
+    flags = eager_cpu_pipeline.flags(planned.pipeline_parallel_size)
+    on_a_cpu = shlex.join(flag_words({f"--{flag}": value for flag, value in flags.items()}))
+    script = plain.render(planned, split).replace(' "${part[@]}"', f' {on_a_cpu} "${{part[@]}}"')
+    job = submit(cluster, script)
+    job.answers_with_the_key_alone()
+    job.ends_without_a_process()
