@@ -76,10 +76,10 @@ def test_node_2_computes_and_opens_no_api(tmp_path):
 
 
 def test_without_a_key_nothing_starts(tmp_path):
-    for content, words in ((None, "No such file"), ("", "the file with the key is empty")):
+    for content, sentence in ((None, "No such file"), ("", "the file with the key is empty")):
         with pytest.raises(subprocess.CalledProcessError) as error:
             commands(plain.render(two_nodes()), tmp_path, key=content)
-        assert words in error.value.stderr and "--node-rank" not in error.value.stdout
+        assert sentence in error.value.stderr and "--node-rank" not in error.value.stdout
 
 
 def test_a_key_that_others_could_read_is_closed(tmp_path):
@@ -92,12 +92,14 @@ def test_a_model_that_vllm_could_not_load_has_no_script():
         plain.render(two_nodes(quantization="awq"))
 
 
-def pairs(words: list[str]) -> set[tuple[str, ...]]:
+def pairs(arguments: list[str]) -> set[tuple[str, ...]]:
     """Flags with their values, whatever their order."""
-    starts = [place for place, word in enumerate(words) if word.startswith("--")] or [len(words)]
-    ends = [*starts[1:], len(words)]
-    return {tuple(words[: starts[0]])} | {
-        tuple(words[start:end]) for start, end in zip(starts, ends, strict=True)
+    starts = [place for place, argument in enumerate(arguments) if argument.startswith("--")] or [
+        len(arguments)
+    ]
+    ends = [*starts[1:], len(arguments)]
+    return {tuple(arguments[: starts[0]])} | {
+        tuple(arguments[start:end]) for start, end in zip(starts, ends, strict=True)
     }
 
 
