@@ -53,6 +53,11 @@ class Cluster(Machines):
         self._extra.append(process)
         return process
 
+    def note(self, seconds: float, says: str) -> None:
+        """Write down how long something of the current test took."""
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")[0].removeprefix("tests/slurm/")
+        self.ends.append({"test": test, "seconds": round(seconds, 1), "says": says})
+
     def submit(
         self,
         script: str,
@@ -201,9 +206,5 @@ class Job:
             lambda: self.text()[-5000:],
         )
         reasons = re.findall(r"^\[workshop\] ended: (.*)$", self.text("error"), re.MULTILINE)
-        test = os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")[0].removeprefix("tests/slurm/")
-        seconds = round(time.monotonic() - self.since, 1)
-        self.cluster.ends.append(
-            {"test": test, "seconds": seconds, "says": reasons[-1] if reasons else ""}
-        )
+        self.cluster.note(time.monotonic() - self.since, reasons[-1] if reasons else "")
         return self.state

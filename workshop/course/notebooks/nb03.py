@@ -4,13 +4,10 @@ Without SLURM the same calls show the plan and the recorded start, so that the n
 everywhere.
 
 >>> from workshop.course.notebooks import nb03
->>> planned = nb03.prepare("llama-3.1-8b", gpu="h100", max_model_len=8192)
->>> nb03.script(planned).rows[2]
-('#SBATCH --gpus-per-node=1', 'how many GPUs on each of them')
+>>> "#SBATCH --gpus-per-node=1" in nb03.plain("llama-3.1-8b", gpu="h100", max_model_len=8192)
+True
 >>> nb03.compared(nb03.START_8B, gpu="h100").rows[2]      # the plan beside vLLM's own log
 ('KV cache, tokens', '451,248', '450,976', '+0.06 %')
->>> nb03.steps().rows[2]
-('start_engine', 'srun: one vLLM on every node; each checks GPUs, memory, disk and model before loading')
 >>> nb03.moments(nb03.recorded_text("70b"))[-1].kv_cache_tokens       # what that start's log says
 1229264
 """
@@ -39,6 +36,7 @@ from workshop.course.widgets.loading.view import (
     recorded_text,
 )
 from workshop.course.widgets.server.view import status
+from workshop.engine.exact import plan
 from workshop.engine.log import Reader, text_of
 from workshop.engine.log import read as read_log
 from workshop.engine.reconcile.compare import reconcile
@@ -51,6 +49,7 @@ from workshop.servers.local import TEACHING_FOLDER
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import status as slurm_status
 from workshop.servers.slurm import submit as slurm
+from workshop.servers.slurm.plain import render
 from workshop.servers.start_time import start_budget_s
 from workshop.vllm_package import installed, is_cpu
 
@@ -69,13 +68,12 @@ __all__ = [
     "hand_started",
     "log_lines",
     "moments",
+    "plain",
     "prepare",
     "reconcile",
     "record",
     "recorded_text",
-    "script",
     "start_seconds",
-    "steps",
     "submission",
     "submit",
     "tail",
@@ -84,7 +82,6 @@ __all__ = [
 ]
 
 DIRECTIVES = WORDS["directives"]
-STEPS = WORDS["steps"]
 FAILURES = WORDS["failures"]
 HAND_LOG = "by_hand.log"
 HAND_PORT = 8123  # of the server that a learner starts by hand
@@ -92,23 +89,6 @@ HAND_KV_BYTES = 64 * 2**20
 LOGS = recorded_data.DATA / "logs"
 START_8B = LOGS / "llama-3.1-8b_vllm-0.32.0_h100.log"  # of the story's model, on one H100
 START_BY_HAND = LOGS / "teaching_model_by_hand.log"
-SCRIPT_OPTIONS = {  # of #SBATCH: what a beginner has to know of each
-    "job-name": "the name of the job in the queue, and of the server",
-    "nodes": "how many machines",
-    "gpus-per-node": "how many GPUs on each of them",
-    "gres": "how many GPUs on each of them",
-    "gpus": "how many GPUs in all",
-    "mem": "main memory of each machine; GPU memory is not counted here",
-    "time": "after this time SLURM ends the job, finished or not",
-    "partition": "which nodes of the cluster",
-    "account": "who pays",
-}
-SCRIPT_STEPS = {  # lines of the script below its options
-    "announce_server": "makes the key, and writes address and key into a file in your home folder",
-    "start_engine": "runs `vllm serve` with this model on the GPUs of the job",
-    "wait_until_ready": "asks the new server for an answer again and again, until one comes",
-    "wait_until_end": "keeps the server running until you stop it, or until the time is over",
-}
 LOG_LINES = (  # of a start: a pattern, and what the first line that matches it means
     (r"Using max model len", "The longest request that is allowed, in tokens."),
     (r"(Model loading|Loading weights) took", "The weights are in memory."),
@@ -208,11 +188,6 @@ def body(name: str) -> str:
     return text[text.index("# The job runs a copy") :].rstrip()
 
 
-def steps() -> Table:
-    """Return the five steps of every script, and what each does."""
-    return Table(("step", "what it does"), list(STEPS.items()))
-
-
 def _script(name: str) -> str:
     path = slurm.scripts_folder() / f"{name}.sbatch"
     if not path.is_file():
@@ -221,35 +196,14 @@ def _script(name: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def plain(name: str, **settings) -> str:
+    """Return slurm/plain.sbatch, filled in for the plan of a model with these settings."""
+    return render(plan(name, **settings))
+
+
 def prepare(name: str, **options) -> slurm.Submission:
     """Return what `workshop slurm submit NAME` would submit: its plan, its script, its options."""
     return slurm.prepare(slurm.Request(name, **options))
-
-
-def script(planned: slurm.Submission) -> Table:
-    """Return the lines that matter of the script that would run, each with its meaning.
-
-    What the submission gives to sbatch counts more than the script's own #SBATCH lines.
-    """
-    text = planned.script.read_text(encoding="utf-8")
-    options = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", text, flags=re.MULTILINE))
-    for argument in planned.arguments:
-        name, _, value = argument.removeprefix("--").partition("=")
-        options[name] = value
-    rows = []
-    for name, meaning in SCRIPT_OPTIONS.items():
-        if name in options:
-            rows.append((f"#SBATCH --{name}={options[name]}", meaning))
-    variables = planned.environment
-    if "WORKSHOP_MODEL" in variables:
-        rows.append((f"model={variables['WORKSHOP_MODEL']}", "the folder with the model's files"))
-    if "WORKSHOP_MAX_MODEL_LEN" in variables:
-        longest = variables["WORKSHOP_MAX_MODEL_LEN"]
-        rows.append((f"--max-model-len {longest}", "for vLLM: the longest request, in tokens"))
-    for name, meaning in SCRIPT_STEPS.items():
-        if re.search(rf"^{name}\b", text, flags=re.MULTILINE):
-            rows.append((name, meaning))
-    return Table(("line of the script", "what it says"), rows)
 
 
 def log_lines(log: Path) -> Table:
