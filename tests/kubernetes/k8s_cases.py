@@ -127,4 +127,3 @@ def built(folder: Path) -> list[dict]:
 
 def by_kind(docs: list[dict]) -> list[dict]:
     return sorted(docs, key=lambda doc: (doc["kind"], doc["metadata"]["name"]))
-

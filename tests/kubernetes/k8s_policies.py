@@ -164,8 +164,7 @@ def keys_come_from_secrets_and_stand_nowhere(docs, e) -> Iterator[str]:
                     "valueFrom", {}
                 ):
                     yield f"{name}: {variable} is not from a Secret"
-    for line in _problems_of_the_servers_key(docs, e.guard):
-        yield line
+    yield from _problems_of_the_servers_key(docs, e.guard)
     if e.claim:
         return
     download = containers(templates(docs)["weights"])[0]
@@ -214,7 +213,7 @@ def no_program_is_in_a_manifest(docs, e) -> Iterator[str]:
             ]:
                 if "python" in str(command[:1]) and "-c" in command:
                     yield f"{name}: {container['name']} has Python in its arguments"
-                steps = [line for line in "\n".join(command).replace("\\\n", "").splitlines()]
+                steps = "\n".join(command).replace("\\\n", "").splitlines()
                 if command[:1] == ["sh"] and len(steps) > 4:
                     yield f"{name}: {container['name']} has a script in its arguments"
 

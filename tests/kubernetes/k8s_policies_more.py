@@ -170,10 +170,10 @@ def the_network_is_closed_but_for_the_api(docs, e) -> Iterator[str]:
             if not sources and not e.way_in:
                 yield f"{name}: every pod of the cluster reaches it"
             for source in sources:
-                if source not in (OWN_NAMESPACE, *([ROUTER] if e.openshift else [])) and not (
-                    source.get("namespaceSelector", {}).get("matchLabels", {}).keys()
-                    == {"kubernetes.io/metadata.name"}
-                ):
+                if source in (OWN_NAMESPACE, *([ROUTER] if e.openshift else [])):
+                    continue
+                labels = source.get("namespaceSelector", {}).get("matchLabels", {})
+                if labels.keys() != {"kubernetes.io/metadata.name"}:
                     yield f"{name}: {source} is no namespace by its name"
     if e.nodes > 1 and not any(
         source.get("podSelector")

@@ -35,7 +35,11 @@ class HubWithTree(FakeHub):
                 "path": entry["rfilename"],
                 "size": entry["size"],
                 "oid": entry["blobId"],
-                **({"lfs": entry["lfs"] | {"oid": entry["lfs"]["sha256"]}} if "lfs" in entry else {}),
+                **(
+                    {"lfs": entry["lfs"] | {"oid": entry["lfs"]["sha256"]}}
+                    if "lfs" in entry
+                    else {}
+                ),
             }
             for entry in self._info()["siblings"]
         ]
@@ -101,7 +105,9 @@ def test_a_break_leaves_no_mark_and_the_next_try_goes_on(hub, tmp_path):
 
 def test_a_server_waits_for_the_mark(tmp_path):
     (waits, _) = containers(serving(rendered("mistral-7b"))["server"])
-    command = [word.replace("sleep 10", "sleep 0.1") for word in in_folder(waits["command"], tmp_path)]
+    command = [
+        word.replace("sleep 10", "sleep 0.1") for word in in_folder(waits["command"], tmp_path)
+    ]
     waiting = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         time.sleep(0.5)

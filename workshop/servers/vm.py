@@ -1,4 +1,4 @@
-"""`workshop vm`: the plan for one machine, as a systemd unit and as command lines of containers.
+"""`workshop plan … --as systemd`: the plan for one machine, as a unit and as lines of containers.
 
 The weights go to a disk that holds them, the API listens on 127.0.0.1, and the key lies in a file.
 """
@@ -93,7 +93,7 @@ class Case:
         if plan.nodes > 1:
             remedy = (
                 "Give the machine's GPUs as --gpus-per-node; "
-                "`workshop kubernetes` and `workshop slurm` do several."
+                "`--as kubernetes` and `--as sbatch` do several."
             )
             raise BadInput(f"The plan takes {plan.nodes} nodes, and a VM is one.", remedy)
         if not load_gpu(plan.gpu).kubernetes_product:

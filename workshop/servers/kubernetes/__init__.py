@@ -120,9 +120,7 @@ def _needs(case: Case) -> list[str]:
     else:
         needs.append("for gated models the Secret hf-token")
     if "-MIG-" in case.product:
-        needs.append(
-            "MIG strategy single (strategy mixed has other resource names)"
-        )
+        needs.append("MIG strategy single (strategy mixed has other resource names)")
     if case.many:
         needs.append(
             'the LeaderWorkerSet controller (without it: no matches for kind "LeaderWorkerSet")'
