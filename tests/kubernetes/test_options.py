@@ -296,7 +296,7 @@ def test_a_hub_model_in_a_claim_keeps_its_hub_id_and_downloads_nothing():
     p = plan("mistral-7b", "a100", gpus_per_node=1)
     docs = kubernetes.manifests(p, kubernetes.Options(**OWN))
     assert not of(docs, "Job") and not of(docs, "PersistentVolumeClaim")
-    assert "--served-model-name=mistralai/Mistral-7B-v0.3" in vllm(serving(docs)["server"])["args"]
+    assert "--served-model-name=mistralai/Mistral-7B-v0.1" in vllm(serving(docs)["server"])["args"]
 
 
 def test_an_overlay_of_a_claim_has_no_weights_of_its_own(folder, tmp_path):
