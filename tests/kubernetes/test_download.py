@@ -56,11 +56,11 @@ def hub():
 
 def in_folder(command: list[str], folder: Path) -> list[str]:
     """Return a pod's command for this model, with the volume in a folder of this machine."""
-    words = [word.replace("/models/", f"{folder}/") for word in command]
+    arguments = [word.replace("/models/", f"{folder}/") for word in command]
     for name in ("mistralai/Mistral-7B-Instruct-v0.3", "Mistral-7B-Instruct-v0.3"):
         other = HUB_ID if "/" in name else HUB_ID.split("/")[1]
-        words = [word.replace(name, other) for word in words]
-    return words
+        arguments = [word.replace(name, other) for word in arguments]
+    return arguments
 
 
 def download(hub: FakeHub, folder: Path) -> subprocess.CompletedProcess:

@@ -29,7 +29,7 @@ from workshop.servers.local import TEACHING_FOLDER
 from workshop.servers.vllm_main import installed
 
 pytestmark = pytest.mark.starts
-READY_S = 300
+READY_S = 600
 # what `vllm` asks for
 NAMED = Path(__file__).parents[1] / "slurm" / "ray_on_cpu" / "vllm-0.32.0+cpu.dist-info"
 ON_THE_CPU = ["--enforce-eager", "--no-enable-chunked-prefill", "--kv-cache-memory-bytes=67108864"]

@@ -152,7 +152,7 @@ class Case:
 
     @property
     def open_to_cluster(self) -> bool:
-        """Whether pods of every namespace may reach the server's port.
+        """Return whether pods of every namespace may reach the server's port.
 
         An Ingress and a Gateway are served from a namespace, or a network, that a plan cannot name.
         """
