@@ -6,18 +6,22 @@ import shlex
 import shutil
 import subprocess
 from copy import deepcopy
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import k8s_kustomize
 import yaml
-from click.testing import CliRunner
+from inference_planner.answer.parallelism import Plan
 from k8s_read import Expected
 
-from workshop.cli.kubernetes import command
+from workshop.engine.exact import plan
+from workshop.servers import kubernetes
+from workshop.servers.kubernetes import Options
 
 ROOT = Path(__file__).parents[2]
 TREE = ROOT / "kubernetes"
+GUARD_IMAGE = "registry.example.org/vllm-workshop:v0.32.0"
 # Parameters as published (10**9), two bytes each; GPUs as the seeds of the course have them.
 EXPECTED = {
     "mistral-7b": Expected(2 * 7_248_023_552, 1, 2, "Tesla-T4", bfloat16=False),
@@ -29,18 +33,64 @@ EXPECTED = {
 OVERLAYS = [*EXPECTED]
 
 
-def arguments_of(name: str) -> list[str]:
-    """The command line in the overlay's first line, without `workshop kubernetes`."""
-    first = (TREE / "overlays" / name / "kustomization.yaml").read_text().splitlines()[0]
-    arguments = shlex.split(first.removeprefix("# "))
-    assert arguments[:2] == ["workshop", "kubernetes"]
-    return arguments[2:]
+def planned(command: str) -> tuple[Plan, Options, str]:
+    """Return the plan, the cluster's options and the folder of a line `workshop plan … --as kubernetes …`."""
+    arguments = shlex.split(command)
+    assert arguments[:2] == ["workshop", "plan"]
+    end = arguments.index("--as")
+    assert arguments[end + 1] == "kubernetes"
+    model, settings = arguments[2], values_of(arguments[3:end])
+    options = values_of(arguments[end + 2 :])
+    folder = options.pop("output", "")
+    multiple = {field.name for field in fields(Options) if isinstance(field.default, tuple)}
+    for name in multiple & options.keys():
+        options[name] = tuple(options[name])
+    made = plan(model, settings.pop("gpu"), usage="serve", **settings)
+    return made, Options(**options), folder
 
 
-def run(arguments: list[str]) -> str:
-    done = CliRunner().invoke(command, arguments, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.output
+def values_of(arguments: list[str]) -> dict:
+    """Return flags and their values by the names of Python; what is there twice is a list."""
+    values: dict = {}
+    for number, word in enumerate(arguments):
+        if not word.startswith("--"):
+            continue
+        name = word[2:].replace("-", "_")
+        following = arguments[number + 1 : number + 2]
+        value: object = True
+        if following and not following[0].startswith("--"):
+            value = int(following[0]) if following[0].isdigit() else following[0]
+        if name == "node_selector":
+            values.setdefault(name, []).append(value)
+        else:
+            values[name] = value
+    return values
+
+
+def printed(command: str) -> str:
+    """What a command line prints."""
+    made, options, _ = planned(command)
+    return kubernetes.render(made, options)
+
+
+def write(command: str, folder: Path) -> None:
+    """Write the overlay of a command line, and the components, into a folder."""
+    made, options, _ = planned(command)
+    kubernetes.write(made, folder, options)
+
+
+def command_of(name: str) -> str:
+    """The command line in the overlay's first line."""
+    text = (TREE / "overlays" / name / "kustomization.yaml").read_text()
+    return text.splitlines()[0].removeprefix("# ")
+
+
+@cache
+def case_of(name: str) -> tuple[Plan, Options]:
+    """The plan and the options of an overlay."""
+    made, options, folder = planned(command_of(name))
+    assert folder == "kubernetes"
+    return made, options
 
 
 @cache
@@ -52,9 +102,15 @@ def resolved(name: str) -> list[dict]:
     return deepcopy(_resolved(name))
 
 
+def rendered(name: str, **more) -> list[dict]:
+    """The same model with more options, as they are printed."""
+    made, options = case_of(name)
+    return kubernetes.manifests(made, Options(**{**vars(options), **more}))
+
+
 def on_openshift(name: str, folder: Path) -> list[dict]:
-    arguments = arguments_of(name)
-    run([*arguments[: arguments.index("--output")], "--openshift", "--output", str(folder)])
+    made, options = case_of(name)
+    kubernetes.write(made, folder, Options(**{**vars(options), "openshift": True}))
     return k8s_kustomize.build(folder / "overlays" / name)
 
 

@@ -26,6 +26,8 @@ from k8s_read import (
 )
 
 POLICIES: dict[str, Callable] = {}
+HANG_PROBE = ["python3", "-P", "-m", "workshop.servers.hang", "8000"]
+LONGEST_STEP_S = 300  # vLLM's VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS
 
 
 def policy(check: Callable) -> Callable:
@@ -47,7 +49,8 @@ def there_is_one_server_of_the_planned_size(docs, e) -> Iterator[str]:
 def a_start_may_take_its_budget(docs, e) -> Iterator[str]:
     for name, template in serving(docs).items():
         probe = vllm(template).get("startupProbe", {})
-        if probe.get("periodSeconds", 0) * probe.get("failureThreshold", 0) < e.budget_s:
+        allowed_s = probe.get("periodSeconds", 0) * probe.get("failureThreshold", 0)
+        if name == "server" and allowed_s < e.budget_s:
             yield f"{name}: a start may take {e.budget_s:.0f} s"
         if float(value(vllm(template), "VLLM_ENGINE_READY_TIMEOUT_S") or 0) < e.budget_s:
             yield f"{name}: vLLM itself gives up earlier"
@@ -58,19 +61,22 @@ def a_start_may_take_its_budget(docs, e) -> Iterator[str]:
 
 @policy
 def probes_ask_where_there_is_an_answer(docs, e) -> Iterator[str]:
+    server = vllm(serving(docs)["server"])
+    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+        probe = server.get(kind, {})
+        if not probe.get("timeoutSeconds"):
+            yield f"server: {kind} has no time-out"
+        if kind == "livenessProbe" and e.guard:
+            if probe.get("exec", {}).get("command") != HANG_PROBE:
+                yield "server: /health answers while the engine hangs"
+            if probe.get("timeoutSeconds", 0) <= LONGEST_STEP_S:
+                yield "server: the probe is cut before it has seen that nothing moves"
+        elif probe.get("httpGet", {}).get("path") != "/health":
+            yield f"server: {kind} must ask /health, the path without a key"
     for name, template in serving(docs).items():
-        for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
-            probe = vllm(template).get(kind, {})
-            if not probe.get("timeoutSeconds"):
-                yield f"{name}: {kind} has no time-out"
-            command = probe.get("exec", {}).get("command")
-            if name == "server" and kind == "livenessProbe":
-                if command != ["python3", "-m", "workshop.servers.kubernetes.pod", "works", "8000"]:
-                    yield "server: /health answers while the engine hangs"
-            elif name == "server" and probe.get("httpGet", {}).get("path") != "/health":
-                yield f"server: {kind} must ask /health, the path without a key"
-            if name == "worker" and not command:
-                yield f"worker: {kind} must be a command, as a headless vLLM has no port"
+        probes = [kind for kind in vllm(template) if kind.endswith("Probe")]
+        if name == "worker" and probes:
+            yield f"worker: a headless vLLM has no port for {', '.join(probes)}"
 
 
 @policy
@@ -97,6 +103,10 @@ def the_volume_holds_the_weights(docs, e) -> Iterator[str]:
         ]:
             yield "the volume's access mode does not suit the number of nodes"
     names = {claim["metadata"]["name"] for claim in claims}
+    if e.claim:
+        if names:
+            yield "a volume is made beside the claim that is there"
+        names = {e.claim}
     for name, template in templates(docs).items():
         weights_volume = volume(template, mount(containers(template)[-1], "/models").get("name"))
         if weights_volume.get("persistentVolumeClaim", {}).get("claimName") not in names:
@@ -108,34 +118,34 @@ def the_volume_holds_the_weights(docs, e) -> Iterator[str]:
 @policy
 def a_job_downloads_and_servers_wait(docs, e) -> Iterator[str]:
     jobs = of(docs, "Job")
-    if len(jobs) != 1 or containers(jobs[0]["spec"]["template"])[0]["command"][:4] != [
-        "python3",
-        "-m",
-        "workshop.servers.kubernetes.pod",
-        "download",
-    ]:
+    for name, template in serving(docs).items():
+        if value(vllm(template), "HF_HUB_OFFLINE") != "1":
+            yield f"{name} may ask the Hub, though the weights are there"
+    if e.claim:
+        if jobs or any("initContainers" in part["spec"] for part in serving(docs).values()):
+            yield "nothing is downloaded into a claim that is there, and nobody waits for it"
+        return
+    if len(jobs) != 1:
         yield "there is no Job that downloads"
         return
-    hub, folder = containers(jobs[0]["spec"]["template"])[0]["command"][4:]
     job = jobs[0]["spec"]
+    script = containers(job["template"])[0]["command"][-1].replace("\\\n", " ").splitlines()
+    hub, folder = script[0].split()[2], script[0].split()[3].removeprefix("--local-dir=")
+    if not script[0].startswith("hf download ") or not script[-1].startswith(f"touch {folder}/"):
+        yield "the mark must come after the download"
+    if containers(job["template"])[0]["command"][:2] != ["sh", "-ec"]:
+        yield "the mark must not come where the download failed"
     if job.get("backoffLimit", 6) < 10 or job["template"]["spec"]["restartPolicy"] != "OnFailure":
         yield "the download must go on after a break"
     if "ttlSecondsAfterFinished" not in job:
         yield "a finished Job cannot be applied again with another image: it must go by itself"
+    mark = script[-1].removeprefix("touch ")
     for name, template in serving(docs).items():
-        waits = template["spec"].get("initContainers", [{}])[0]
-        if waits.get("command") != [
-            "python3",
-            "-m",
-            "workshop.servers.kubernetes.pod",
-            "wait",
-            folder,
-        ]:
-            yield f"{name} does not wait for {folder}"
+        waits = template["spec"].get("initContainers", [{}])[0].get("command", [""])
+        if not waits[-1].startswith(f"until [ -e {mark} ]; do "):
+            yield f"{name} does not wait for {mark}"
         if vllm(template)["args"][0] != folder:
             yield f"{name} serves another folder"
-        if value(vllm(template), "HF_HUB_OFFLINE") != "1":
-            yield f"{name} may ask the Hub, though the weights are there"
         if name == "server" and f"--served-model-name={hub}" not in vllm(template)["args"]:
             yield "requests must name the model by its Hub id"
 
@@ -154,7 +164,25 @@ def keys_come_from_secrets_and_stand_nowhere(docs, e) -> Iterator[str]:
                     "valueFrom", {}
                 ):
                     yield f"{name}: {variable} is not from a Secret"
+    yield from _problems_of_the_servers_key(docs, e.guard)
+    if e.claim:
+        return
+    download = containers(templates(docs)["weights"])[0]
+    token = env(download).get("HF_TOKEN", {}).get("valueFrom", {}).get("secretKeyRef", {})
+    if token.get("name") != "hf-token" or not token.get("optional"):
+        yield "the download's token must be the Secret's, and may be missing"
+
+
+def _problems_of_the_servers_key(docs: list[dict], guard: bool) -> Iterator[str]:
     server = serving(docs)["server"]
+    middleware = [word for word in vllm(server)["args"] if word.startswith("--middleware")]
+    own = env(vllm(server)).get("VLLM_API_KEY", {}).get("valueFrom", {}).get("secretKeyRef", {})
+    if not guard:
+        if own != {"name": "vllm-api-key", "key": "api-key"}:
+            yield "vLLM's own key must be the Secret's"
+        if middleware:
+            yield "vLLM's own image has no guard"
+        return
     key = value(vllm(server), "WORKSHOP_API_KEY_FILE")
     secret = volume(server, mount(vllm(server), key.rpartition("/")[0] or "-").get("name")).get(
         "secret", {}
@@ -165,30 +193,29 @@ def keys_come_from_secrets_and_stand_nowhere(docs, e) -> Iterator[str]:
         or secret.get("defaultMode", 0o644) & 7
     ):
         yield "the server's key is not the Secret's file, closed to others"
-    middleware = [word for word in vllm(server)["args"] if word.startswith("--middleware")]
+    if value(vllm(server), "WORKSHOP_METRICS_KEY_FILE") != f"{key.rpartition('/')[0]}/metrics-key":
+        yield "the guard does not know the scraper's key"
     if middleware[-1:] != ["--middleware=workshop.guard.auth.RequireKey"]:
         yield "the guard must stand in front of all paths: the last middleware"
-    download = containers(templates(docs)["weights"])[0]
-    token = env(download).get("HF_TOKEN", {}).get("valueFrom", {}).get("secretKeyRef", {})
-    if token.get("name") != "hf-token" or not token.get("optional"):
-        yield "the download's token must be the Secret's, and may be missing"
 
 
 @policy
-def the_code_that_pods_run_is_mounted(docs, e) -> Iterator[str]:
-    maps = {doc["metadata"]["name"]: doc["data"] for doc in of(docs, "ConfigMap")}
+def no_program_is_in_a_manifest(docs, e) -> Iterator[str]:
+    """A command of a shell may test for a file, or run one program after another; no more."""
+    if of(docs, "ConfigMap"):
+        yield "a ConfigMap is no place for a program, and nothing else needs one"
     for name, template in templates(docs).items():
         for container in containers(template):
-            code = value(container, "PYTHONPATH")
-            config_map = volume(template, mount(container, code).get("name")).get("configMap", {})
-            files = {
-                item["path"]: maps.get(config_map.get("name"), {}).get(item["key"])
-                for item in config_map.get("items", [])
-            }
-            if not files.get("workshop/guard/auth.py") or not files.get(
-                "workshop/servers/kubernetes/pod.py"
-            ):
-                yield f"{name}: {container['name']} lacks the workshop's modules"
+            probes = [entry for kind, entry in container.items() if kind.endswith("Probe")]
+            for command in [
+                [*container.get("command", []), *container.get("args", [])],
+                *[probe.get("exec", {}).get("command", []) for probe in probes],
+            ]:
+                if "python" in str(command[:1]) and "-c" in command:
+                    yield f"{name}: {container['name']} has Python in its arguments"
+                steps = "\n".join(command).replace("\\\n", "").splitlines()
+                if command[:1] == ["sh"] and len(steps) > 4:
+                    yield f"{name}: {container['name']} has a script in its arguments"
 
 
 @policy
@@ -225,26 +252,19 @@ def pods_are_restricted(docs, e) -> Iterator[str]:
 @policy
 def a_user_without_a_home_can_write_its_caches(docs, e) -> Iterator[str]:
     for name, template in templates(docs).items():
-        for container in containers(template):
+        for container in template["spec"]["containers"]:
             if not value(container, "USER"):
                 yield f"{name}: {container['name']}: getpass.getuser() fails for a user that has no name"
-            places = [value(container, "HOME"), "/tmp"]
-            if container is vllm(template) and name != "weights":
-                places += [
-                    value(container, "VLLM_CACHE_ROOT"),
-                    value(container, "TRITON_CACHE_DIR"),
-                    value(container, "TORCHINDUCTOR_CACHE_DIR"),
-                ]
-            for place in places:
-                inside = [
-                    entry
-                    for entry in container["volumeMounts"]
-                    if place
-                    and (place + "/").startswith(entry["mountPath"] + "/")
-                    and "emptyDir" in volume(template, entry["name"])
-                ]
-                if not inside:
-                    yield f"{name}: {container['name']}: {place or 'a cache'} cannot be written"
+            home = value(container, "HOME")
+            inside = [
+                entry
+                for entry in container["volumeMounts"]
+                if home
+                and (home + "/").startswith(entry["mountPath"] + "/")
+                and "emptyDir" in volume(template, entry["name"])
+            ]
+            if not inside:
+                yield f"{name}: {container['name']}: {home or 'a cache'} cannot be written"
 
 
 @policy

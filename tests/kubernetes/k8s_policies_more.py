@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from k8s_policies import policy
@@ -14,10 +15,11 @@ from k8s_read import (
     serving,
     templates,
     tolerates_gpu_nodes,
-    value,
     vllm,
 )
 
+OWN_NAMESPACE = {"podSelector": {}}
+ROUTER = {"namespaceSelector": {"matchLabels": {"policy-group.network.openshift.io/ingress": ""}}}
 IMAGE_IS_FOR = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
 
 
@@ -88,7 +90,7 @@ def nothing_moves_a_pod_without_being_asked(docs, e) -> Iterator[str]:
 
 @policy
 def the_volumes_node_is_preferred(docs, e) -> Iterator[str]:
-    if e.nodes > 1:
+    if e.nodes > 1 or e.claim:
         return
     for name, other in (("server", "weights"), ("weights", "server")):
         affinity = templates(docs)[name]["spec"].get("affinity", {}).get("podAffinity", {})
@@ -102,6 +104,8 @@ def the_volumes_node_is_preferred(docs, e) -> Iterator[str]:
 @policy
 def the_download_needs_no_gpu_node(docs, e) -> Iterator[str]:
     """An autoscaler then starts none for it. Where one node at a time mounts the volume, it may join the server."""
+    if e.claim:
+        return
     spec = templates(docs)["weights"]["spec"]
     if any(
         GPU in container["resources"].get("limits", {}) for container in containers({"spec": spec})
@@ -123,17 +127,6 @@ def the_download_needs_no_gpu_node(docs, e) -> Iterator[str]:
         yield "the download does not prefer a node without GPUs"
     if tolerates_gpu_nodes(spec) != (e.nodes == 1):
         yield "the download must reach a server that holds the volume on a GPU node, and needs GPU nodes for nothing else"
-
-
-@policy
-def no_python_takes_modules_from_where_it_starts(docs, e) -> Iterator[str]:
-    """The probes run in the containers, with their environment and folder."""
-    for name, template in templates(docs).items():
-        for container in containers(template):
-            if value(container, "PYTHONSAFEPATH") != "1":
-                yield f"{name}: {container['name']} runs modules of its current folder"
-            if container.get("workingDir") != "/scratch":
-                yield f"{name}: {container['name']} starts in the image's folder instead of the pod's own"
 
 
 @policy
@@ -168,26 +161,32 @@ def the_network_is_closed_but_for_the_api(docs, e) -> Iterator[str]:
         ]
         if not matching:
             yield f"{name} can be reached on every port"
-        for rule in matching:
-            for entry in rule["spec"].get("ingress", []):
-                own = any(
-                    "podSelector" in source and "namespaceSelector" not in source
-                    for source in entry.get("from", [])
-                )
-                if not own and [port.get("port") for port in entry.get("ports", [])] != [8000]:
-                    yield f"{name}: more than the API is open to everybody"
+        for entry in (entry for rule in matching for entry in rule["spec"].get("ingress", [])):
+            sources = entry.get("from", [])
+            if sources and all(source.get("podSelector") for source in sources):
+                continue  # the group's own pods
+            if [port.get("port") for port in entry.get("ports", [])] != [8000]:
+                yield f"{name}: more than the API is open to others"
+            if not sources and not e.way_in:
+                yield f"{name}: every pod of the cluster reaches it"
+            for source in sources:
+                if source in (OWN_NAMESPACE, *([ROUTER] if e.openshift else [])):
+                    continue
+                labels = source.get("namespaceSelector", {}).get("matchLabels", {})
+                if labels.keys() != {"kubernetes.io/metadata.name"}:
+                    yield f"{name}: {source} is no namespace by its name"
     if e.nodes > 1 and not any(
-        entry.get("from") for rule in rules for entry in rule["spec"].get("ingress", [])
+        source.get("podSelector")
+        for rule in rules
+        for entry in rule["spec"].get("ingress", [])
+        for source in entry.get("from", [])
     ):
         yield "the pods of a group cannot reach each other"
 
 
 @policy
 def prometheus_brings_the_key(docs, e) -> Iterator[str]:
-    monitors = of(docs, "PodMonitor")
-    if not monitors:
-        yield "there is no PodMonitor"
-    for monitor in monitors:
+    for monitor in of(docs, "PodMonitor"):
         for endpoint in monitor["spec"].get("podMetricsEndpoints", [{}]):
             credentials = endpoint.get("authorization", {}).get("credentials", {})
             if credentials != {"name": "vllm-api-key", "key": "metrics-key"}:
@@ -197,9 +196,6 @@ def prometheus_brings_the_key(docs, e) -> Iterator[str]:
             }:
                 yield "the PodMonitor asks a port that the server does not name"
         wanted = monitor["spec"].get("selector", {}).get("matchLabels", {}).items()
-        mounted = value(vllm(serving(docs)["server"]), "WORKSHOP_METRICS_KEY_FILE")
-        if mounted != "/etc/workshop/key/metrics-key":
-            yield "the guard does not know the scraper's key"
         if not wanted or not wanted <= serving(docs)["server"]["metadata"]["labels"].items():
             yield "the PodMonitor does not select the server"
 
@@ -208,7 +204,7 @@ def prometheus_brings_the_key(docs, e) -> Iterator[str]:
 def images_are_pinned(docs, e) -> Iterator[str]:
     for name, template in templates(docs).items():
         for container in containers(template):
-            if not container["image"].startswith("vllm/vllm-openai:v"):
+            if not re.fullmatch(r"[\w./-]+:v\d[\w.]*", container["image"]):
                 yield f"{name}: {container['name']}: {container['image']} is no version"
 
 
@@ -220,6 +216,8 @@ def openshift_lets_people_in_by_https(docs, e) -> Iterator[str]:
     for route in routes:
         if route["spec"]["to"]["name"] != of(docs, "Service")[0]["metadata"]["name"]:
             yield "the Route leads nowhere"
+        if route["spec"].get("path") != "/v1":
+            yield "paths without a key are open to the outside"
         if route["spec"].get("tls", {}).get("insecureEdgeTerminationPolicy") != "Redirect":
             yield "keys may travel unencrypted"
         if "haproxy.router.openshift.io/timeout" not in route["metadata"].get("annotations", {}):

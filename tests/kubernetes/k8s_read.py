@@ -18,6 +18,9 @@ class Expected:
     product: str
     bfloat16: bool = True
     openshift: bool = False
+    guard: bool = False
+    claim: str = ""
+    way_in: bool = False  # an Ingress or a route, from a namespace that nobody can know
     load_bytes_per_s: float = 0.25e9
     allowance_s: int = 900
 

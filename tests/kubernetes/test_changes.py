@@ -3,48 +3,38 @@
 from __future__ import annotations
 
 import re
-import socket
 from functools import cache
 from pathlib import Path
 
+import jsonschema
 import k8s_kustomize
 import pytest
 import yaml
-from k8s_cases import TREE, arguments_of, built, run
+from k8s_cases import TREE, built, command_of, write
 from k8s_policies import problems
-from k8s_read import GPU, Expected, containers, env, of, serving, templates, value, vllm
+from k8s_read import Expected, containers, env, of, serving, templates, value
 from test_overlays import validate
 
 from workshop.servers.kubernetes import COMPONENTS
 
-POD = "/spec/template/spec/"
-MODEL = ["mistral-7b", "--gpu", "l4", "--gpus-per-node", "1", "--max-model-len", "8192"]
-GROUP = [
-    *(
-        "llama-3.1-70b",
-        "--gpu",
-        "h100",
-        "--gpus-per-node",
-        "2",
-        "--nodes",
-        "2",
-        "--max-model-len",
-        "8192",
-    ),
-    *("--tensor-parallel-size", "2", "--pipeline-parallel-size", "2"),
-]
+MODEL = "workshop plan mistral-7b --gpu l4 --gpus-per-node 1 --max-model-len 8192 --as kubernetes"
+GROUP = (
+    "workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 2 --nodes 2 --max-model-len 8192 "
+    "--tensor-parallel-size 2 --pipeline-parallel-size 2 --as kubernetes"
+)
+ROUTE = "--http-route llm.example.org --gateway edge/public"
 ONE_NODE = Expected(2 * 7_248_023_552, 1, 1, "NVIDIA-L4")
 TWO_NODES = Expected(2 * 70_553_706_496, 2, 2, "NVIDIA-H100-80GB-HBM3")
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory) -> Path:
-    """A kustomize tree with a server behind a route, one behind an Ingress, and one on two nodes."""
+    """A kustomize tree: a plain server, one behind a route, one behind an Ingress, one on two nodes."""
     folder = tmp_path_factory.mktemp("kubernetes")
-    route = ["--http-route", "llm.example.org", "--gateway", "edge/public"]
-    run([*MODEL, *route, "--name", "routed", "--output", str(folder)])
-    run([*MODEL, "--ingress", "llm.example.org", "--name", "single", "--output", str(folder)])
-    run([*GROUP, *route, "--name", "group", "--output", str(folder)])
+    write(f"{MODEL} --name single", folder)
+    write(f"{MODEL} --name routed {ROUTE}", folder)
+    write(f"{MODEL} --name ingress --ingress llm.example.org", folder)
+    write(f"{GROUP} --name group", folder)
     return folder
 
 
@@ -106,41 +96,11 @@ def taints(docs: list[dict]) -> bool:
     return all("sku" in str(template["spec"]["tolerations"]) for template in serving(docs).values())
 
 
-def cpu_limits(docs: list[dict]) -> bool:
-    """As ResourceQuota asks: every container, and none below its request."""
-    for template in templates(docs).values():
-        for container in containers(template):
-            resources = container["resources"]
-            if cpus(resources["limits"]["cpu"]) < cpus(resources["requests"]["cpu"]):
-                return False
-    return True
-
-
-def cpus(quantity: str) -> float:
-    if quantity.endswith("m"):
-        return int(quantity[:-1]) / 1000
-    return float(quantity)
-
-
-def slices(docs: list[dict]) -> bool:
-    for template in serving(docs).values():
-        for part in vllm(template)["resources"].values():
-            if GPU in part or "nvidia.com/mig-3g.40gb" not in part:
-                return False
-    return True
-
-
-def ingress_class(docs: list[dict]) -> bool:
-    return all(ingress["spec"]["ingressClassName"] == "nginx" for ingress in of(docs, "Ingress"))
-
-
-def download_beside_the_gpus(docs: list[dict]) -> bool:
-    return f"{GPU}.product" in templates(docs)["weights"]["spec"]["nodeSelector"]
-
-
-def another_user(docs: list[dict]) -> bool:
-    users = [template["spec"]["securityContext"] for template in templates(docs).values()]
-    return all(user["runAsUser"] == user["fsGroup"] == 1234 for user in users)
+def another_namespace(docs: list[dict]) -> bool:
+    (rule,) = of(docs, "NetworkPolicy")
+    return {"port": 8000} in rule["spec"]["ingress"][-1]["ports"] and "jupyterhub" in str(
+        rule["spec"]["ingress"][-1]["from"]
+    )
 
 
 def proxy_and_certificates(docs: list[dict]) -> bool:
@@ -152,25 +112,10 @@ def proxy_and_certificates(docs: list[dict]) -> bool:
     )
 
 
-def no_mesh(docs: list[dict]) -> bool:
-    labels = [template["metadata"]["labels"] for template in templates(docs).values()]
-    return all(pod_labels["sidecar.istio.io/inject"] == "false" for pod_labels in labels)
-
-
-def release_label(docs: list[dict]) -> bool:
-    return "release" in of(docs, "PodMonitor")[0]["metadata"]["labels"]
-
-
 EFFECTS = {
     "Nodes with other taints": taints,
-    "A quota on CPU limits": cpu_limits,
-    "MIG, strategy mixed": slices,
-    "An ingress class": ingress_class,
-    "A volume of one zone or node": download_beside_the_gpus,
-    "A volume of another user": another_user,
+    "Pods of another namespace": another_namespace,
     "A proxy and certificates for the download": proxy_and_certificates,
-    "A service mesh": no_mesh,
-    "A Prometheus that wants its label": release_label,
 }
 
 
@@ -207,13 +152,11 @@ def without_errors(effect, docs: list[dict]) -> bool:
 def test_the_readmes_own_folder_builds(tmp_path):
     section = (TREE / "README.md").read_text().split("## Changes of your own")[1].split("\n### ")[0]
     (text,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
-    arguments = arguments_of("mistral-7b")
-    run([*arguments[: arguments.index("--output")], "--output", str(tmp_path / "kubernetes")])
+    write(command_of("mistral-7b"), tmp_path / "kubernetes")
     own = tmp_path / re.match(r"# (\S+)/kustomization.yaml", text)[1]
     own.mkdir()
     (own / "kustomization.yaml").write_text(text.replace("patches:\n", "patches: []\n"))
-    kinds = {doc["kind"] for doc in k8s_kustomize.build(own)}
-    assert "Deployment" in kinds and "PodMonitor" not in kinds
+    assert {"Deployment", "PodMonitor"} <= {doc["kind"] for doc in k8s_kustomize.build(own)}
 
 
 def test_each_component_is_written_and_in_the_readme():
@@ -226,29 +169,67 @@ def test_each_component_is_written_and_in_the_readme():
 @pytest.mark.parametrize(
     ("component", "overlay"),
     [
-        ("gateway-timeouts", "routed"),
-        ("gke-gateway", "group"),
-        ("ipv6", "single"),
-        ("ipv6", "group"),
         ("drain", "single"),
-        ("tenant-server", "single"),
-        ("tenant-server", "group"),
+        ("gke-gateway", "routed"),
+        ("ingress-nginx", "ingress"),
+        ("monitor", "single"),
+        ("monitor", "group"),
     ],
 )
 def test_with_a_component_every_policy_still_holds(component, overlay, tree):
     docs = build(tree, overlay, (component,))
     validate(docs)
-    assert problems(docs, TWO_NODES if overlay == "group" else ONE_NODE) == {}
+    expected = TWO_NODES if overlay == "group" else ONE_NODE
+    way_in = overlay in ("routed", "ingress")
+    assert problems(docs, Expected(**{**vars(expected), "way_in": way_in})) == {}
 
 
-def test_other_gateways_wait_ten_minutes_by_a_component(tree):
-    (route,) = of(build(tree, "routed", ("gateway-timeouts",)), "HTTPRoute")
-    assert route["spec"]["rules"][0]["timeouts"] == {"request": "10m"}
+def test_nothing_of_a_vendor_is_there_unless_a_component_is_named(tree):
+    """The first `kubectl apply` needs no operator, and nothing but what a plan on several nodes needs."""
+    kinds = {doc["kind"] for name in ("single", "ingress") for doc in build(tree, name)}
+    assert kinds == {
+        *("Deployment", "Ingress", "Job", "NetworkPolicy", "PersistentVolumeClaim", "Service"),
+    }
+    assert "annotations" not in of(build(tree, "ingress"), "Ingress")[0]["metadata"]
 
 
-@pytest.mark.parametrize("overlay", ["routed", "group"])
-def test_gkes_gateway_waits_ten_minutes_and_asks_the_path_without_a_key(tree, overlay):
-    docs = build(tree, overlay, ("gke-gateway",))
+@pytest.mark.parametrize("overlay", ["single", "group"])
+def test_the_monitor_lets_prometheus_in_and_nothing_else(tree, overlay):
+    before, after = build(tree, overlay), build(tree, overlay, ("monitor",))
+    assert len(after) == len(before) + 1
+    (rule,) = of(before, "NetworkPolicy")
+    (opened,) = of(after, "NetworkPolicy")
+    *same, added = opened["spec"]["ingress"]
+    assert same == rule["spec"]["ingress"]
+    (source,) = added["from"]
+    labels = {"kubernetes.io/metadata.name": "monitoring"}
+    assert source == {"namespaceSelector": {"matchLabels": labels}}
+    assert added["ports"] == [{"port": 8000}]
+
+
+def test_the_schema_finds_a_mistake_in_a_pod_monitor(tree):
+    docs = build(tree, "single", ("monitor",))
+    of(docs, "PodMonitor")[0]["spec"]["podMetricsEndpoints"][0].update(interval="often")
+    with pytest.raises(jsonschema.ValidationError):
+        validate(docs)
+
+
+def test_ingress_nginx_cuts_neither_long_answers_nor_large_bodies(tree):
+    """Its own limits are 60 s between two packets and 1 MB (proxy-read-timeout, proxy-body-size)."""
+    docs = build(tree, "ingress", ("ingress-nginx",))
+    (ingress,) = of(docs, "Ingress")
+    annotations = ingress["metadata"]["annotations"]
+    name = "nginx.ingress.kubernetes.io/proxy"
+    assert int(annotations[f"{name}-read-timeout"]) >= 600
+    assert int(annotations[f"{name}-send-timeout"]) >= 600
+    assert int(annotations[f"{name}-body-size"].removesuffix("m")) >= 64
+    assert annotations[f"{name}-buffering"] == "off"
+    assert ingress["spec"]["ingressClassName"] == "nginx"
+    assert "from" in of(docs, "NetworkPolicy")[0]["spec"]["ingress"][0]
+
+
+def test_gkes_gateway_waits_ten_minutes_and_asks_the_path_without_a_key(tree):
+    docs = build(tree, "routed", ("gke-gateway",))
     (service,) = of(docs, "Service")
     wanted = {"group": "", "kind": "Service", "name": service["metadata"]["name"]}
     (backend,) = of(docs, "GCPBackendPolicy")
@@ -260,29 +241,6 @@ def test_gkes_gateway_waits_ten_minutes_and_asks_the_path_without_a_key(tree, ov
         "httpHealthCheck": {"requestPath": "/health"},
     }
     assert "timeouts" not in str(of(docs, "HTTPRoute"))
-
-
-@pytest.mark.parametrize("overlay", ["single", "group"])
-def test_vllm_listens_on_ipv6_by_a_component(tree, overlay):
-    for name, template in serving(build(tree, overlay, ("ipv6",))).items():
-        hosts = [word for word in vllm(template)["args"] if word.startswith("--host")]
-        assert hosts[-1:] == (["--host=::"] if name == "server" else [])  # argparse takes the last
-
-
-def test_a_socket_on_the_ipv6_component_answers_both_families():
-    """As vLLM opens it: an address with a colon is AF_INET6, and Linux lets such a socket take IPv4 too."""
-    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as server:
-        server.bind(("::", 0))
-        server.listen()
-        port = server.getsockname()[1]
-        for address in ("127.0.0.1", "::1"):
-            socket.create_connection((address, port), timeout=10).close()
-
-
-def test_without_the_prometheus_operator_only_the_monitor_is_missing(tree):
-    before, after = build(tree, "single"), build(tree, "single", ("no-monitor",))
-    assert not of(after, "PodMonitor")
-    assert len(after) == len(before) - 1
 
 
 @pytest.mark.parametrize("overlay", ["single", "group"])
@@ -309,7 +267,7 @@ def test_a_volume_is_given_to_the_pods_user_before_the_download(tree, overlay):
 
 
 def test_components_go_together(tree):
-    docs = build(tree, "routed", ("gke-gateway", "ipv6", "no-monitor", "volume-owner"))
+    docs = build(tree, "routed", ("gke-gateway", "monitor", "volume-owner"))
     validate(docs)
     assert {"GCPBackendPolicy", "HealthCheckPolicy"} <= {doc["kind"] for doc in docs}
 

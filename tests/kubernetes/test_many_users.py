@@ -1,4 +1,4 @@
-"""Autoscaling, draining and tenants: what keda, drain, tenant and tenant-server make of a server."""
+"""Autoscaling, draining and tenants: what keda, drain and tenant make of a server."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import jsonschema
 import k8s_kustomize
 import pytest
 import yaml
-from k8s_cases import TREE, built, run
+from k8s_cases import built, write
 from k8s_policies import POLICIES
-from k8s_read import GPU, Expected, bytes_of, of, serving, templates, vllm
+from k8s_read import GPU, Expected, bytes_of, env, of, serving, templates, vllm
 from test_changes import MODEL
 from test_overlays import validate
+
+from workshop.servers import kubernetes
 
 # A running vLLM 0.32.0, as it answered /metrics.
 METRICS = Path(__file__).parents[1] / "engine" / "data" / "metrics_0.32.0_during.txt"
@@ -23,7 +25,7 @@ EXPECTED = Expected(2 * 7_248_023_552, 1, 1, "NVIDIA-L4")
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("kubernetes")
-    run([*MODEL, "--name", "single", "--output", str(folder)])
+    write(f"{MODEL} --name single", folder)
     return folder
 
 
@@ -45,7 +47,7 @@ def server(tree: Path, *components: str) -> list[dict]:
 
 
 def test_keda_scales_on_figures_that_vllm_exports_of_this_server_alone(tree):
-    docs = server(tree, "keda")
+    docs = server(tree, "keda", "monitor")
     (scaled,) = of(docs, "ScaledObject")
     labels = serving(docs)["server"]["metadata"]["labels"]
     (monitor,) = of(docs, "PodMonitor")
@@ -144,7 +146,7 @@ def test_the_disruption_budget_is_for_servers_alone_and_blocks_no_node(tree):
 
 
 def test_keda_and_drain_go_together(tree):
-    docs = server(tree, "keda", "drain", "tenant-server")
+    docs = server(tree, "keda", "drain", "monitor")
     validate(docs)
     assert {"ScaledObject", "PodDisruptionBudget"} <= {doc["kind"] for doc in docs}
 
@@ -152,21 +154,18 @@ def test_keda_and_drain_go_together(tree):
 # Tenants
 
 
-def readme_folders() -> dict[str, dict]:
-    """Return the kustomizations of the README's section about groups by their folders."""
-    section = (TREE / "README.md").read_text().split("### A namespace for each group")[1]
-    blocks = re.findall(r"```yaml\n# kubernetes/(\w+)/[^\n]*\n(.*?)```", section, re.DOTALL)
-    return {folder: yaml.safe_load(text) for folder, text in blocks}
+def namespace_of_physics() -> dict:
+    """The kustomization on top of the component tenant."""
+    text = kubernetes.component("tenant")["kustomization.yaml"]
+    (block,) = re.findall(r"(?:^#     .*\n)+", text, re.MULTILINE)
+    return yaml.safe_load(block.replace("#     ", ""))
 
 
 @pytest.fixture
 def physics(tree) -> list[dict]:
-    """The namespace of a group and its server, as the README makes them."""
-    docs = []
-    for folder, kustomization in readme_folders().items():
-        overlays = kustomization.get("resources", [])
-        kustomization["resources"] = ["../overlays/single" for _ in overlays]
-        docs += build(tree, folder, kustomization)
+    """The namespace of a group, and its server there."""
+    docs = build(tree, "physics", namespace_of_physics())
+    docs += build(tree, "mine", {"namespace": "physics", "resources": ["../overlays/single"]})
     validate(docs)
     return docs
 
@@ -180,8 +179,8 @@ def test_a_group_has_its_own_namespace_and_everything_is_in_it(physics):
 
 def test_a_group_has_a_key_of_its_own(physics):
     """The Secret is named without a namespace, so each group's is another one."""
-    volumes = {volume["name"]: volume for volume in serving(physics)["server"]["spec"]["volumes"]}
-    assert volumes["key"]["secret"]["secretName"] == "vllm-api-key"
+    key = env(vllm(serving(physics)["server"]))["VLLM_API_KEY"]["valueFrom"]["secretKeyRef"]
+    assert key["name"] == "vllm-api-key"
     (members,) = of(physics, "RoleBinding")
     assert [subject["name"] for subject in members["subjects"]] == ["physics"]
     assert members["roleRef"]["kind"] == "ClusterRole" and members["roleRef"]["name"] == "edit"
@@ -226,24 +225,22 @@ def lets_in(docs: list[dict], pod: dict[str, str], namespace: str, port: int) ->
 
 def is_source(peer: dict, namespace: str) -> bool:
     if "namespaceSelector" not in peer:
-        return (
-            namespace == "physics"
-        )  # an empty podSelector: all pods of the policy's own namespace
-    (expression,) = peer["namespaceSelector"]["matchExpressions"]
-    assert expression["key"] == "kubernetes.io/metadata.name" and expression["operator"] == "In"
-    return namespace in expression["values"]
+        # an empty podSelector: all pods of the policy's own namespace
+        return namespace == "physics"
+    return peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": namespace}
 
 
 def test_other_groups_cannot_reach_the_server(physics, tree):
     pod = serving(physics)["server"]["metadata"]["labels"]
-    reached = [
-        name
-        for name in ("physics", "chemistry", "ingress-nginx", "monitoring", "default")
-        if lets_in(physics, pod, name, 8000)
-    ]
-    assert reached == ["physics", "ingress-nginx", "monitoring"]
-    assert not lets_in(physics, pod, "monitoring", 29501)
-    assert lets_in(server(tree), pod, "chemistry", 8000)  # without the component: with the key
+    namespaces = ("physics", "chemistry", "ingress-nginx", "monitoring", "default")
+
+    def reached(docs: list[dict], port: int) -> list[str]:
+        return [name for name in namespaces if lets_in(docs, pod, name, port)]
+
+    assert reached(physics, 8000) == ["physics"]
+    watched = server(tree, "monitor")
+    assert reached(watched, 8000) == ["physics", "monitoring"]
+    assert reached(watched, 29501) == []
 
 
 def test_pods_of_the_group_that_serve_nothing_are_closed_to_others(physics):

@@ -2,48 +2,42 @@
 
 from __future__ import annotations
 
-import shlex
+import ast
+import re
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
-from k8s_cases import OVERLAYS, resolved, run
-from k8s_read import GPU, env, of, serving, templates, vllm
+from k8s_cases import GUARD_IMAGE, OVERLAYS, TREE, built, by_kind, printed, resolved
+from k8s_policies import problems
+from k8s_read import GPU, Expected, env, of, serving, templates, vllm
+from needs import lacking
 from test_overlays import validate
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
 from workshop.servers import kubernetes, vm
+from workshop.servers.kubernetes.rendering import GUARDED_BY_VLLM
+from workshop.servers.local import TEACHING_FOLDER
 
-NODES = {"one": {"gpus_per_node": 4}, "two": {"gpus_per_node": 2, "nodes": 2}}
-ALL = [
-    *(
-        "--image",
-        "registry.example/vllm:v0.25.1",
-        "--pull-secret",
-        "registry",
-        "--hf-endpoint",
-        "https://mirror.example",
-    ),
-    *(
-        "--node-selector",
-        "pool=h100",
-        "--node-selector",
-        "example.org/zone=a",
-        "--priority-class",
-        "course",
-    ),
-    *("--queue", "gpus", "--ingress", "llm.example.org", "--rdma", "rdma/ib", "--replicas", "2"),
-    *("--http-route", "llm.example.org", "--gateway", "edge/public"),
-]
+OWN = {"claim": "shared-models", "model_path": "team/my-llama"}
+NODES = {"one": "--gpus-per-node 4", "two": "--gpus-per-node 2 --nodes 2"}
+IMAGE = "registry.example/vllm:v0.25.1"
+ALL = (
+    f"--image {IMAGE} --pull-secret registry --hf-endpoint https://mirror.example "
+    "--node-selector pool=h100 --node-selector example.org/zone=a --priority-class course "
+    "--queue gpus --ingress llm.example.org --rdma rdma/ib --replicas 2 "
+    "--http-route llm.example.org --gateway edge/public"
+)
 
 
 @pytest.fixture(params=NODES, scope="module")
 def made(request) -> tuple[str, list[dict]]:
-    hardware = [
-        f"--{name.replace('_', '-')}={value}" for name, value in NODES[request.param].items()
-    ]
-    text = run(["llama-3.1-70b", "--gpu", "h100", *hardware, "--max-model-len", "8192", *ALL])
+    model = "workshop plan llama-3.1-70b --gpu h100 --max-model-len 8192"
+    text = printed(f"{model} {NODES[request.param]} --as kubernetes {ALL}")
     return text, list(yaml.safe_load_all(text))
 
 
@@ -55,7 +49,7 @@ def test_every_option_is_where_the_cluster_looks_for_it(made):
         assert {
             container["image"]
             for container in (*spec["containers"], *spec.get("initContainers", []))
-        } == {ALL[1]}
+        } == {IMAGE}
         assert spec["imagePullSecrets"] == [{"name": "registry"}]
     for template in serving(docs).values():
         assert template["spec"]["nodeSelector"] == {"pool": "h100", "example.org/zone": "a"}
@@ -86,20 +80,12 @@ def test_every_option_is_where_the_cluster_looks_for_it(made):
     }
 
 
-def test_a_route_has_no_timeouts_which_some_gateways_refuse(made):
-    assert "timeouts" not in of(made[1], "HTTPRoute")[0]["spec"]["rules"][0]
-
-
-def test_ingress_nginx_cuts_neither_long_answers_nor_large_bodies(made):
-    """Its own limits are 60 s between two packets and 1 MB (proxy-read-timeout, proxy-body-size)."""
-    annotations = of(made[1], "Ingress")[0]["metadata"]["annotations"]
-    name = "nginx.ingress.kubernetes.io/proxy"
-    assert (
-        int(annotations[f"{name}-read-timeout"]) >= 600
-        and int(annotations[f"{name}-send-timeout"]) >= 600
-    )
-    assert int(annotations[f"{name}-body-size"].removesuffix("m")) >= 64
-    assert annotations[f"{name}-buffering"] == "off"
+def test_a_way_in_opens_what_the_key_guards_and_waits_ten_minutes(made):
+    (route,) = of(made[1], "HTTPRoute")[0]["spec"]["rules"]
+    assert route["timeouts"] == {"request": "10m"}
+    assert route["matches"] == [{"path": {"type": "PathPrefix", "value": "/v1"}}]
+    (path,) = of(made[1], "Ingress")[0]["spec"]["rules"][0]["http"]["paths"]
+    assert (path["path"], path["pathType"]) == ("/v1", "Prefix")
 
 
 @pytest.mark.parametrize(
@@ -138,8 +124,7 @@ def test_servers_on_several_nodes_get_a_volume_that_several_nodes_mount(made):
 
 
 def test_the_command_on_top_makes_the_same_again(made):
-    arguments = shlex.split(made[0].splitlines()[0].removeprefix("# "))
-    assert run(arguments[2:]) == made[0]
+    assert printed(made[0].splitlines()[0].removeprefix("# ")) == made[0]
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -151,12 +136,7 @@ def test_the_weights_can_come_before_any_gpu_is_held(name):
         for doc in docs
         if doc["metadata"]["labels"].get("app.kubernetes.io/component") != "server"
     ]
-    assert {doc["kind"] for doc in first} == {
-        "ConfigMap",
-        "Job",
-        "PersistentVolumeClaim",
-        "PodMonitor",
-    }
+    assert {doc["kind"] for doc in first} == {"Job", "PersistentVolumeClaim"}
     assert GPU not in str(
         [doc["spec"]["template"]["spec"]["containers"] for doc in of(first, "Job")]
     )
@@ -223,6 +203,11 @@ def test_a_slice_of_a_gpu_says_which_strategy_it_is_for():
         ("image", "a b:c"),
         ("image", "{a}:v1"),
         ("image", "&a:v1"),
+        ("guard_image", "vllm-workshop:latest"),
+        ("claim", "Shared Models"),
+        ("model_path", "/team/my-llama"),
+        ("model_path", "team/../other"),
+        ("model_path", "team/my llama"),
         ("pull_secret", "Not A Secret"),
         ("hf_endpoint", "mirror.example"),
         ("hf_endpoint", "https://mirror.example/\n- x"),
@@ -243,11 +228,127 @@ def test_what_kubernetes_would_refuse_is_refused_with_its_form(option, value):
         kubernetes.Case(p, kubernetes.Options(**{option: value}))
 
 
-@pytest.mark.parametrize("options", [{"http_route": "llm.example.org"}, {"gateway": "public"}])
-def test_a_route_needs_its_gateway(options):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"http_route": "llm.example.org"},
+        {"gateway": "public"},
+        {"claim": "shared-models"},
+        {"model_path": "team/my-llama"},
+    ],
+)
+def test_what_belongs_together_is_asked_for_together(options):
     p = plan("mistral-7b", "a100", gpus_per_node=1)
     with pytest.raises(BadInput, match="belong together"):
         kubernetes.Case(p, kubernetes.Options(**options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"image": IMAGE, "guard_image": IMAGE}, "name the same image"),
+        ({**OWN, "pvc_size": 50}, "--pvc-size is for a volume of ours"),
+        ({**OWN, "storage_class": "fast"}, "--storage-class is for a volume of ours"),
+        ({**OWN, "hf_endpoint": "https://mirror.example"}, "--hf-endpoint is for a volume"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(options, message):
+    p = plan("mistral-7b", "a100", gpus_per_node=1)
+    with pytest.raises(BadInput, match=message):
+        kubernetes.Case(p, kubernetes.Options(**options))
+
+
+# A model of one's own, in a claim that is there
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """The config.json of a model that no Hub has."""
+    made = tmp_path_factory.mktemp("models") / "my-llama"
+    made.mkdir()
+    shutil.copy(TEACHING_FOLDER / "config.json", made)
+    return made
+
+
+def test_a_model_of_ones_own_is_served_from_its_claim(folder):
+    p = plan(str(folder), "h100", gpus_per_node=1)
+    docs = kubernetes.manifests(p, kubernetes.Options(**OWN))
+    validate(docs)
+    weight_bytes = kubernetes.Case(p, kubernetes.Options(**OWN)).weight_bytes
+    expected = Expected(weight_bytes, 1, 1, "NVIDIA-H100-80GB-HBM3", claim="shared-models")
+    assert problems(docs, expected) == {}
+    assert {doc["kind"] for doc in docs} == {"Deployment", "NetworkPolicy", "Service"}
+    args = vllm(serving(docs)["server"])["args"]
+    assert args[0] == "/models/team/my-llama" and "--served-model-name=my-llama" in args
+
+
+def test_its_command_makes_the_same_again(folder):
+    text = kubernetes.render(
+        plan(str(folder), "h100", gpus_per_node=1, usage="serve"), kubernetes.Options(**OWN)
+    )
+    command = text.splitlines()[0].removeprefix("# ")
+    assert f"workshop plan {folder} " in command
+    assert command.endswith("--as kubernetes --claim shared-models --model-path team/my-llama")
+    assert printed(command) == text
+
+
+def test_a_hub_model_in_a_claim_keeps_its_hub_id_and_downloads_nothing():
+    p = plan("mistral-7b", "a100", gpus_per_node=1)
+    docs = kubernetes.manifests(p, kubernetes.Options(**OWN))
+    assert not of(docs, "Job") and not of(docs, "PersistentVolumeClaim")
+    assert "--served-model-name=mistralai/Mistral-7B-v0.1" in vllm(serving(docs)["server"])["args"]
+
+
+def test_an_overlay_of_a_claim_has_no_weights_of_its_own(folder, tmp_path):
+    p = plan(str(folder), "h100", gpus_per_node=1)
+    kubernetes.write(p, tmp_path, kubernetes.Options(**OWN, name="own"))
+    assert not (tmp_path / "overlays/own/weights.yaml").exists()
+    printed_docs = kubernetes.manifests(p, kubernetes.Options(**OWN, name="own"))
+    assert by_kind(built(tmp_path / "overlays/own")) == by_kind(printed_docs)
+
+
+def test_without_a_claim_the_remedy_is_a_claim(folder):
+    with pytest.raises(BadInput, match="has no address on the Hub") as refusal:
+        kubernetes.Case(plan(str(folder), "h100", gpus_per_node=1))
+    assert "--claim NAME --model-path FOLDER" in refusal.value.remedy
+
+
+# What the key guards
+
+
+@pytest.mark.parametrize(
+    ("options", "who"),
+    [
+        ({}, "lets the pods of this namespace alone"),
+        ({"openshift": True}, "OpenShift's router"),
+        ({"ingress": "llm.example.org"}, "every pod of the cluster reaches them"),
+    ],
+)
+def test_the_first_lines_say_what_vllms_own_key_leaves_open(options, who):
+    p = plan("mistral-7b", "a100", gpus_per_node=1)
+    text = " ".join(kubernetes.header(kubernetes.Case(p, kubernetes.Options(**options))))
+    assert "/invocations" in text and "/tokenize" in text and "/metrics" in text and who in text
+    guarded = kubernetes.Options(**options, guard_image=GUARD_IMAGE)
+    assert "/invocations" not in " ".join(kubernetes.header(kubernetes.Case(p, guarded)))
+
+
+def test_vllms_own_key_guards_the_path_that_a_way_in_opens():
+    """The tuple in vLLM 0.32.0's vllm/entrypoints/serve/middleware/authenticate.py."""
+    vllm_package = find_spec("vllm")
+    if vllm_package is None or not vllm_package.submodule_search_locations:
+        lacking("vLLM is not installed: make test installs it on Linux")
+    folder = Path(vllm_package.submodule_search_locations[0])
+    text = (folder / "entrypoints/serve/middleware/authenticate.py").read_text()
+    guarded = ast.literal_eval(re.search(r"^GUARDED_PREFIX = (.*)$", text, re.MULTILINE)[1])
+    assert GUARDED_BY_VLLM in guarded
+    assert not {"/invocations", "/tokenize", "/metrics"} & {*guarded}
+
+
+def test_the_dockerfile_is_of_the_version_that_plans_are_for():
+    lines = (TREE / "Dockerfile").read_text().splitlines()
+    assert len(lines) <= 10
+    image = kubernetes.Case(plan("mistral-7b", "a100", gpus_per_node=1)).image
+    assert [line for line in lines if line.startswith("FROM ")] == [f"FROM {image}"]
 
 
 @pytest.mark.parametrize(

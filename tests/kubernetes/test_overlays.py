@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
-import k8s_kustomize
 import kubernetes_validate
 import pytest
 import yaml
-from k8s_cases import EXPECTED, OVERLAYS, TREE, arguments_of, by_kind, on_openshift, resolved, run
+from k8s_cases import (
+    EXPECTED,
+    GUARD_IMAGE,
+    OVERLAYS,
+    TREE,
+    by_kind,
+    case_of,
+    command_of,
+    on_openshift,
+    rendered,
+    resolved,
+)
 from k8s_policies import problems
 from k8s_read import Expected, of, serving, templates
 
 from workshop.engine.exact import plan
 from workshop.servers import kubernetes
-from workshop.servers.kubernetes import code
-from workshop.servers.kubernetes.rendering import make
 
 KUBERNETES_VERSION = "1.34"
 SCHEMAS = {
@@ -35,37 +43,40 @@ def test_there_is_an_overlay_for_each_of_the_five_models():
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_the_committed_files_are_byte_for_byte_what_their_command_renders(name, tmp_path):
-    arguments = arguments_of(name)
-    run([*arguments[: arguments.index("--output")], "--output", str(tmp_path)])
-    made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.yaml"))
-    made.remove(Path("code/kustomization.yaml"))  # elsewhere with copies, here without
-    for path in made:
+    made, options = case_of(name)
+    kubernetes.write(made, tmp_path, options)
+    paths = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.yaml"))
+    for path in paths:
         committed = TREE / path
         assert committed.exists() and committed.read_bytes() == (tmp_path / path).read_bytes(), (
-            f"kubernetes/{path} is not what the plan renders now. Run: workshop kubernetes {shlex.join(arguments)}"
+            f"kubernetes/{path} is not what the plan renders now. Run: {command_of(name)}"
         )
-    shared = {path for path in made if path.parts[0] != "overlays"}
-    assert {
-        path.relative_to(TREE)
-        for part in ("base", "components")
-        for path in (TREE / part).rglob("*.*")
-    } == shared
+    shared = {path for path in paths if path.parts[0] == "components"}
+    assert {path.relative_to(TREE) for path in (TREE / "components").rglob("*.*")} == shared
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_first_line_is_the_command_that_a_case_prints(name):
+    made, options = case_of(name)
+    assert command_of(name) == f"{kubernetes.Case(made, options).command} --output kubernetes"
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_what_is_printed_is_what_the_overlay_resolves_to(name):
-    arguments = arguments_of(name)
-    printed = list(yaml.safe_load_all(run(arguments[: arguments.index("--output")])))
-    assert by_kind(printed) == by_kind(resolved(name))
+    assert by_kind(rendered(name)) == by_kind(resolved(name))
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_with_openshift_too(name, tmp_path):
-    arguments = arguments_of(name)
-    printed = list(
-        yaml.safe_load_all(run([*arguments[: arguments.index("--output")], "--openshift"]))
-    )
-    assert by_kind(printed) == by_kind(on_openshift(name, tmp_path))
+    assert by_kind(rendered(name, openshift=True)) == by_kind(on_openshift(name, tmp_path))
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_a_manifest_is_short_enough_to_be_read(name):
+    made, options = case_of(name)
+    guarded = replace(options, guard_image=GUARD_IMAGE)
+    for text in (kubernetes.render(made, options), kubernetes.render(made, guarded)):
+        assert len(text.splitlines()) < 500
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -130,7 +141,6 @@ def test_every_resource_is_valid_by_the_schemas(name, tmp_path):
     [
         ("Deployment", lambda spec: spec.update(replica=1)),
         ("PersistentVolumeClaim", lambda spec: spec.update(accessModes="ReadWriteOnce")),
-        ("PodMonitor", lambda spec: spec["podMetricsEndpoints"][0].update(interval="often")),
         ("Route", lambda spec: spec["tls"].update(termination="http")),
         (
             "LeaderWorkerSet",
@@ -156,6 +166,10 @@ def test_every_overlay_holds_to_every_policy(name, tmp_path):
     assert problems(resolved(name), EXPECTED[name]) == {}
     expected = Expected(**{**vars(EXPECTED[name]), "openshift": True})
     assert problems(on_openshift(name, tmp_path), expected) == {}
+    guarded = Expected(**{**vars(EXPECTED[name]), "guard": True})
+    docs = rendered(name, guard_image=GUARD_IMAGE)
+    validate(docs)
+    assert problems(docs, guarded) == {}
 
 
 @pytest.mark.parametrize(
@@ -174,37 +188,6 @@ def test_any_other_model_holds_to_them_too(model, gpu, hardware):
     docs = kubernetes.manifests(p)
     validate(docs)
     assert problems(docs, expected) == {}
-
-
-def test_the_pods_code_is_the_packages_and_fits_into_a_config_map():
-    data = of(resolved("mistral-7b"), "ConfigMap")[0]["data"]
-    assert len(data) == len(code.MODULES)
-    # kubectl apply keeps a copy in an annotation of 256 KiB
-    assert sum(map(len, data.values())) < 250_000
-    for name in code.MODULES:
-        folder = TREE.parent / ("planner" if name.startswith("inference_planner/") else "")
-        text = "" if name.endswith("__init__") else (folder / f"{name}.py").read_text()
-        assert data[f"{name.replace('/', '.')}.py"] == text
-
-
-def test_a_tree_elsewhere_has_the_same_code_as_copies(tmp_path):
-    arguments = arguments_of("mistral-7b")
-    run([*arguments[: arguments.index("--output")], "--output", str(tmp_path)])
-    copies = {path.relative_to(tmp_path / "code") for path in tmp_path.rglob("*.py")}
-    assert copies == {Path(f"{name}.py") for name in code.MODULES}
-    here = of(resolved("mistral-7b"), "ConfigMap")
-    assert of(k8s_kustomize.build(tmp_path / "overlays/mistral-7b"), "ConfigMap") == here
-
-
-def test_a_tree_in_the_checkout_has_no_copies_and_points_to_the_packages():
-    assert code.is_in_checkout(TREE) and not list(TREE.rglob("*.py"))
-    committed = (TREE / "code/kustomization.yaml").read_text()
-    assert committed == make("code", in_checkout=True)
-
-
-def test_no_python_stands_in_the_committed_manifests():
-    for path in TREE.rglob("*.yaml"):
-        assert "import " not in path.read_text(), path
 
 
 def test_the_readmes_table_has_the_overlays_own_figures():

@@ -16,7 +16,6 @@ from workshop.engine import metrics
 from workshop.engine.metrics import Engine
 from workshop.lab import doctor
 from workshop.servers import hang, records
-from workshop.servers.kubernetes import pod
 
 COUNTERS = (
     'vllm:num_requests_running{{engine="{0}",model_name="m"}} {1}\n'
@@ -327,7 +326,7 @@ def test_a_pods_probe_fails_where_the_engine_hangs_alone(vllm, tmp_path, monkeyp
     draining = vllm(token=lambda request: wire_stub.Reply(status=500))
 
     def exit_code(server: Vllm) -> int:
-        return pod.main(["works", str(server.stub.port)])
+        return hang.main([str(server.stub.port)])
 
     assert (exit_code(working), exit_code(hung), exit_code(draining)) == (0, 1, 0)
     assert working.tokens[0].headers["authorization"] == "Bearer secret"

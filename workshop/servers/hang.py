@@ -1,5 +1,7 @@
 """Decide whether a server hangs: the one rule of batches, commands, widgets and the probe of a pod.
 
+    python3 -P -m workshop.servers.hang PORT      # the probe: exit code 1 if it hangs or is not there
+
 An engine can stop while the API process before it goes on to answer /health, /v1/models and
 /metrics. It hangs if requests run and, for a while, none of what it publishes of its work has
 moved: prompt_tokens_total, generation_tokens_total and the KV-cache usage, which grows while a long
@@ -7,9 +9,11 @@ prompt is computed in chunks. A server on which nothing runs does not hang by th
 one token. Each engine of a data parallel server counts for itself.
 """
 
+import argparse
 import asyncio
 import json
 import math
+import sys
 import threading
 import time
 from collections import deque
@@ -23,6 +27,7 @@ import httpx
 from workshop.engine import http, metrics
 from workshop.engine.metrics import Engine, Metrics
 from workshop.errors import BadInput
+from workshop.guard import auth
 
 if TYPE_CHECKING:
     from workshop.servers.records import ServerRecord
@@ -315,3 +320,26 @@ async def _why_still(client: httpx.AsyncClient, root: str, still: str) -> Findin
     except (TimeoutError, httpx.HTTPError, ValueError):
         pass  # an engine that hangs does not say
     return Finding(HANGS, still)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Look at the server on a port of this machine; return 1 if it hangs or does not answer.
+
+    This is the liveness probe of a pod. The key is the guard's, and the engine may be without work
+    for LONGEST_STEP_S, because a restart costs all requests.
+
+    arguments: the port; by default those of the command line.
+    """
+    parser = argparse.ArgumentParser(prog="python3 -P -m workshop.servers.hang")
+    parser.add_argument("port", type=int)
+    port = parser.parse_args(arguments).port
+    address = f"http://localhost:{port}/v1"  # 127.0.0.1 or ::1
+    finding = look(address, auth.read_key().decode(), within_s=LONGEST_STEP_S)
+    if finding.state not in (HANGS, UNREACHABLE):
+        return 0
+    print(f"The server {finding.state}: {finding.reason}.")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,8 +1,9 @@
-"""`workshop kubernetes`: the plan as manifests, for kubectl or as kustomize base and overlay.
+"""`workshop plan … --as kubernetes`: the plan as manifests, for kubectl or as a kustomize overlay.
 
 One pod a node: a Deployment on one node, a LeaderWorkerSet on several. OpenShift: the same, without
 a user of ours. The templates read as the YAML that they make; what depends on the plan (name,
-image, arguments, sizes, budgets) is a Case's.
+image, arguments, sizes, budgets) is a Case's. No program is in a manifest: the image is vLLM's own,
+or one that kubernetes/Dockerfile makes of it, with the workshop's guard.
 """
 
 from dataclasses import replace
@@ -16,10 +17,9 @@ from inference_planner.answer.report import plus_minus
 
 from workshop.errors import BadInput
 from workshop.home import writing
-from workshop.servers.kubernetes import code
 from workshop.servers.kubernetes.case import Case
 from workshop.servers.kubernetes.options import Options
-from workshop.servers.kubernetes.rendering import make
+from workshop.servers.kubernetes.rendering import GUARDED_BY_VLLM, make
 
 __all__ = [
     "COMPONENTS",
@@ -37,20 +37,18 @@ __all__ = [
 # kustomization.yaml.
 COMPONENTS: dict[str, tuple[str, ...]] = {
     "drain": ("disruption-budget",),
-    "gateway-timeouts": (),
     "gke-gateway": ("policies",),
-    "ipv6": (),
+    "ingress-nginx": (),
     "keda": ("scaled-object",),
-    "no-monitor": (),
+    "monitor": ("pod-monitor",),
     "tenant": ("namespace",),
-    "tenant-server": (),
     "volume-owner": (),
 }
 WIDTH = 108  # of the header's lines
 
 
 def manifests(plan: Plan, options: Options | None = None) -> list[dict[str, Any]]:
-    """Return what `kubectl apply` gets, as plain data: base and overlay in one list.
+    """Return what `kubectl apply` gets, as plain data.
 
     Raises what Case does.
     """
@@ -58,12 +56,13 @@ def manifests(plan: Plan, options: Options | None = None) -> list[dict[str, Any]
 
 
 def render(plan: Plan, options: Options | None = None) -> str:
-    """Return the same as YAML with comments, for `workshop kubernetes … | kubectl apply -f -`."""
+    """Return the same as YAML with comments, for `workshop plan … --as kubernetes | kubectl apply -f -`."""
     case = Case(plan, options)
-    documents = [make("weights", case=case), make("server", case=case)]
+    documents = [make("server", case=case)]
+    if not case.options.claim:
+        documents.insert(0, make("weights", case=case))
     if case.options.openshift:
         documents.append(make("route", name=case.name))
-    documents += [make("monitor"), make("config_map", data=code.config_map())]
     return _comment(header(case)) + "---\n".join(documents)
 
 
@@ -78,65 +77,81 @@ def header(case: Case) -> list[str]:
     if plan.data_parallel_size > 1:
         split += f" × DP {plan.data_parallel_size}, in each replica"
     description = (
-        f"{case.hub} on {plan.gpus} × {plan.gpu}, {split}: "
+        f"{case.served_name} on {plan.gpus} × {plan.gpu}, {split}: "
         f"{plan.kv_cache_tokens:,} tokens of KV cache ({plus_minus(plan)}), "
         f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once, "
         f"about {plan.single_stream_tokens_per_s:.0f} tokens/s for one. "
         "Made by the command above; make it again rather than editing it."
     )
-    needs = f"Needs: {'; '.join(_needs(case))}."
-    return [case.command, "", *wrap(description, WIDTH), "", *wrap(needs, WIDTH)]
+    paragraphs = [description, f"Needs: {'; '.join(_needs(case))}.", f"Key: {_key(case)}"]
+    lines = [case.command]
+    for paragraph in paragraphs:
+        lines += ["", *wrap(paragraph, WIDTH)]
+    return lines
+
+
+def _key(case: Case) -> str:
+    """Return what the key guards, and what it leaves open to whom."""
+    if case.has_guard:
+        return "the guard asks for it on every path but /health."
+    who = "the NetworkPolicy lets the pods of this namespace alone reach them"
+    if case.options.openshift:
+        who = "the NetworkPolicy lets the pods of this namespace and OpenShift's router reach them"
+    elif case.open_to_cluster:
+        who = "every pod of the cluster reaches them, because an Ingress or a Gateway must, too"
+    return (
+        f"vLLM's own --api-key guards {GUARDED_BY_VLLM} alone. /invocations (which answers like "
+        f"{GUARDED_BY_VLLM}/chat/completions), /tokenize, /metrics and others answer without it; "
+        f"{who}. --guard-image closes them (kubernetes/README.md)."
+    )
 
 
 def _needs(case: Case) -> list[str]:
     """Return what the cluster must have."""
     labels = ", ".join(f"{label}={value}" for label, value in case.node_labels.items())
-    needs = [
-        "the Secrets vllm-api-key and, for gated models, hf-token",
-        f"nodes labelled {labels}",
-    ]
-    if "-MIG-" in case.product:
+    needs = ["the Secret vllm-api-key", f"nodes labelled {labels}"]
+    if case.options.claim:
         needs.append(
-            "MIG strategy single (strategy mixed has other resource names: "
-            "the patch in kubernetes/README.md)"
+            f"the claim {case.options.claim} with the model in {case.options.model_path}, "
+            "which the pods may read (user 2000, or the one of OpenShift's namespace)"
         )
+        if case.shared_volume:
+            needs.append("that claim as ReadOnlyMany or ReadWriteMany")
+    else:
+        needs.append("for gated models the Secret hf-token")
+    if "-MIG-" in case.product:
+        needs.append("MIG strategy single (strategy mixed has other resource names)")
     if case.many:
         needs.append(
             'the LeaderWorkerSet controller (without it: no matches for kind "LeaderWorkerSet")'
         )
-    if case.shared_volume:
+    if case.shared_volume and not case.options.claim:
         needs.append("a storage class for ReadWriteMany")
     if case.options.ingress:
         needs.append(f"the Secret {case.name}-tls with a certificate for {case.options.ingress}")
-        needs.append("a default ingress class, or the patch for another (kubernetes/README.md)")
+        needs.append("a default ingress class, or the component ingress-nginx")
     if case.options.http_route:
         needs.append(
-            f"the Gateway {case.options.gateway}, with TLS, open to this namespace (Gateway API v1)"
+            f"the Gateway {case.options.gateway}, with TLS, open to this namespace (Gateway API v1; "
+            "on GKE the component gke-gateway)"
         )
-        needs.append(
-            "for long answers the component gke-gateway on GKE, gateway-timeouts elsewhere"
-        )
-    needs.append(
-        "the Prometheus operator for the PodMonitor (without it, the component no-monitor)"
-    )
     return needs
 
 
 def overlay(plan: Plan, options: Options | None = None) -> dict[str, str]:
-    """Return {path: text} of a kustomize tree without code/: base/, components/, overlays/NAME/."""
+    """Return {path: text} of a kustomize tree: components/ and overlays/NAME/."""
     case = Case(plan, options)
     neutral = Case(plan, replace(case.options, openshift=False))  # the component changes it back
     made_by = _comment([f"{case.command} --output kubernetes", *header(case)[1:]])
     folder = f"overlays/{case.name}"
     files = {
-        "base/kustomization.yaml": make("base"),
-        "base/monitor.yaml": make("monitor"),
         "components/openshift/kustomization.yaml": make("openshift"),
         "components/openshift/route.yaml": make("route", name="set-by-the-replacement"),
         f"{folder}/kustomization.yaml": made_by + make("overlay", case=case),
-        f"{folder}/weights.yaml": make("weights", case=neutral),
         f"{folder}/server.yaml": make("server", case=neutral),
     }
+    if not case.options.claim:
+        files[f"{folder}/weights.yaml"] = make("weights", case=neutral)
     for name in COMPONENTS:
         for file, text in component(name).items():
             files[f"components/{name}/{file}"] = text
@@ -157,24 +172,14 @@ def component(name: str) -> dict[str, str]:
     return files
 
 
-def _code(folder: Path) -> dict[str, str]:
-    """Return {path: text} of code/, of which kustomize makes the ConfigMap of the pods' modules."""
-    in_checkout = code.is_in_checkout(folder)
-    files = {"code/kustomization.yaml": make("code", in_checkout=in_checkout)}
-    if not in_checkout:
-        for path, text in code.copies().items():
-            files[f"code/{path}"] = text
-    return files
-
-
 def write(plan: Plan, folder: str | Path, options: Options | None = None) -> list[Path]:
     """Write the kustomize tree below `folder`; return the files.
 
-    An overlay of that name is replaced.
+    An overlay of that name is replaced, and so are the components.
     """
     tree = Path(folder).expanduser()
     paths: list[Path] = []
-    for name, text in (overlay(plan, options) | _code(tree)).items():
+    for name, text in overlay(plan, options).items():
         path = tree / name
         with writing(path, "Give --output a folder that you may write."):
             path.parent.mkdir(parents=True, exist_ok=True)

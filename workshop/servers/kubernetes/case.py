@@ -6,7 +6,7 @@ import re
 import shlex
 
 from inference_planner.answer import machines
-from inference_planner.answer.command import check_starts, flag_words, flags
+from inference_planner.answer.command import check_starts, flag_words, flags, served
 from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import list_gpus, load_gpu
 from inference_planner.catalog.gpus import GIB
@@ -14,9 +14,15 @@ from inference_planner.releases import versions
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.guard.auth import GUARD
-from workshop.servers.kubernetes import code, placement
+from workshop.servers.kubernetes import placement
 from workshop.servers.kubernetes.options import Options
-from workshop.servers.kubernetes.rendering import MODELS, PORT, PROBE_EVERY_S, read_template
+from workshop.servers.kubernetes.rendering import (
+    LEFT_OUT,
+    MODELS,
+    PORT,
+    PROBE_EVERY_S,
+    read_template,
+)
 from workshop.servers.start_time import start_budget_s
 
 MASTER_PORT = 29501
@@ -43,10 +49,15 @@ class Case:
         self.options.check(self.name)
         self._check_model()
         check_starts(plan)
-        self.hub = plan.config.hub_ids[0]  # what is downloaded and served
-        self.folder = f"{MODELS}/{self.hub.split('/')[-1]}"  # of the weights, in the pods
+        # what requests name: the Hub id, or the folder's name
+        self.served_name = (*plan.config.hub_ids, plan.model)[0]
+        inside = self.options.model_path or self.served_name.split("/")[-1]
+        self.folder = f"{MODELS}/{inside}"  # of the weights, in the pods
+        self.claim = self.options.claim or f"{self.name}-weights"
+        self.has_guard = self.options.guard_image is not None
         # of the version that the plan's formulas are of
-        self.image = self.options.image or f"vllm/vllm-openai:v{plan.vllm_version}"
+        own_image = self.options.guard_image or self.options.image
+        self.image = own_image or f"vllm/vllm-openai:v{plan.vllm_version}"
         self.node_labels = self._node_labels()
         self.download_labels = placement.download_labels(self.product, self.node_labels)
         self.many = plan.nodes > 1  # pods make the server
@@ -73,12 +84,12 @@ class Case:
         """
         parts: list[object] = [
             self.image,
-            self.hub,
+            self.served_name,
             self.folder,
             self.options.pull_secret,
             self.options.hf_endpoint,
             self.shared_volume,
-            code.MODULES,
+            LEFT_OUT,
             sorted(self.download_labels.items()),
             read_template("weights.yaml.j2"),
             read_template("pods.j2"),
@@ -100,20 +111,18 @@ class Case:
             )
 
     def _check_model(self) -> None:
-        if not self.plan.config.hub_ids:
-            remedy = (
-                "Give a catalog name or its Hub id, or change weights.yaml to copy from elsewhere."
-            )
+        if not self.plan.config.hub_ids and not self.options.claim:
             raise BadInput(
                 f"{self.plan.model} has no address on the Hub, so a pod could not download it.",
-                remedy,
+                "Copy it into a PersistentVolumeClaim of the cluster, and give "
+                "--claim NAME --model-path FOLDER.",
             )
 
     def _set_sizes(self) -> None:
         """Set the sizes of volume, memory and processors, and the time that a start may take."""
         self.gpus_per_pod = self.plan.gpus // self.plan.nodes
         # Of the checkpoint: what is downloaded, in its own precision, whatever vLLM makes of it.
-        self.weight_bytes = machines.checkpoint_bytes(self.hub)
+        self.weight_bytes = machines.checkpoint_bytes(served(self.plan))
         self.pvc_gib = self._volume_gib()
         seconds = start_budget_s(self.weight_bytes, self.options.load_gb_per_s)
         self.start_budget_s = math.ceil(seconds / PROBE_EVERY_S) * PROBE_EVERY_S
@@ -142,18 +151,27 @@ class Case:
         return size
 
     @property
+    def open_to_cluster(self) -> bool:
+        """Return whether pods of every namespace may reach the server's port.
+
+        An Ingress and a Gateway are served from a namespace, or a network, that a plan cannot name.
+        """
+        return bool(self.options.ingress or self.options.http_route) and not self.options.openshift
+
+    @property
     def command(self) -> str:
         """The command line that makes these manifests."""
         plan = self.plan
         gpu = load_gpu(plan.gpu).name
-        arguments = ["workshop", "kubernetes", self.hub, "--gpu", gpu]
+        arguments = ["workshop", "plan", served(plan), "--gpu", gpu]
         arguments += ["--gpus-per-node", str(self.gpus_per_pod)]
         if self.many:
             arguments += ["--nodes", str(plan.nodes)]
         arguments += flag_words(self.flags)
         if plan.vllm_version != versions.DEFAULT:
             arguments += ["--vllm-version", plan.vllm_version]
-        return shlex.join([*arguments, *self.options.arguments()])
+        arguments += ["--as", "kubernetes", *self.options.arguments()]
+        return shlex.join(arguments)
 
     def arguments(self, headless: bool = False) -> list[str]:
         """Return the arguments of `vllm serve`.
@@ -173,9 +191,10 @@ class Case:
             arguments += ["--master-addr=$(LWS_LEADER_ADDRESS)", f"--master-port={MASTER_PORT}"]
         if headless:
             return [*arguments, "--headless"]
-        arguments += [f"--served-model-name={self.hub}", "--host=0.0.0.0", f"--port={PORT}"]
-        # The guard: vLLM's own --api-key leaves paths open, and would stand in the arguments.
-        return [*arguments, f"--middleware={GUARD}"]
+        arguments += [f"--served-model-name={self.served_name}", "--host=0.0.0.0", f"--port={PORT}"]
+        if self.has_guard:
+            arguments.append(f"--middleware={GUARD}")
+        return arguments
 
 
 def default_name(plan: Plan) -> str:

@@ -12,8 +12,11 @@ SLUG = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 LABEL = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)"
 IMAGE = r"\w[\w./:-]*(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})"
 ADDRESS = r"https?://[\w.-]+(:\d+)?(/[\w./-]*)?"
+FOLDER = r"(?!.*\.\.)[\w.-]+(/[\w.-]+)*"
 SERVICE = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
 HOST_MEANING = "a host's name, as llm.example.org"
+IMAGE_MEANING = "an image with its version, as registry/vllm:v0.32.0"
+OF_OUR_VOLUME = ("pvc_size", "storage_class", "hf_endpoint")
 
 
 def _checked(form: str, meaning: str, default: Any = None) -> Any:
@@ -28,7 +31,12 @@ class Options:
     name: of the Service; None: made of the model and the GPUs.
     pvc_size: GiB of the volume; None: computed from the weights.
     load_gb_per_s: speed of the volume, in 10**9 bytes a second.
+    claim: a PersistentVolumeClaim that is there, with the model in it; None: one is made, and a Job
+        downloads the model.
+    model_path: the model's folder in that claim, from the claim's root, without a leading "/".
     image: None: vLLM's own, of the version that the plan is for.
+    guard_image: made from kubernetes/Dockerfile, with the workshop's guard and its liveness probe;
+        None: vLLM's own --api-key.
     node_selector: labels ("key=value") in place of the GPU's.
     rdma: a resource such as "rdma/ib", one for each pod.
     """
@@ -37,8 +45,11 @@ class Options:
     pvc_size: int | None = None
     storage_class: str | None = _checked(SLUG, "the name of a StorageClass")
     load_gb_per_s: float = LOAD_GB_PER_S
+    claim: str | None = _checked(SLUG, "the name of a PersistentVolumeClaim")
+    model_path: str | None = _checked(FOLDER, "a path inside the claim, as models/my-llama")
     replicas: int = 1
-    image: str | None = _checked(IMAGE, "an image with its version, as registry/vllm:v0.25.1")
+    image: str | None = _checked(IMAGE, IMAGE_MEANING)
+    guard_image: str | None = _checked(IMAGE, IMAGE_MEANING)
     pull_secret: str | None = _checked(SLUG, "the name of a Secret")
     hf_endpoint: str | None = _checked(ADDRESS, "an address, as https://mirror.example")
     node_selector: tuple[str, ...] = _checked(rf"({SLUG}/)?{LABEL}={LABEL}?", "KEY=VALUE", ())
@@ -65,11 +76,25 @@ class Options:
         for option in fields(self):
             if option.metadata:
                 self._check_form(option.name, option.metadata["form"], option.metadata["meaning"])
-        if bool(self.http_route) != bool(self.gateway):
+        self._check_pair("http_route", "gateway", "Give the host's name, and the Gateway's.")
+        self._check_pair("claim", "model_path", "Give the claim, and the model's folder in it.")
+        if self.image and self.guard_image:
             raise BadInput(
-                "--http-route and --gateway belong together.",
-                "Give the host's name, and the Gateway's.",
+                "--image and --guard-image name the same image.",
+                "Give --guard-image if kubernetes/Dockerfile made it, else --image.",
             )
+        for option in OF_OUR_VOLUME:
+            if self.claim and getattr(self, option):
+                flag = flag_of(option)
+                raise BadInput(
+                    f"{flag} is for a volume of ours and its download; --claim has neither.",
+                    f"Leave {flag} out.",
+                )
+
+    def _check_pair(self, first: str, second: str, remedy: str) -> None:
+        if bool(getattr(self, first)) != bool(getattr(self, second)):
+            flags = f"{flag_of(first)} and {flag_of(second)}"
+            raise BadInput(f"{flags} belong together.", remedy)
 
     def _check_form(self, name: str, form: str, meaning: str) -> None:
         value = getattr(self, name)

@@ -1,16 +1,7 @@
 """Choose the nodes for the download: any that can run its image, at the place of the GPUs."""
 
-# Labels that NVIDIA's feature discovery, GKE, AKS and EKS write on nodes with GPUs.
-GPU_NODE_LABELS = (
-    "nvidia.com/gpu.present",
-    "nvidia.com/gpu.product",
-    "cloud.google.com/gke-accelerator",
-    "kubernetes.azure.com/accelerator",
-    "k8s.amazonaws.com/accelerator",
-)
 # Labels of --node-selector that hold for the download too: a volume may exist only where it runs,
-# and its image is the
-# server's.
+# and its image is the server's.
 PLACE_LABELS = (
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",

@@ -8,12 +8,17 @@ import yaml
 
 from workshop.guard.auth import KEY_FILE_VARIABLE, METRICS_KEY_FILE_VARIABLE
 from workshop.servers.hang import LONGEST_STEP_S
-from workshop.servers.kubernetes import code, placement
 from workshop.servers.start_time import START_ALLOWANCE_S
+from workshop.servers.weights import prefetch
 
 PORT = 8000
 MODELS = "/models"
 PROBE_EVERY_S = 10
+# What vLLM's own --api-key guards in every release that a plan is for, and what is open to the outside.
+GUARDED_BY_VLLM = "/v1"
+WHOLE = ".workshop-whole"  # in the model's folder, once the download is complete
+# The same weights again: the Hub's tool would download them, too.
+LEFT_OUT = ("*.bin", *prefetch.NEVER)
 FOLDER = Path(__file__).parent / "templates"
 
 
@@ -33,7 +38,9 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["scalar"] = scalar
     environment.globals.update(
-        CODE=code.MODULES,
+        GUARDED_BY_VLLM=GUARDED_BY_VLLM,
+        LEFT_OUT=LEFT_OUT,
+        WHOLE=WHOLE,
         MODELS=MODELS,
         PORT=PORT,
         PROBE_EVERY_S=PROBE_EVERY_S,
@@ -41,7 +48,6 @@ def _environment() -> jinja2.Environment:
         START_ALLOWANCE_S=round(START_ALLOWANCE_S),
         KEY_FILE_VARIABLE=KEY_FILE_VARIABLE,
         METRICS_KEY_FILE_VARIABLE=METRICS_KEY_FILE_VARIABLE,
-        GPU_NODE_LABELS=placement.GPU_NODE_LABELS,
     )
     return environment
 
