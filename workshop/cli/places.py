@@ -23,6 +23,16 @@ PLACES: dict[str, dict[str, dict[str, Any]]] = {
     "sbatch": {},
     "kubernetes": {
         "output": {"metavar": "FOLDER", "help": "write a kustomize base and overlay there."},
+        "claim": {
+            "metavar": "NAME",
+            "help": "a PersistentVolumeClaim with the model, in place of a download.",
+        },
+        "model_path": {"metavar": "PATH", "help": "the model's folder in that claim."},
+        "guard_image": {
+            "metavar": "IMAGE",
+            "help": "made from kubernetes/Dockerfile: all paths guarded, and a hung engine found."
+            "  [default: vLLM's own --api-key]",
+        },
         "pvc_size": {
             "type": COUNT,
             "help": "GiB of the volume of the weights.  [default: computed]",
