@@ -262,6 +262,77 @@ def changes(site: dict[str, str]) -> Changes:
     return Changes(frozenset(removed), added)
 
 
+def named_options(site: dict[str, str]) -> dict[str, str]:
+    """Return {option of sbatch: value} of what the site's file says for every job by SBATCH_….
+
+    How GPUs are asked for is left out: that depends on their number.
+    """
+    removed = changes(site)
+    takes_value = options.WITH_VALUE | options.VALUE_IN_THE_SAME_WORD
+    values: dict[str, str] = {}
+    for variable, value in site.items():
+        prefix, _, name = variable.partition("_")
+        option = name.lower().replace("_", "-").replace("timelimit", "time")
+        if prefix != "SBATCH" or not value or option not in takes_value:
+            continue
+        if option not in GPU_OPTIONS and not removed.drops(option):
+            values[option] = value
+    return values
+
+
+def head_lines(
+    site: dict[str, str],
+    *,
+    nodes: int,
+    gpus_per_node: int,
+    cpus: int,
+    mem: str,
+    time: str,
+) -> list[str]:
+    """Return the #SBATCH lines with which this site is asked for nodes with GPUs.
+
+    Args:
+        site: its settings, as `environment` returns them.
+        nodes: how many.
+        gpus_per_node: GPUs of each.
+        cpus: processors of each node's task.
+        mem: memory of each node as sbatch takes it, such as 200G; 0 for all.
+        time: limit as sbatch takes it, such as 08:00:00.
+
+    What `site_sbatch` takes away or replaces is not asked for; GPUs are asked for as the site's
+    file says: by --gpus-per-node, --gres, --gpus-per-task, --gpus, or not at all.
+    """
+    changed = changes(site)
+    kind = gpus(site)[0]
+    counted = f"{kind}:{gpus_per_node}" if kind else str(gpus_per_node)
+    wanted: dict[str, str] = {
+        **named_options(site),
+        "nodes": str(nodes),
+        "ntasks-per-node": "1",
+        "cpus-per-task": str(cpus),
+        "mem": mem,
+        "time": time,
+    }
+    option = gpu_option(site)
+    if option == "gres":
+        parts = gres_parts(changed.added.get("gres") or site.get("SBATCH_GRES", ""))
+        asked = [f"gpu:{counted}" if part == gres(site) else part for part in parts]
+        wanted["gres"] = ",".join(asked)
+    elif option == "gpus":
+        wanted["gpus"] = f"{kind}:{gpus_per_node * nodes}" if kind else str(gpus_per_node * nodes)
+    elif option:
+        wanted[option] = counted
+    lines = [
+        f"#SBATCH --{name}={value}"
+        for name, value in wanted.items()
+        if name in (option,) or not changed.drops(name, value)
+    ]
+    for name, value in changed.added.items():
+        if name != option:
+            lines.append(f"#SBATCH --{name}" if value is None else f"#SBATCH --{name}={value}")
+    return lines
+
+
 def gpu_part(gres: str) -> str:
     """Return the GPUs' part of a value of --gres, such as gpu:a100:4; '' where it has none."""
     for part in gres_parts(gres):
