@@ -102,7 +102,7 @@ def _accepted(site: dict[str, str]) -> Check:
         job = submit.prepare(submit.Request("70b"))
     except WorkshopError as error:
         return Check("sbatch 70b.sbatch", LACK, error.message, error.remedy)
-    done = run("sbatch", "--test-only", *job.arguments, str(job.script))
+    done = run("sbatch", "--test-only", *job.passed, str(job.script))
     answer = " / ".join(done.lines)
     if done.code:
         remedy = slurm_site.refusal_remedy(answer, otherwise=THEIR_OWN_WORDS)

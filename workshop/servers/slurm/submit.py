@@ -80,14 +80,15 @@ class Request:
 class Submission:
     """What `submit` gives to sbatch: a script that holds all that was chosen, and a person's options.
 
-    script: written for this submission. head: the options of sbatch that stand in its #SBATCH lines
-    beside those of the script that it was made of. settings: the lines of the script that were
-    replaced, by name. arguments: options of sbatch as the person gave them, which count most.
+    script: written for this submission. arguments: the options of sbatch that were chosen: `head`,
+    which stand in the script's #SBATCH lines beside those of the script that it was made of, and
+    `passed`, those of the person, which count most. settings: the lines of the script that were
+    replaced, by name.
     """
 
     script: Path
-    arguments: list[str]
-    head: list[str] = field(default_factory=list)
+    head: list[str]
+    passed: list[str]
     settings: dict[str, str] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
@@ -101,7 +102,12 @@ class Submission:
     @property
     def command(self) -> str:
         """The command line that does the same, to be typed into a shell."""
-        return shlex.join(["sbatch", *self.arguments, str(self.script)])
+        return shlex.join(["sbatch", *self.passed, str(self.script)])
+
+    @property
+    def arguments(self) -> list[str]:
+        """All options of sbatch that were chosen, the person's last."""
+        return [*self.head, *self.passed]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -159,8 +165,8 @@ def prepare(request: Request) -> Submission:
         advice.append(_missing_model(request.what, folder))
     return Submission(
         script=_written_script(script, site, _of_person(request), head, settings),
-        arguments=list(request.sbatch_args),
         head=head,
+        passed=list(request.sbatch_args),
         settings=settings,
         reasons=[_summary(the_plan), *remarks(vllm_flags), *the_plan.reasons],
         advice=advice,
@@ -642,7 +648,7 @@ def submit(submission: Submission) -> str:
         for name, value in os.environ.items()
         if name.removeprefix("SBATCH_") not in in_head or not name.startswith("SBATCH_")
     }
-    command = ("sbatch", "--parsable", *submission.arguments, str(submission.script))
+    command = ("sbatch", "--parsable", *submission.passed, str(submission.script))
     done = run(*command, within_s=SBATCH_TIMEOUT_S, env=environment)
     remedy = "Look whether the job is there, before you submit it again: squeue --me"
     if done.code == LATE:
