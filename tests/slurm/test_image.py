@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -25,35 +26,13 @@ COMMANDS = {
     "sbcast",
     "sattach",
 }
-# In the place of vLLM: answers the question for a token, and lets each prompt of a batch wait.
-ENGINE = """
-import http.server, json, os, sys, time
-job = json.load(open(os.environ["WORKSHOP_JOB"]))
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if body.get("prompt") != "The":
-            time.sleep(600)
-        self.answer({"model": job["served"], "choices": [{"text": "x"}]})
-
-    def do_GET(self):
-        self.answer({"data": [{"id": job["served"]}]})
-
-    def answer(self, data):
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps(data).encode())
-
-http.server.ThreadingHTTPServer((job["api_host"], job["api_port"]), Handler).serve_forever()
-"""
+ENGINE = Path(__file__).parent / "small_engine.py"
 
 
 @pytest.fixture
 def quick(cluster):
     """A batch in a job without vLLM, whose time limit is near: its submission; no job is left after the test."""
-    engine = cluster.course / "engine.py"
-    engine.write_text(ENGINE)
+    engine = shutil.copy(ENGINE, cluster.course / "engine.py")
     (cluster.course / "prompts.jsonl").write_text('{"custom_id": "a", "prompt": "A"}\n')
     text = (cluster.course / "slurm/70b-offline.sbatch").read_text()
     there = 'bash "$slurm_folder/node.sh"'

@@ -742,6 +742,9 @@ def main() -> int:
 
     Standard output is for the shell; what is said goes to the job's own file.
     """
+    # The shell tells of signals; it lets them be ignored here, which a batch must not inherit.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, lambda *_: None)
     task = task_of(sys.argv[1:])
     requests = os.fdopen(os.dup(1), "w", encoding="utf-8")
     messages = os.fdopen(os.dup(0), encoding="utf-8")
