@@ -214,6 +214,6 @@ def _in_environment(line: str, file: str) -> Finished:
         }
         if (root / "workshop").is_dir():
             (Path(folder) / "workshop").symlink_to(root / "workshop")
-            env["WORKSHOP_PACKAGE"] = folder
+            env["package"] = folder  # read by environment.sh
         scripts = str(slurm_site.scripts_folder())
         return run("bash", "-c", line, "bash", scripts, env=env, within_s=ENVIRONMENT_TIMEOUT_S)

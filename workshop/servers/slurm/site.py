@@ -275,7 +275,8 @@ def named_options(site: dict[str, str]) -> dict[str, str]:
         option = name.lower().replace("_", "-").replace("timelimit", "time")
         if prefix != "SBATCH" or not value or option not in takes_value:
             continue
-        if option not in GPU_OPTIONS and not removed.drops(option):
+        counts_gpus = option in GPU_OPTIONS and (option != "gres" or gpu_part(value))
+        if not counts_gpus and not removed.drops(option, value):
             values[option] = value
     return values
 
@@ -303,9 +304,7 @@ def head_lines(
     file says: by --gpus-per-node, --gres, --gpus-per-task, --gpus, or not at all.
     """
     changed = changes(site)
-    kind = gpus(site)[0]
-    counted = f"{kind}:{gpus_per_node}" if kind else str(gpus_per_node)
-    wanted: dict[str, str] = {
+    wanted: dict[str, str | None] = {
         **named_options(site),
         "nodes": str(nodes),
         "ntasks-per-node": "1",
@@ -313,24 +312,43 @@ def head_lines(
         "mem": mem,
         "time": time,
     }
-    option = gpu_option(site)
-    if option == "gres":
-        parts = gres_parts(changed.added.get("gres") or site.get("SBATCH_GRES", ""))
-        asked = [f"gpu:{counted}" if part == gres(site) else part for part in parts]
-        wanted["gres"] = ",".join(asked)
-    elif option == "gpus":
-        wanted["gpus"] = f"{kind}:{gpus_per_node * nodes}" if kind else str(gpus_per_node * nodes)
-    elif option:
-        wanted[option] = counted
-    lines = [
-        f"#SBATCH --{name}={value}"
-        for name, value in wanted.items()
-        if name in (option,) or not changed.drops(name, value)
-    ]
-    for name, value in changed.added.items():
-        if name != option:
-            lines.append(f"#SBATCH --{name}" if value is None else f"#SBATCH --{name}={value}")
+    values = {name: value for name, value in wanted.items() if not changed.drops(name, value)}
+    values |= changed.added | gpu_request(site, gpus(site)[0], gpus_per_node, nodes)
+    lines: list[str] = []
+    for name, value in values.items():
+        lines.append(f"#SBATCH --{name}" if value is None else f"#SBATCH --{name}={value}")
     return lines
+
+
+def gpu_request(
+    site: dict[str, str], kind: str, gpus_per_node: int | None, nodes: int
+) -> dict[str, str]:
+    """Return {option of sbatch: value} with which this site is asked for GPUs; {} for none.
+
+    Args:
+        site: its settings.
+        kind: SLURM's type of the GPUs; '' for none.
+        gpus_per_node: how many of a node; None: as many as the site's file or the script says.
+        nodes: how many.
+    """
+    option = gpu_option(site)
+    if not gpus_per_node:
+        value = ""
+        if option == "gres":
+            value = changes(site).added.get("gres") or site.get("SBATCH_GRES", "")
+        elif option == "gpus-per-node":
+            value = site.get("SBATCH_GPUS_PER_NODE", "")
+        return {option: value} if value else {}
+    prefix = f"{kind}:" if kind else ""
+    if option == "gres":
+        site_part = gres(site)
+        parts: list[str] = []
+        for part in gres_parts(changes(site).added.get("gres") or site.get("SBATCH_GRES", "")):
+            parts.append(f"gpu:{prefix}{gpus_per_node}" if part == site_part else part)
+        return {option: ",".join(parts)}
+    if option == "gpus":
+        return {option: f"{prefix}{gpus_per_node * nodes}"}
+    return {option: f"{prefix}{gpus_per_node}"} if option else {}
 
 
 def gpu_part(gres: str) -> str:

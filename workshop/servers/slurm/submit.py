@@ -339,7 +339,7 @@ def _choices(
     if nodes is None and plan.nodes != script_nodes:
         nodes = plan.nodes
     choices: dict[str, object] = {"job-name": request.name or name, "nodes": nodes}
-    choices |= _gpu_choices(site, slurm_kind, gpus, plan.nodes)
+    choices |= slurm_site.gpu_request(site, slurm_kind, gpus, plan.nodes)
     choices["time"] = request.time
     ours: dict[str, object] = {}
     # What the site gives for each GPU is a GPU's share of a node: nothing is asked for beside it.
@@ -360,43 +360,6 @@ def _choices(
         if not changes.drops(option):
             choices[option] = value
     return choices
-
-
-def _gpu_choices(
-    site: dict[str, str], slurm_kind: str, gpus: int | None, nodes: int
-) -> dict[str, object]:
-    """Return the option that requests so many GPUs a node, as this site counts them.
-
-    gpus: of one node; None: the script's own number.
-    """
-    option = slurm_site.gpu_option(site)
-    if not option:
-        return {}
-    if not gpus:
-        if option == "gres":
-            return {"gres": _gres(site, "")}
-        if option == "gpus-per-node" and site.get("SBATCH_GPUS_PER_NODE"):
-            return {option: site["SBATCH_GPUS_PER_NODE"]}
-        return {}
-    prefix = f"{slurm_kind}:" if slurm_kind else ""
-    if option == "gres":
-        return {"gres": _gres(site, f"gpu:{prefix}{gpus}")}
-    if option == "gpus":
-        return {option: f"{prefix}{gpus * nodes}"}
-    return {option: f"{prefix}{gpus}"}
-
-
-def _gres(site: dict[str, str], gpu_part: str) -> str:
-    """Return the site's value of --gres with another part for the GPUs; '' keeps its own."""
-    value = slurm_site.changes(site).added.get("gres") or site.get("SBATCH_GRES", "")
-    site_part = slurm_site.gres(site)
-    parts: list[str] = []
-    for part in slurm_site.gres_parts(value):
-        if gpu_part and part == site_part:
-            parts.append(gpu_part)
-        else:
-            parts.append(part)
-    return ",".join(parts)
 
 
 NOBODY = slurm_site.Changes(frozenset(), {})
