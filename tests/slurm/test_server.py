@@ -248,8 +248,9 @@ class TestEnds:
     def test_submit_prints_reasons_and_the_very_command(self, jobs):
         facts = jobs["submitted"]
         assert facts["job_id"].isdigit() and facts["fits"] and "TP 1 × PP 1" in facts["reasons"][0]
-        assert "source " in facts["command"] and facts["command"].endswith("/slurm/70b.sbatch")
-        assert "--gpus-per-node=1" in facts["command"]
+        assert facts["command"] == f"sbatch --nodelist=node01 {facts['script']}"
+        script = Path(facts["script"]).read_text()
+        assert "\n#SBATCH --gpus-per-node=1\n" in script and "\n#SBATCH --partition=gpu\n" in script
 
     def test_stranger_on_the_jobs_port_is_avoided(self, jobs, cluster):
         from cluster import Job
