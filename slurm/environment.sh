@@ -1,60 +1,46 @@
 # shellcheck shell=bash
-# Sourced by job.sh and rank.sh: the site's settings, and its Python that runs vLLM.
+# Sourced by job.sh on the job's first node and by node.sh on each: site.sh, and its Python that runs vLLM.
 
-python=() site_serve_args=() site_sbatch=()
-set +u                                  # as in the shell that read the file before sbatch; behind || no error ends it either
-# shellcheck source=site.sh
-source "${WORKSHOP_SITE:-$WORKSHOP_SLURM/site.sh}" || {
-    printf '[workshop] %s\n' "refused: ${WORKSHOP_SITE:-$WORKSHOP_SLURM/site.sh} ends with an error on $(hostname)." \
-        "remedy: Its last line has to succeed; sites/ in slurm/ has examples." >&2
+say() { printf '[workshop] %s\n' "$@"; }
+fail() {                                # sentence, remedy; srun may lose a node's last words: a file of the job keeps them
+    say "refused: $1" "remedy: $2" | tee -a "${reasons:-/dev/null}" >&2
     exit 3
 }
+
+python=() site_serve_args=() site_sbatch=()
+site=${WORKSHOP_SITE:-$WORKSHOP_SLURM/site.sh}
+set +u                                  # as in a login shell; behind || no error in the file ends it either
+# shellcheck source=site.sh
+source "$site" || fail "$site ends with an error on $(hostname)." "Its last line has to succeed; slurm/sites/ has examples."
 set -u
-export WORKSHOP_SCRATCH=${WORKSHOP_SCRATCH:-/tmp}
+export WORKSHOP_SCRATCH=${WORKSHOP_SCRATCH:-/tmp} PYTHONSAFEPATH=1 PYTHONPATH  # safe: no file of the current folder is run
+unset PYTHONDONTWRITEBYTECODE           # else each process of each start compiles all of vLLM anew
 
-set_python_path() {                     # what job.sh offers first; an entry that is no whole path is the current folder
-    local entry entries path=${WORKSHOP_PACKAGE:-}
-    IFS=: read -ra entries <<<"${PYTHONPATH:-}"
-    for entry in ${entries[@]+"${entries[@]}"}; do
-        if [[ $entry = /* ]] && [ "$entry" != "${WORKSHOP_PACKAGE:-}" ]; then
-            path=${path:+$path:}$entry
-        fi
-    done
-    if [ "$path" ]; then
-        export PYTHONPATH=$path
-    else
-        unset PYTHONPATH
-    fi
-    export PYTHONSAFEPATH=1             # Python runs no file of the folder from which sbatch was called
-    unset PYTHONDONTWRITEBYTECODE       # else each process of each start compiles all of vLLM anew
+set_python_path() {                     # the workshop's package first; an entry that is no whole path is the current folder
+    PYTHONPATH=$(tr : '\n' <<<"${package:-}:${PYTHONPATH:-}" | awk '/^\// && !seen[$0]++' | paste -sd :)
 }
-set_python_path
-environment_said=''                     # while the site's own function runs: the file with its words
-
-load_environment() {                    # its words go to the file $1; an error in it ends the script (see environment_refusal)
-    environment_said=$1
-    exec 3>&2 2>"$environment_said"
+load_environment() {                    # $1: a file for the function's words while it runs; what fails in it is the reason
+    words=$1
+    exec 3>&2 2>"$words"
+    trap refuse_environment EXIT
+    set_python_path
     set +u                              # conda's and modules' own scripts use unset variables
     workshop_environment
     set_python_path                     # modules and conda may have changed it
     "${python[@]:-false}" -c ''
     set -u
+    trap - EXIT
     exec 2>&3 3>&-
-    cat "$environment_said" >&2
-    rm -f "$environment_said"
-    environment_said=''
+    cat "$words" >&2
+    rm -f "$words"
 }
-
-environment_refusal() {                 # for an EXIT trap: sets `refused` and `remedy` where the function failed
+refuse_environment() {
     exec 2>&3 3>&-
-    cat "$environment_said" >&2
-    local words
-    words=$(sed -n '$ { s/^.*: line [0-9]*: //; p; }' "$environment_said")
-    [ ${#python[@]} != 0 ] || words=${words:-it sets no \`python\`}
-    rm -f "$environment_said"
-    environment_said=''
-    # shellcheck disable=SC2034         # read by job.sh and rank.sh
-    refused="workshop_environment fails on $(hostname): ${words:-its Python does not run}"
-    # shellcheck disable=SC2034
-    remedy="Edit it in ${WORKSHOP_SITE:-$WORKSHOP_SLURM/site.sh}; slurm/sites/ has examples. Try it on a node: srun --pty bash."
+    local last
+    last=$(sed -n '$ { s/^.*: line [0-9]*: //; p; }' "$words")
+    [ ${#python[@]} != 0 ] || last=${last:-it sets no \`python\`}
+    cat "$words" >&2
+    rm -f "$words"
+    fail "workshop_environment fails on $(hostname): ${last:-its Python does not run}" \
+         "Edit it in $site; slurm/sites/ has examples. Try it on a node: srun --pty bash."
 }

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034   # python, site_serve_args, site_sbatch: read by job.sh, rank.sh and submit
+# shellcheck shell=bash disable=SC2034   # python, site_serve_args, site_sbatch: read by job.sh, node.sh and submit
 # This site's settings: the only file to edit for a cluster. Lines marked EDIT are those that sites change;
 # sites/ has filled-in examples. `workshop doctor` checks them against the cluster.
 #
@@ -26,8 +26,8 @@ export SBATCH_QOS=                  # EDIT quality of service, where the site as
 export SBATCH_CONSTRAINT=           # EDIT feature that selects the GPU, for example h100
 export SBATCH_GPUS_PER_NODE=        # EDIT h100:8, where nodes differ from the scripts' 4
 export SBATCH_GRES=                 # EDIT gpu:h100:4, where the site asks so
-# Other #SBATCH lines of the scripts: (--mem=) takes one away, (--mem=0) replaces it, (--exclusive) adds one. For plain
-# sbatch write the changed script to a file first: workshop slurm script 70b >my-70b.sbatch
+# Other #SBATCH lines of the scripts: (--mem=) takes one away, (--mem=0) replaces it, (--exclusive) adds one.
+# `workshop slurm submit 70b --dry-run` writes the script with all of this in its head, and says where it is.
 site_sbatch=()                      # EDIT for example (--mem= --gpus-per-node=): neither memory nor GPUs are asked for
 
 # --- what `workshop slurm submit` plans with ---------------------------------------------------------------------
@@ -39,7 +39,8 @@ export WORKSHOP_GIB_PER_GPU=        # EDIT memory of the host; empty: the script
 export WORKSHOP_MODELS=${WORKSHOP_MODELS:-}  # EDIT folder of the models, on a file system that every node sees
 export WORKSHOP_SCRATCH=/tmp        # EDIT disk of each node itself: caches and temporary files of the job
 export WORKSHOP_SHARED=${WORKSHOP_SHARED:-}  # EDIT folder of the class, for `workshop share`; empty: none
-export WORKSHOP_COMPILE_CACHE=      # EDIT folder of what was compiled, yours alone; empty: ~/.workshop/cache; no: none
+# What vLLM compiles is kept in ~/.workshop/cache/vllm. On another disk of yours, that every node sees and nobody else
+# may write (it is code that runs): export VLLM_CACHE_ROOT=/scratch/you/vllm
 
 # --- network ---------------------------------------------------------------------------------------------------
 export WORKSHOP_INTERFACE=          # EDIT interface that learners reach (eth0); empty: the one towards this login node

@@ -11,7 +11,6 @@ export SBATCH_CONSTRAINT=
 export WORKSHOP_MODELS=/nfs/teaching/models
 export WORKSHOP_SCRATCH=/tmp                    # removed by the job itself
 export WORKSHOP_SHARED=/nfs/teaching/class
-export WORKSHOP_COMPILE_CACHE=                  # in the home of each user
 
 export WORKSHOP_INTERFACE=                      # one network only: found by itself
 export WORKSHOP_FABRIC=

@@ -10,7 +10,7 @@ export SBATCH_CONSTRAINT=h100                   # the partition has A100 as well
 export WORKSHOP_MODELS=/lustre/my_lab/models    # seen by all nodes; filled by `workshop prefetch`
 export WORKSHOP_SCRATCH=/scratch                # NVMe of each node
 export WORKSHOP_SHARED=/lustre/my_lab/class     # chgrp to the class, mode 2750
-export WORKSHOP_COMPILE_CACHE=/lustre/my_lab/compiled   # mode 1777: each user has a folder of their own in it
+export VLLM_CACHE_ROOT=/lustre/my_lab/$USER/vllm    # what vLLM compiles: yours alone
 
 export WORKSHOP_INTERFACE=eth0                  # OnDemand sessions reach the nodes over Ethernet
 export WORKSHOP_FABRIC=ib0                      # the parts of the engine meet over InfiniBand

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC1091
 # Example of a site: nodes are given whole, so that a job may ask for neither memory nor GPUs (SLURM counts none there).
 # Copy it over slurm/site.sh, or point WORKSHOP_SITE to your copy.
-# By hand: workshop slurm script 70b >my-70b.sbatch; source slurm/site.sh && sbatch my-70b.sbatch
+# By hand: `workshop slurm submit 70b --dry-run` writes the changed script, and says where it is: sbatch THAT
 
 export SBATCH_PARTITION=gh
 export SBATCH_ACCOUNT=ABC-12345
@@ -16,7 +16,7 @@ export WORKSHOP_GPUS_PER_NODE=4                 # and how many a node has
 export WORKSHOP_MODELS=/work/abc/models
 export WORKSHOP_SCRATCH=/tmp
 export WORKSHOP_SHARED=/work/abc/class
-export WORKSHOP_COMPILE_CACHE=/scratch/abc/compiled
+export VLLM_CACHE_ROOT=/scratch/abc/$USER/vllm
 
 export WORKSHOP_INTERFACE=
 export WORKSHOP_FABRIC=ib0

@@ -21,7 +21,7 @@ RUN = (
     "servers.local.scratch",
     "servers.slurm.job",
     "servers.slurm.preflight",
-    "servers.slurm.ray",
+    "servers.slurm.node",
     "engine.exact.worker",
 )
 NEWER = {  # since 3.11 or later

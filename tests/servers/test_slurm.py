@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -41,8 +43,8 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(
     assert (
         "WORKSHOP_MODELS is not set" in str(done.exception) and "project" in done.exception.remedy
     )
-    printed = slurm.prepare(slurm.Request("llama-3.1-70b")).command
-    assert " WORKSHOP_MODEL=$WORKSHOP_MODELS/Llama-3.1-70B " in printed
+    printed = slurm.prepare(slurm.Request("llama-3.1-70b")).script.read_text()
+    assert "\nmodel=$WORKSHOP_MODELS/Llama-3.1-70B\n" in printed
     monkeypatch.setenv("WORKSHOP_MODELS", "models")
     with pytest.raises(WorkshopError, match="'models', no whole path"):
         slurm.submit(slurm.prepare(slurm.Request("70b")))
@@ -78,7 +80,7 @@ def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home, what, op
     # else the script's own number counts
     sets_size = "gpus_per_node" in options or "nodes" in options
     assert any(word.startswith("--nodes=") for word in submission.arguments) == (
-        sets_size or submission.script.stem == "model"
+        sets_size or submission.script.stem.startswith("model-")
     )
     if "gpus_per_node" in options:
         assert f"--gpus-per-node={options['gpus_per_node']}" in submission.arguments
@@ -86,12 +88,13 @@ def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home, what, op
 
 def test_any_model_gets_the_fewest_nodes_that_hold_it(workshop_home):
     submission = slurm.prepare(slurm.Request("llama-3.1-405b"))
-    assert submission.fits and submission.script.name == "model.sbatch"
+    assert submission.fits and submission.script.name.startswith("model-")
     arguments = " ".join(submission.arguments)
     assert "--nodes=3" in arguments or "--nodes=4" in arguments, (
         "756 GiB: 11 H100 hold the weights alone"
     )
-    ranks = int(submission.environment["WORKSHOP_TP"]) * int(submission.environment["WORKSHOP_PP"])
+    sizes = (submission.settings[f"{kind}_parallel_size"] for kind in ("tensor", "pipeline"))
+    ranks = math.prod(map(int, sizes))
     nodes, gpus = (
         int(part.split("=")[1])
         for part in submission.arguments
@@ -102,12 +105,11 @@ def test_any_model_gets_the_fewest_nodes_that_hold_it(workshop_home):
 
 def test_what_the_command_prints_can_be_pasted(workshop_home, bin_folder, tmp_path):
     seen = tmp_path / "seen"
-    stand_in(bin_folder, "sbatch", f'printf "%s\\n" "$PARALLEL" "$ENGINE" "$@" > {seen}; echo 77')
+    stand_in(bin_folder, "sbatch", f'printf "%s\\n" "$@" > {seen}; echo 77')
     submission = slurm.prepare(
         slurm.Request(
             "405b",
             pipeline=True,
-            ray=True,
             time="02:00:00",
             sbatch_args=("--qos=a b",),
             anyway=True,
@@ -117,32 +119,28 @@ def test_what_the_command_prints_can_be_pasted(workshop_home, bin_folder, tmp_pa
     pasted = seen.read_text().splitlines()
     assert slurm.submit(submission) == "77"
     submitted = [line for line in seen.read_text().splitlines() if line != "--parsable"]
-    assert (
-        pasted
-        == submitted
-        == [
-            "pipeline",
-            "ray",
-            "--time=02:00:00",
-            "--export=ALL",
-            "--qos=a b",
-            str(submission.script),
-        ]
-    )
+    assert pasted == submitted == ["--qos=a b", str(submission.script)]
+    text = submission.script.read_text()
+    assert "\nparallel=pipeline\n" in text and "\n#SBATCH --time=02:00:00\n" in text
+    assert text.count("--time=") == 1 and len(submission.command) < 200
 
 
-def test_flags_of_vllm_reach_it_one_a_line(workshop_home):
+def test_flags_of_vllm_stand_in_the_script(workshop_home):
     flags = ("--kv-cache-dtype", "fp8", "--hf-overrides", '{"a": "b c"}')
     submission = slurm.prepare(slurm.Request("70b", vllm=flags))
-    path = Path(submission.environment["WORKSHOP_SERVE_ARGS_FILE"])
-    assert path.read_text().splitlines() == list(flags)
-    environment = slurm.prepare(
-        slurm.Request("llama-3.1-405b-fp8")
-    ).environment  # fbgemm_fp8 loads only when told
-    assert (
-        Path(environment["WORKSHOP_SERVE_ARGS_FILE"]).read_text()
-        == "--allow-deprecated-quantization\n"
+    line = next(
+        line
+        for line in submission.script.read_text().splitlines()
+        if line.startswith("more_flags=")
     )
+    assert shlex.split(line.removeprefix("more_flags=(").removesuffix(")")) == list(flags)
+    settings = slurm.prepare(slurm.Request("llama-3.1-405b-fp8")).settings
+    # fbgemm_fp8 loads only when told
+    assert settings["more_flags"] == "(--allow-deprecated-quantization)"
+    limited = slurm.prepare(slurm.Request("70b", learners=30)).settings["more_flags"]
+    assert "--middleware workshop.guard.fairshare.FairShare" in limited
+    with pytest.raises(BadInput, match="without Ray"):
+        slurm.prepare(slurm.Request("70b", ray=True))
     with pytest.raises(BadInput, match="--api-key"):
         slurm.prepare(slurm.Request("70b", vllm=("--api-key", "x")))
     # as the plan's advice has them
@@ -181,7 +179,7 @@ def test_flags_of_vllm_are_planned_with(workshop_home):
 def test_flags_of_the_site_are_planned_with_before_the_persons(
     workshop_home, tmp_path, monkeypatch
 ):
-    """job.sh gives vLLM the script's, the site's and the person's flags, and later ones count."""
+    """The script gives vLLM its own, the site's and the person's flags, and later ones count."""
     (tmp_path / "site.sh").write_text(
         "site_serve_args=(--kv-cache-dtype fp8 --max-model-len 8192 --enable-lora)\n"
     )
@@ -196,9 +194,7 @@ def test_flags_of_the_site_are_planned_with_before_the_persons(
         ours.advice
     )
     assert "939,136 tokens, or 57.32 requests of 16,384" in " ".join(own.reasons)
-    assert "WORKSHOP_SERVE_ARGS_FILE" not in ours.environment, (
-        "the job reads the site's file itself"
-    )
+    assert "more_flags" not in ours.settings, "the job reads the site's file itself"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +204,7 @@ def test_a_longest_request_is_read_as_plan_and_vllm_read_it(workshop_home, lengt
     done = CliRunner().invoke(
         command, ["submit", "70b", "--dry-run", "--json", "--max-model-len", length]
     )
-    assert json.loads(done.stdout)["environment"]["WORKSHOP_MAX_MODEL_LEN"] == tokens
+    assert json.loads(done.stdout)["environment"]["max_model_len"] == tokens
 
 
 def test_dry_run_shows_reasons_command_and_script_and_submits_nothing(
@@ -306,7 +302,7 @@ def test_weights_that_vllm_cannot_make_are_refused_before_the_job(workshop_home)
 @pytest.mark.parametrize(
     ("site", "options", "present", "absent"),
     [
-        ("SBATCH_GPUS_PER_NODE=a100:8", {}, "8 × a100", "--gpus-per-node"),
+        ("SBATCH_GPUS_PER_NODE=a100:8", {}, "--gpus-per-node=a100:8", "=4"),
         ("SBATCH_GPUS_PER_NODE=a100:8", {"gpus_per_node": 4}, "--gpus-per-node=a100:4", "--gres"),
         ("WORKSHOP_GPU=h200 SBATCH_GPUS_PER_NODE=8", {}, "8 × h200", "--gres"),
         ("SBATCH_GRES=gpu:h100:4", {"gpus_per_node": 2}, "--gres=gpu:h100:2", "--gpus-per-node"),
@@ -318,7 +314,7 @@ def test_weights_that_vllm_cannot_make_are_refused_before_the_job(workshop_home)
             "--gpus",
         ),
         ("SBATCH_GRES=lscratch:100", {"gpus_per_node": 2}, "--gpus-per-node=2", "--gres"),
-        ("WORKSHOP_CPUS_PER_GPU=12", {}, "--cpus-per-task=48", "--mem"),
+        ("WORKSHOP_CPUS_PER_GPU=12", {}, "--cpus-per-task=48", "--cpus-per-task=16"),
     ],
 )
 def test_the_site_says_which_gpus_and_how_many(
@@ -327,7 +323,8 @@ def test_the_site_says_which_gpus_and_how_many(
     (tmp_path / "site.sh").write_text(f"export {site}\n")
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     made = slurm.prepare(slurm.Request("70b", **options))
-    assert present in made.reasons[0] + made.command and absent not in " ".join(made.arguments)
+    head = " ".join(re.findall("#SBATCH (.*)", made.script.read_text()))
+    assert present in made.reasons[0] + head and absent not in head
 
 
 @pytest.mark.parametrize(
@@ -368,10 +365,6 @@ def test_processors_and_memory_follow_from_the_gpus_unless_the_site_says_them(
     [
         ("--job-name=a/b",),
         ("-J", "a b"),
-        ("--export=NONE",),
-        ("--export", "NIL"),
-        ("--export=MY_ALL=1",),
-        ("--export-file=x",),
     ],
 )
 def test_options_that_the_job_would_stumble_over_are_refused_before_sbatch(
@@ -380,12 +373,3 @@ def test_options_that_the_job_would_stumble_over_are_refused_before_sbatch(
     with pytest.raises(BadInput) as error:
         slurm.prepare(slurm.Request("70b", sbatch_args=sbatch_args))
     assert error.value.remedy
-
-
-def test_an_export_of_everything_is_left_as_it_is_in_both_spellings(workshop_home):
-    """sbatch(1): --export=[ALL,]<environment_variables>; a long option's value may be a word of its own."""
-    for sbatch_args in (("--export", "ALL,X=1"), ("--export=ALL,X=1",)):
-        arguments = slurm.prepare(slurm.Request("70b", sbatch_args=sbatch_args)).arguments
-        assert (
-            arguments[-len(sbatch_args) :] == list(sbatch_args) and "--export=ALL" not in arguments
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import socket
 from dataclasses import replace
@@ -382,12 +381,28 @@ def test_a_record_without_a_cluster_is_asked_where_its_job_was_submitted(cluster
 # --- the end of a job, whose shell asks SLURM
 
 
-def end(tmp_path: Path, **changes: str | int) -> int:
-    """Run the job's last part, with what `scontrol show job` said in the shell."""
-    args = {"record": str(records.path_of("70b")), "cause": "requeue", "code": 75, "refused": ""}
-    args |= {"output": str(tmp_path / "output"), "error": str(tmp_path / "error")}
-    args["facts"] = "JobId=4711 JobName=70b Requeue=1 Restarts=0 PreemptTime=None"
-    return slurm_job.end(argparse.Namespace(**{**args, **changes}))
+class Shell(slurm_job.Shell):
+    """slurm/job.sh, where SLURM says what a test lets it say."""
+
+    def __init__(self, facts: str, refused: str):
+        self.facts = facts
+        self.refused = refused
+        self.requeued = False
+
+    def run(self, *command: str) -> tuple[int, str]:
+        if "requeue" not in command:
+            return 0, self.facts
+        self.requeued = True
+        return (1 if self.refused else 0), self.refused
+
+
+def end(tmp_path: Path, cause: str, facts: str, refused: str = "") -> bool:
+    """Write the end of a job, with what `scontrol show job` says; return whether a requeue was asked for."""
+    shell = Shell(facts, refused)
+    supervisor = slurm_job.Supervisor(slurm_job.Task(1, 0.0, [], []), shell)
+    supervisor.record = records.path_of("70b")
+    supervisor._write_end(slurm_job.End(cause, 75))
+    return shell.requeued
 
 
 @pytest.fixture
@@ -395,6 +410,7 @@ def in_an_image(workshop_home, monkeypatch, tmp_path) -> None:
     """There are no commands of SLURM where the job's Python runs."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    monkeypatch.setenv("WORKSHOP_JOB", str(tmp_path / "job_4711.json"))
     monkeypatch.delenv("SLURM_ARRAY_TASK_ID", raising=False)
     monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
     write()
@@ -409,12 +425,12 @@ def in_an_image(workshop_home, monkeypatch, tmp_path) -> None:
     ],
 )
 def test_the_shell_is_told_to_ask_for_the_requeue(in_an_image, tmp_path, capfd, cause, facts, why):
-    assert end(tmp_path, cause=cause, facts=facts) == slurm_job.REQUEUE_CODE
+    assert end(tmp_path, cause, facts)
     reason = f"its SLURM job 4711 waits in the queue again ({why})"
     assert capfd.readouterr().out == f"[workshop] ended: {reason}\n"
     assert (on_disk()["state"], on_disk()["reason"]) == ("starting", reason)
     refused = "Requested operation is presently disabled for job 4711\nslurm_suspend error\n"
-    assert end(tmp_path, cause=cause, facts=facts, refused=refused) == 0
+    assert end(tmp_path, cause, facts, refused)
     output = capfd.readouterr().out
     assert (
         "did not put job 4711 back" in output
@@ -434,7 +450,7 @@ def test_the_shell_is_told_to_ask_for_the_requeue(in_an_image, tmp_path, capfd, 
     ],
 )
 def test_no_other_end_asks_for_a_requeue(in_an_image, tmp_path, cause, facts, state):
-    assert end(tmp_path, cause=cause, facts=facts) == 0
+    assert not end(tmp_path, cause, facts)
     assert (on_disk()["state"] if records.path_of("70b").exists() else "") == state
 
 

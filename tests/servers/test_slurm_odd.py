@@ -193,13 +193,6 @@ def test_sbatch_that_does_not_answer_is_one_sentence(sbatch, monkeypatch):
     assert "does not answer" in submit().message
 
 
-@pytest.mark.parametrize("length", ["many", "-1", "1e4", "9" * 5000, "4096 "])
-def test_length_of_the_site_that_is_none_is_one_sentence(sbatch, tmp_path, monkeypatch, length):
-    (tmp_path / "site.sh").write_text(f"export WORKSHOP_MAX_MODEL_LEN='{length}'\n")
-    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
-    assert "WORKSHOP_MAX_MODEL_LEN" in submit().message and not sbatch.exists()
-
-
 ODD = [
     "",
     "x",

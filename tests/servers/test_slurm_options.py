@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from stand_ins import stand_in
 
 from workshop import python_process
-from workshop.cli import group
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
+from workshop.servers.host import machine
 from workshop.servers.slurm import doctor, options, site
 from workshop.servers.slurm import submit as slurm
+from workshop.servers.slurm.job_file import JobFile
 
 ROOT = Path(__file__).parents[2]
 
@@ -119,8 +120,7 @@ def submitted(*arguments: str) -> dict:
 def test_an_account_is_no_number_of_nodes(arguments):
     facts = submitted(*arguments)
     assert not [argument for argument in facts["arguments"] if argument.startswith("--nodes")]
-    passed = [argument for argument in facts["arguments"] if not argument.startswith("--export")]
-    assert "N25" in "".join(passed) and "TP 4 × PP 1" in facts["reasons"][0]
+    assert "N25" in "".join(facts["arguments"]) and "TP 4 × PP 1" in facts["reasons"][0]
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,7 @@ def test_an_option_s_value_is_no_stray_word_and_a_stray_word_is_refused():
     assert CliRunner().invoke(command, ["submit", "-p", "gpu"]).exit_code == 2
 
 
-@pytest.mark.parametrize(
-    "sbatch_args", [("-Ja/b",), ("-HJa b",), ("--job=a b",), ("--export-f", "x"), ("-J", "")]
-)
+@pytest.mark.parametrize("sbatch_args", [("-Ja/b",), ("-HJa b",), ("--job=a b",), ("-J", "")])
 def test_what_the_job_would_stumble_over_is_refused_in_every_spelling(sbatch_args):
     with pytest.raises(BadInput):
         slurm.prepare(slurm.Request("70b", sbatch_args=sbatch_args))
@@ -207,7 +205,6 @@ def test_what_no_argument_can_hold_is_one_sentence(field, text):
 def test_a_site_takes_any_line_away_or_replaces_it(
     tmp_path, monkeypatch, bin_folder, array, gone, there
 ):
-    """Both ways: what `submit` gives to sbatch, and what `workshop slurm script` prints for plain sbatch."""
     use_site(tmp_path, monkeypatch, f"site_sbatch={array}\nexport WORKSHOP_GPUS_PER_NODE=4\n")
     stand_in(
         bin_folder,
@@ -215,8 +212,7 @@ def test_a_site_takes_any_line_away_or_replaces_it(
         f'printf "%s\\n" "$@" >{tmp_path}/words; cp "${{@: -1}}" {tmp_path}/seen; echo 77',
     )
     assert slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True))) == "77"
-    printed = CliRunner().invoke(group, ["slurm", "script", "70b"]).stdout
-    assert (tmp_path / "seen").read_text() == printed
+    printed = (tmp_path / "seen").read_text()
     lines = [line for line in printed.splitlines() if line.startswith("#SBATCH")]
     arguments = (tmp_path / "words").read_text()
     for option in gone:
@@ -225,13 +221,12 @@ def test_a_site_takes_any_line_away_or_replaces_it(
         assert [line for line in lines if line.split("#SBATCH ")[1].startswith(option)], printed
     assert printed.splitlines()[0] == "#!/bin/bash"
     original = (ROOT / "slurm/70b.sbatch").read_text().splitlines()
-    body = [line for line in original if not line.startswith("#SBATCH")]
-    assert [line for line in printed.splitlines() if not line.startswith("#SBATCH")] == body
+    ours = ("#SBATCH", "# Made of", "slurm_folder=", "model=", "min_gpu_gib=")
+    body = [line for line in original if not line.startswith(ours)]
+    assert [line for line in printed.splitlines() if not line.startswith(ours)] == body
 
 
-@pytest.mark.parametrize(
-    "array", ["(--mem=)", "(--cpus-per-task= --mem= --exclusive=)", "(--export=)"]
-)
+@pytest.mark.parametrize("array", ["(--mem=)", "(--cpus-per-task= --mem= --exclusive=)"])
 def test_a_plan_passes_no_option_that_the_site_takes_away(tmp_path, monkeypatch, array):
     use_site(tmp_path, monkeypatch, f"site_sbatch={array}\n")
     arguments = slurm.prepare(slurm.Request("llama-3.1-405b")).arguments
@@ -254,7 +249,6 @@ def test_a_person_s_own_word_counts_before_the_site_s(tmp_path, monkeypatch):
         ("--gres=gpu:1", "--gpus-per-node"),
         ("-G1", "--gpus-per-node"),
         ("-Jown", "--job-name"),
-        ("--export=ALL,X=1", "--export=ALL"),
     ],
 )
 def test_an_option_of_the_person_s_stands_in_for_ours(option, ours):
@@ -283,7 +277,8 @@ def test_a_site_whose_nodes_are_given_whole_plans_with_all_their_gpus(tmp_path, 
 def test_a_change_that_is_none_is_one_sentence(tmp_path, monkeypatch, array):
     use_site(tmp_path, monkeypatch, f"site_sbatch={array}\n")
     if array == "('')":
-        assert slurm.prepare(slurm.Request("70b")).script == ROOT / "slurm/70b.sbatch"
+        head = options.in_script((ROOT / "slurm/70b.sbatch").read_text())
+        assert options.in_script(slurm.prepare(slurm.Request("70b")).script.read_text()) == head
         return
     with pytest.raises(BadInput, match="site_sbatch") as error:
         slurm.prepare(slurm.Request("70b"))
@@ -301,9 +296,29 @@ def test_a_script_of_one_s_own_is_read_as_sbatch_reads_it():
     )
 
 
-def test_a_script_that_is_not_there_names_those_that_are():
-    done = CliRunner().invoke(group, ["slurm", "script", "../x"])
-    assert isinstance(done.exception, BadInput) and "70b-offline" in done.exception.remedy
+@pytest.mark.parametrize(
+    ("lines", "there", "gone"),
+    [
+        ("export SBATCH_PARTITION=gpu SBATCH_ACCOUNT=lab", "partition=gpu account=lab", "qos"),
+        ("export SBATCH_RESERVATION=course", "reservation=course gpus-per-node=4", "partition"),
+        ("export SBATCH_GRES=gpu:h100:8", "gres=gpu:h100:4", "gpus-per-node"),
+        ("site_sbatch=(--mem= --gpus-per-node= --exclusive)", "nodes=2 exclusive", "mem gpus"),
+        ("site_sbatch=(--gpus-per-task=h100:1)", "gpus-per-task=h100:4", "gpus-per-node"),
+        ("site_sbatch=(--gpus=h100:1)", "gpus=h100:8", "gpus-per-node"),
+        ("site_sbatch=(--mem=0)", "mem=0", "mem=200G"),
+    ],
+)
+def test_the_head_of_a_script_is_as_the_site_asks(tmp_path, monkeypatch, lines, there, gone):
+    use_site(tmp_path, monkeypatch, f"{lines}\n")
+    head = site.head_lines(
+        site.environment(), nodes=2, gpus_per_node=4, cpus=16, mem="200G", time="08:00:00"
+    )
+    text = "\n".join(head) + "\n"
+    for option in there.split():
+        assert f"#SBATCH --{option}\n" in text, text
+    for option in gone.split():
+        assert not re.search(rf"^#SBATCH --{option}(=|$)", text, flags=re.MULTILINE), text
+    assert "#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=16\n" in text
 
 
 # --- how many GPUs
@@ -488,28 +503,34 @@ def test_a_job_runs_no_python_of_the_folder_where_sbatch_was_called(planted, bin
 def test_a_node_runs_no_python_of_the_folder_where_sbatch_was_called(
     planted, tmp_path, monkeypatch
 ):
-    """rank.sh: the checks before loading, which refuse this model."""
-    package = tmp_path / "package"
-    package.mkdir()
+    """node.sh: the checks before loading, which refuse this model."""
+    package = tmp_path / "x_7/python"
+    package.mkdir(parents=True)
     (package / "workshop").symlink_to(ROOT / "workshop")
+    (package / "inference_planner").symlink_to(ROOT / "planner" / "inference_planner")
     monkeypatch.delenv("PYTHONHOME")  # job.sh has taken both out of the environment of its steps
     monkeypatch.setenv("PYTHONPATH", "")
-    names = {
-        "REASONS": tmp_path / "reasons",
-        "PACKAGE": package,
-        "GPUS_PER_NODE": 1,
-        "TP": 1,
-        "PP": 1,
-    }
-    for name, value in {**names, "HEAD_ADDRESS": "127.0.0.1", "CHECK_PORT": 1}.items():
-        monkeypatch.setenv(f"WORKSHOP_{name}", str(value))
-    done = subprocess.run(
-        ["bash", ROOT / "slurm/rank.sh", "/nowhere"], capture_output=True, text=True, timeout=120
-    )
+    monkeypatch.setenv("WORKSHOP_JOB", str(tmp_path / "x_7/job_7.json"))
+    JobFile(
+        record="r",
+        served="m",
+        api_host="127.0.0.1",
+        api_port=1,
+        head_address="127.0.0.1",
+        master_port=1,
+        check_port=machine.free_port("127.0.0.1"),
+        nodes=1,
+        gpus_per_node=1,
+        tensor_parallel_size=1,
+        pipeline_parallel_size=1,
+        min_gpu_gib=0,
+    ).write()
+    command = ["bash", ROOT / "slurm/node.sh", "vllm", "serve", "/nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert not planted.exists(), planted.read_text()
-    assert done.returncode == 3 and "[workshop] refused: " in (tmp_path / "reasons").read_text(), (
-        done.stderr
-    )
+    assert done.returncode == 3, done.stderr
+    assert "[workshop] refused: " in (tmp_path / "x_7/job_7.reasons").read_text(), done.stderr
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_doctor_runs_no_python_of_the_current_folder(planted):

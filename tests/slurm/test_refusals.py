@@ -45,9 +45,10 @@ def gpus(cluster, node: str, text: str):
 
 
 def test_world_size_must_be_the_allocation(cluster):
-    job = cluster.submit(
-        "model.sbatch", "--job-name=split", "--gpus-per-node=2", WORKSHOP_TP="4", WORKSHOP_PP="1"
-    )
+    text = (cluster.course / "slurm/model.sbatch").read_text()
+    changed = text.replace("tensor_parallel_size=$gpus_per_node", "tensor_parallel_size=4")
+    (cluster.course / "slurm/split.sbatch").write_text(changed)
+    job = cluster.submit("split.sbatch", "--job-name=split", "--gpus-per-node=2")
     ended(job, cluster, "TP 4 × PP 1 needs 4 GPUs, and the job has 1 × 2")
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from workshop.guard import fairshare
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]  # a busy machine starts engines slowly
 WITHIN_S = 90.0  # from a fault to a job that has ended with its reason; alone it takes less than 30
@@ -79,7 +82,8 @@ def served(cluster):
         cluster.inside(
             node, "mount", "--bind", str(cluster.bed / f"etc/hosts.{node}"), "/etc/hosts"
         )
-    job = cluster.submit("405b.sbatch", *TWO_NODES, WORKSHOP_LEARNERS="30")
+    limits = f"site_serve_args+=({shlex.join(fairshare.class_arguments({}))})"
+    job = cluster.submit("405b.sbatch", *TWO_NODES, site=limits)
     job.until("[workshop] ready after", START_S)
     yield job
     cluster.run("login", "scancel", str(job.id))
@@ -244,8 +248,9 @@ class TestEnds:
     def test_submit_prints_reasons_and_the_very_command(self, jobs):
         facts = jobs["submitted"]
         assert facts["job_id"].isdigit() and facts["fits"] and "TP 1 × PP 1" in facts["reasons"][0]
-        assert "source " in facts["command"] and facts["command"].endswith("/slurm/70b.sbatch")
-        assert "--gpus-per-node=1" in facts["command"]
+        assert facts["command"] == f"sbatch --nodelist=node01 {facts['script']}"
+        script = Path(facts["script"]).read_text()
+        assert "\n#SBATCH --gpus-per-node=1\n" in script and "\n#SBATCH --partition=gpu\n" in script
 
     def test_stranger_on_the_jobs_port_is_avoided(self, jobs, cluster):
         from cluster import Job
@@ -292,6 +297,22 @@ def test_killed_head_ends_the_job_with_the_reason(cluster):
     assert job.until_over(WITHIN_S) == "FAILED"
     assert time.monotonic() - began < WITHIN_S
     assert "node01 first, exit code 137" in record(cluster, "headless")["reason"]
+    cluster.wait_until_clean()
+
+
+def test_a_pipeline_over_two_nodes_answers(cluster):
+    """Eager on the CPU, as the bed's site has it: the work-around of `workshop serve` counts in a job, too."""
+    site = "unset TORCHDYNAMO_DISABLE"
+    job = cluster.submit(
+        "405b.sbatch", *TWO_NODES, "--job-name=staged", site=site, PARALLEL="pipeline"
+    )
+    job.until("[workshop] ready after", START_S)
+    assert any("VLLM::Worker_PP1" in line for line in cluster.processes("node02").values())
+    ask = "import workshop; llm = workshop.connect('staged'); "
+    ask += "print(llm.complete('The', max_tokens=4).usage.completion_tokens)"
+    assert python(cluster, ask).split()[-1] == "4"
+    cluster.run("login", "scancel", str(job.id))
+    assert job.until_over(WITHIN_S) == "CANCELLED" and record(cluster, "staged") is None
     cluster.wait_until_clean()
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from multiprocessing import shared_memory
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 from needs import lacking
@@ -23,7 +23,7 @@ from needs import lacking
 from workshop import python_process
 from workshop.teaching_model import FOLDER as TEACHING_FOLDER
 from workshop.vllm_package import installed
-from workshop.workarounds import ray_node_start, seeded_chunked_prefill
+from workshop.workarounds import seeded_chunked_prefill
 
 ROOT = Path(__file__).parents[2]
 UNPATCHED_VLLM = """
@@ -186,62 +186,6 @@ def test_ray_current_folder():
     text = ray_source("worker.py")
     assert "current_directory = os.path.abspath(os.path.curdir)" in text
     assert "code_paths.append(current_directory)" in text
-
-
-def test_ray_node_start():
-    text = ray_source("node.py")
-    assert "raylet_start_wait_time_s = 30\n" in text
-    assert "node_info = ray._private.services.get_node(" in text
-    scripts = ray_source("../scripts/scripts.py")
-    assert all(f'"{name}"' in scripts for name in ray_node_start.PORTS)
-    services = ray_source("services.py")
-    raylet = services[services.index("    command = [\n        RAYLET_EXECUTABLE") :]
-    assert "metrics_export_port=" in raylet and ray_node_start.RAYLET_FLAG not in raylet
-
-
-@pytest.fixture
-def ray_services(monkeypatch):
-    """Ray's module of that name, as far as ray_node_start needs it: it records what was started."""
-    services = ModuleType("ray._private.services")
-    services.started = []
-    services.start_ray_process = lambda command, kind, **_: services.started.append(command)
-    services.answers = [RuntimeError("not yet"), RuntimeError("not yet"), {"node_id": "a"}]
-
-    def get_node(address, node_id):
-        answer = services.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    services.get_node = get_node
-    monkeypatch.setitem(sys.modules, "ray._private.services", services)
-    monkeypatch.setattr(ray_node_start, "RETRY_EVERY_S", 0)
-    monkeypatch.delenv("RAY_agent_register_timeout_ms", raising=False)
-    return services
-
-
-def test_a_node_that_joins_late_is_waited_for(ray_services):
-    """The patched side of ray_node_start: the node is there at the third question."""
-    ray_node_start.apply(within_s=60)
-    assert ray_services.get_node("10.0.0.1:6379", "a") == {"node_id": "a"}
-
-
-def test_a_node_that_never_joins_is_given_up(ray_services):
-    ray_node_start.apply(within_s=-1)
-    with pytest.raises(RuntimeError, match="not yet"):
-        ray_services.get_node("10.0.0.1:6379", "a")
-
-
-def test_the_raylet_is_told_every_port_of_its_agents(ray_services):
-    options = ray_node_start.apply(within_s=60)
-    ports = [option.partition("=")[2] for option in options]
-    assert len(set(ports)) == len(ray_node_start.PORTS) and all(map(int, ports))
-    ray_services.start_ray_process(["gcs_server"], "gcs_server")
-    ray_services.start_ray_process(["raylet"], "raylet")
-    assert ray_services.started == [
-        ["gcs_server"],
-        ["raylet", f"--dashboard_agent_listen_port={ports[-1]}"],
-    ]
 
 
 def test_shared_memory_names():

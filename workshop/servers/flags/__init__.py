@@ -30,8 +30,7 @@ WORDS = {"dtype": DTYPES, "quantization": METHODS, "kv-cache-dtype": KV_CACHE_DT
 SWITCHES = ("enforce-eager", "enable-expert-parallel")
 COUNTS = ("max-model-len", "max-num-batched-tokens", "max-num-seqs", "decode-context-parallel-size")
 JOB_REMEDY = (
-    "Leave it out. GPUs: --nodes, --gpus-per-node, --pipeline; the engine: --ray; "
-    "settings of the site: slurm/site.sh."
+    "Leave it out. GPUs: --nodes, --gpus-per-node, --pipeline; settings of the site: slurm/site.sh."
 )
 
 

@@ -19,7 +19,7 @@ from workshop.errors import WorkshopError
 # below the ports that Linux hands out by itself (32768 and up)
 FIRST_JOB_PORT = 20000
 LAST_JOB_PORT = 31999
-PORTS_PER_JOB = 8  # API, master, check, Ray, Ray's client server; the rest is reserve
+PORTS_PER_JOB = 8  # API, master, check; the rest is reserve
 CGROUP = Path("/sys/fs/cgroup")
 
 

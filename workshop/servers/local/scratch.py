@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import os
 import shutil
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
@@ -208,7 +207,3 @@ def _mapped_by(pids: Iterable[int]) -> set[tuple[int, int] | str]:
     for pid in pids:
         mapped |= _mapped(pid)
     return mapped
-
-
-if __name__ == "__main__":  # after a job's step was killed: slurm/rank.sh
-    clear(Path(sys.argv[1]))

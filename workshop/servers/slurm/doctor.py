@@ -102,7 +102,7 @@ def _accepted(site: dict[str, str]) -> Check:
         job = submit.prepare(submit.Request("70b"))
     except WorkshopError as error:
         return Check("sbatch 70b.sbatch", LACK, error.message, error.remedy)
-    done = run("sbatch", "--test-only", *job.arguments, str(job.script), env={**os.environ, **site})
+    done = run("sbatch", "--test-only", *job.passed, str(job.script))
     answer = " / ".join(done.lines)
     if done.code:
         remedy = slurm_site.refusal_remedy(answer, otherwise=THEIR_OWN_WORDS)
@@ -214,6 +214,6 @@ def _in_environment(line: str, file: str) -> Finished:
         }
         if (root / "workshop").is_dir():
             (Path(folder) / "workshop").symlink_to(root / "workshop")
-            env["WORKSHOP_PACKAGE"] = folder
+            env["package"] = folder  # read by environment.sh
         scripts = str(slurm_site.scripts_folder())
         return run("bash", "-c", line, "bash", scripts, env=env, within_s=ENVIRONMENT_TIMEOUT_S)

@@ -1,7 +1,6 @@
 """Read a job's two files together while they grow: vLLM's log, and its progress bars."""
 
 import contextlib
-import os
 import re
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 from workshop.engine.log import Reader
 from workshop.engine.log.lines import MAX_LINE_CHARS
 from workshop.errors import WorkshopError
+from workshop.servers.slurm import job_file
 
 REFUSED_CODE = 3
 DONE = "done: every prompt is answered"  # the end of a batch, which is no failure
@@ -30,15 +30,18 @@ def refuse(error: WorkshopError) -> int:
 
     Returns: the exit code for it.
     """
-    lines = f"[workshop] refused: {error.message}\n[workshop] remedy: {error.remedy}\n"
-    print(lines, end="", file=sys.stderr, flush=True)
-    # srun may lose the last words of a task that ends, so they go to a file of the job as well.
-    with (
-        contextlib.suppress(OSError, KeyError),
-        open(os.environ["WORKSHOP_REASONS"], "a", encoding="utf-8") as file,
-    ):
-        file.write(lines)
+    note_reason(f"[workshop] refused: {error.message}\n[workshop] remedy: {error.remedy}\n")
     return REFUSED_CODE
+
+
+def note_reason(lines: str) -> None:
+    """Print lines on standard error, and write them to the job's file of reasons.
+
+    srun may lose the last words of a task that ends.
+    """
+    print(lines, end="", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError), job_file.reasons().open("a", encoding="utf-8") as file:
+        file.write(lines)
 
 
 class Follower:

@@ -1,9 +1,7 @@
 """Before anything is loaded: every node tells the head what it has, and the head says go or no.
 
-`python -m workshop.servers.slurm.preflight MODEL` runs once on every node of the step, in the
-engine's own environment, and prints for the shell this node's address, kind of GPU with the version
-of vLLM, whether that vLLM has a watchdog, and interface. A start that cannot work ends here, within
-seconds, with one sentence about the node and the plan.
+`check` runs once on every node of the step, in the engine's own environment. A start that cannot
+work ends here, within seconds, with one sentence about the node and the plan.
 """
 
 import errno
@@ -16,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +23,7 @@ from workshop.errors import WorkshopError
 from workshop.servers.host import gpus, machine
 from workshop.servers.host.disk import GIB, free_bytes
 from workshop.servers.slurm import fabric
-from workshop.servers.slurm.follow import refuse
+from workshop.servers.slurm.job_file import JobFile
 from workshop.servers.weights import check as slurm_weights
 from workshop.vllm_package import bytecode_problem, installed, is_cpu
 
@@ -79,7 +77,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Expected:
-    """The sizes that the plan expects: from the script, through the environment."""
+    """The sizes that the plan expects."""
 
     nodes: int
     gpus_per_node: int
@@ -89,15 +87,15 @@ class Expected:
     allow_cpu: bool = False  # the test bed: vLLM on the CPU beside GPUs that are not there
 
 
-def expected_by(env: Mapping[str, str]) -> Expected:
-    """Return what the plan says, from the variables that the job's scripts set."""
+def expected_by(job: JobFile) -> Expected:
+    """Return what the plan says, as the head of the job has written it down."""
     return Expected(
-        nodes=int(env["SLURM_NNODES"]),
-        gpus_per_node=int(env["WORKSHOP_GPUS_PER_NODE"]),
-        tensor_parallel_size=int(env["WORKSHOP_TP"]),
-        pipeline_parallel_size=int(env["WORKSHOP_PP"]),
-        min_gpu_gib=float(env.get("WORKSHOP_MIN_GPU_GIB") or 0),
-        allow_cpu=bool(env.get("WORKSHOP_ALLOW_CPU")),
+        nodes=job.nodes,
+        gpus_per_node=job.gpus_per_node,
+        tensor_parallel_size=job.tensor_parallel_size,
+        pipeline_parallel_size=job.pipeline_parallel_size,
+        min_gpu_gib=job.min_gpu_gib,
+        allow_cpu=bool(os.environ.get("WORKSHOP_ALLOW_CPU")),
     )
 
 
@@ -167,14 +165,6 @@ def refused_execution(folder: Path) -> str:
     except subprocess.SubprocessError as error:
         return str(error)
     return ""
-
-
-def kind(own: Facts) -> str:
-    """Return the folder for what is compiled on such a node: vLLM's build and the GPU's name."""
-    gpu = "no-gpu"
-    if own.gpus:
-        gpu = own.gpus[0][0]
-    return re.sub(r"[^\w.+-]+", "-", f"{own.build}_{gpu}")
 
 
 def has_watchdog(build: str) -> bool:
@@ -348,44 +338,50 @@ def follow(own: Facts, address: str, port: int) -> Verdict:
             time.sleep(0.1)
 
 
-def main() -> int:
-    """Examine, report, wait for the verdict; print this node's address and interface."""
-    env = os.environ
-    try:
-        own = gather(sys.argv[1])
-        expected = expected_by(env)
-        head = env["WORKSHOP_HEAD_ADDRESS"]
-        port = int(env["WORKSHOP_CHECK_PORT"])
-        if own.rank == 0:
-            address = head
-            verdict = lead(own, expected, head, port)
-        else:
-            address = machine.own_address(env.get("WORKSHOP_FABRIC", ""), head)
-            verdict = follow(own, head, port)
-        if verdict is not None:
-            if own.rank == 0:  # once is enough
-                raise WorkshopError(*verdict)
-            return 3
-        uncompiled = bytecode_problem()
-        if own.rank == 0 and uncompiled:
-            problem, remedy = uncompiled
-            print(f"[workshop] vLLM is {problem}. {remedy}", file=sys.stderr, flush=True)
-        interface = _interface_of(address)
-        if fabric.wanted(expected.nodes, is_cpu(*installed())):
-            master_port = int(env["WORKSHOP_MASTER_PORT"])  # vLLM's own, later
-            result = fabric.test(
-                own.rank, expected.nodes, expected.gpus_per_node, head, master_port, interface
-            )
-            if result:
-                print(f"[workshop] {result}", file=sys.stderr, flush=True)
-    except WorkshopError as error:
-        return refuse(error)
-    watchdog = "no"
-    if has_watchdog(own.build):
-        watchdog = "yes"
-    # the last may be empty
-    print(address, kind(own), watchdog, interface, sep="\t")
-    return 0
+@dataclass(frozen=True)
+class Node:
+    """This node, after all of them were found fit: its address, interface, and build of vLLM."""
+
+    address: str
+    interface: str
+    has_watchdog: bool
+
+
+def check(model: str, job: JobFile) -> Node | None:
+    """Examine this node, report, wait for the head's verdict.
+
+    Returns: what the engine needs to know of this node; None where the head refuses, and says why.
+
+    Raises:
+        WorkshopError: on the head: a node has not what the plan needs; elsewhere: the head cannot
+            be reached.
+    """
+    own = gather(model)
+    expected = expected_by(job)
+    head = job.head_address
+    if own.rank == 0:
+        address = head
+        verdict = lead(own, expected, head, job.check_port)
+    else:
+        address = machine.own_address(os.environ.get("WORKSHOP_FABRIC", ""), head)
+        verdict = follow(own, head, job.check_port)
+    if verdict is not None:
+        if own.rank == 0:  # once is enough
+            raise WorkshopError(*verdict)
+        return None
+    uncompiled = bytecode_problem()
+    if own.rank == 0 and uncompiled:
+        problem, remedy = uncompiled
+        print(f"[workshop] vLLM is {problem}. {remedy}", file=sys.stderr, flush=True)
+    interface = _interface_of(address)
+    if fabric.wanted(expected.nodes, is_cpu(*installed())):
+        # vLLM's own port, later
+        result = fabric.test(
+            own.rank, expected.nodes, expected.gpus_per_node, head, job.master_port, interface
+        )
+        if result:
+            print(f"[workshop] {result}", file=sys.stderr, flush=True)
+    return Node(address, interface, has_watchdog(own.build))
 
 
 def _interface_of(address: str) -> str:
@@ -394,7 +390,3 @@ def _interface_of(address: str) -> str:
         if own_address == address:
             return name
     return ""
-
-
-if __name__ == "__main__":
-    sys.exit(main())

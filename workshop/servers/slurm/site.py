@@ -262,6 +262,95 @@ def changes(site: dict[str, str]) -> Changes:
     return Changes(frozenset(removed), added)
 
 
+def named_options(site: dict[str, str]) -> dict[str, str]:
+    """Return {option of sbatch: value} of what the site's file says for every job by SBATCH_….
+
+    How GPUs are asked for is left out: that depends on their number.
+    """
+    removed = changes(site)
+    takes_value = options.WITH_VALUE | options.VALUE_IN_THE_SAME_WORD
+    values: dict[str, str] = {}
+    for variable, value in site.items():
+        prefix, _, name = variable.partition("_")
+        option = name.lower().replace("_", "-").replace("timelimit", "time")
+        if prefix != "SBATCH" or not value or option not in takes_value:
+            continue
+        counts_gpus = option in GPU_OPTIONS and (option != "gres" or gpu_part(value))
+        if not counts_gpus and not removed.drops(option, value):
+            values[option] = value
+    return values
+
+
+def head_lines(
+    site: dict[str, str],
+    *,
+    nodes: int,
+    gpus_per_node: int,
+    cpus: int,
+    mem: str,
+    time: str,
+) -> list[str]:
+    """Return the #SBATCH lines with which this site is asked for nodes with GPUs.
+
+    Args:
+        site: its settings, as `environment` returns them.
+        nodes: how many.
+        gpus_per_node: GPUs of each.
+        cpus: processors of each node's task.
+        mem: memory of each node as sbatch takes it, such as 200G; 0 for all.
+        time: limit as sbatch takes it, such as 08:00:00.
+
+    What `site_sbatch` takes away or replaces is not asked for; GPUs are asked for as the site's
+    file says: by --gpus-per-node, --gres, --gpus-per-task, --gpus, or not at all.
+    """
+    changed = changes(site)
+    wanted: dict[str, str | None] = {
+        **named_options(site),
+        "nodes": str(nodes),
+        "ntasks-per-node": "1",
+        "cpus-per-task": str(cpus),
+        "mem": mem,
+        "time": time,
+    }
+    values = {name: value for name, value in wanted.items() if not changed.drops(name, value)}
+    values |= changed.added | gpu_request(site, gpus(site)[0], gpus_per_node, nodes)
+    lines: list[str] = []
+    for name, value in values.items():
+        lines.append(f"#SBATCH --{name}" if value is None else f"#SBATCH --{name}={value}")
+    return lines
+
+
+def gpu_request(
+    site: dict[str, str], kind: str, gpus_per_node: int | None, nodes: int
+) -> dict[str, str]:
+    """Return {option of sbatch: value} with which this site is asked for GPUs; {} for none.
+
+    Args:
+        site: its settings.
+        kind: SLURM's type of the GPUs; '' for none.
+        gpus_per_node: how many of a node; None: as many as the site's file or the script says.
+        nodes: how many.
+    """
+    option = gpu_option(site)
+    if not gpus_per_node:
+        value = ""
+        if option == "gres":
+            value = changes(site).added.get("gres") or site.get("SBATCH_GRES", "")
+        elif option == "gpus-per-node":
+            value = site.get("SBATCH_GPUS_PER_NODE", "")
+        return {option: value} if value else {}
+    prefix = f"{kind}:" if kind else ""
+    if option == "gres":
+        site_part = gres(site)
+        parts: list[str] = []
+        for part in gres_parts(changes(site).added.get("gres") or site.get("SBATCH_GRES", "")):
+            parts.append(f"gpu:{prefix}{gpus_per_node}" if part == site_part else part)
+        return {option: ",".join(parts)}
+    if option == "gpus":
+        return {option: f"{prefix}{gpus_per_node * nodes}"}
+    return {option: f"{prefix}{gpus_per_node}"} if option else {}
+
+
 def gpu_part(gres: str) -> str:
     """Return the GPUs' part of a value of --gres, such as gpu:a100:4; '' where it has none."""
     for part in gres_parts(gres):

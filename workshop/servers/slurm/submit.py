@@ -22,9 +22,10 @@ from inference_planner.split.ranks import tp_problem
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
-from workshop.home import private_folder, write_private
+from workshop.guard import fairshare
+from workshop.home import home, private_folder, write_private
 from workshop.servers import records
-from workshop.servers.flags import check_for_job, check_release, for_plan, remarks
+from workshop.servers.flags import check_for_job, check_release, flags_of, for_plan, remarks
 from workshop.servers.host.programs import LATE, run
 from workshop.servers.records.record_file import CLUSTER
 from workshop.servers.slurm import options, partitions, reasons
@@ -57,6 +58,7 @@ class Request:
     vllm: more flags of `vllm serve`.
     sbatch_args: options of sbatch.
     anyway: also what cannot work as far as we know.
+    ray: refused, since Ray has a script of its own.
     """
 
     what: str
@@ -76,12 +78,18 @@ class Request:
 
 @dataclass(frozen=True)
 class Submission:
-    """The command that `submit` runs: `source site && ENVIRONMENT sbatch ARGUMENTS script`."""
+    """What `submit` gives to sbatch: a script that holds all that was chosen, and a person's options.
+
+    script: written for this submission. arguments: the options of sbatch that were chosen: `head`,
+    which stand in the script's #SBATCH lines beside those of the script that it was made of, and
+    `passed`, those of the person, which count most. settings: the lines of the script that were
+    replaced, by name.
+    """
 
     script: Path
-    site: Path
-    arguments: list[str]
-    environment: dict[str, str]
+    head: list[str]
+    passed: list[str]
+    settings: dict[str, str] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     fits: bool = True
@@ -93,15 +101,18 @@ class Submission:
 
     @property
     def command(self) -> str:
-        """The command line that does the same, to be pasted into a shell."""
-        parts: list[str] = []
-        for name, value in self.environment.items():
-            quoted = shlex.quote(value)
-            if value.startswith(UNSET):  # $WORKSHOP_MODELS is for the shell to replace
-                quoted = value
-            parts.append(f"{name}={quoted}")
-        parts.append(shlex.join(["sbatch", *self.arguments, str(self.script)]))
-        return f"source {shlex.quote(str(self.site))} && {' '.join(parts)}"
+        """The command line that does the same, to be typed into a shell."""
+        return shlex.join(["sbatch", *self.passed, str(self.script)])
+
+    @property
+    def arguments(self) -> list[str]:
+        """All options of sbatch that were chosen, the person's last."""
+        return [*self.head, *self.passed]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What differs from the script that this one was made of, for `submit --json`."""
+        return self.settings
 
 
 def prepare(request: Request) -> Submission:
@@ -145,23 +156,18 @@ def prepare(request: Request) -> Submission:
     check_starts(the_plan)
     if not request.anyway:
         _refuse_contradictions(request, site, script, the_plan)
-    environment = _environment(request, the_plan, changed_gpu=bool(gpu) or not recipe)
-    if recipe is None:
-        environment["WORKSHOP_MODEL"] = str(folder)
-        environment["WORKSHOP_TP"] = str(the_plan.tensor_parallel_size)
-        environment["WORKSHOP_PP"] = str(the_plan.pipeline_parallel_size)
-    elif request.pipeline and recipe.split != "pipeline":
-        environment["PARALLEL"] = "pipeline"
+    head = _head(request, site, name, the_plan, slurm_kind)
+    settings = _settings(request, the_plan, folder, changed_gpu=bool(gpu) or not recipe)
     advice = list(the_plan.advice)
     if assumption:
         advice.append(f"Assumed: {GPU}. {assumption}")
     if not is_downloaded:
         advice.append(_missing_model(request.what, folder))
     return Submission(
-        script=rendered(script, site, _of_person(request)),
-        site=slurm_site.site_file(),
-        arguments=_arguments(request, site, name, the_plan, slurm_kind),
-        environment=environment,
+        script=_written_script(script, site, _of_person(request), head, settings),
+        head=head,
+        passed=list(request.sbatch_args),
+        settings=settings,
         reasons=[_summary(the_plan), *remarks(vllm_flags), *the_plan.reasons],
         advice=advice,
         fits=the_plan.fits,
@@ -213,7 +219,7 @@ def _refuse_contradictions(
     GPUs of a recipe are its script's, as the plan counts them.
     """
     lines = _written(
-        options.in_script(rendered(script, site).read_text(encoding="utf-8")),
+        options.in_script(_changed(script.read_text(encoding="utf-8"), site, NOBODY, [])),
         f"#SBATCH {{}} of {script.name}",
     )
     person = options.read(request.sbatch_args)[0]
@@ -294,27 +300,28 @@ def _missing_model(what: str, folder: Path) -> str:
     return f"The model is not in {folder} yet: workshop prefetch {what} --to {folder.parent}"
 
 
-def _arguments(
+def _head(
     request: Request, site: dict[str, str], name: str | None, plan: Plan, slurm_kind: str
 ) -> list[str]:
-    """Return the options of sbatch beside the script's own lines.
+    """Return the options of sbatch that the script gets beside its own.
 
-    What the site removes or replaces (`site_sbatch`) is left out, unless the person requests it.
+    What the site removes or replaces (`site_sbatch`), or the person requests, is left out.
 
     name: of a job without a recipe; None: the script has a name.
     slurm_kind: SLURM's type of the GPUs; '' for none.
     """
     choices = _choices(request, site, name, plan, slurm_kind)
     person = _of_person(request)  # sbatch refuses, for example, --mem beside --mem-per-gpu
-    arguments: list[str] = []
-    for option, value in choices.items():
-        if value is not None and not person.drops(option, str(value)):
-            arguments.append(f"--{option}={value}")
+    changed = slurm_site.changes(site)
+    head: list[str] = []
+    chosen = {option: value for option, value in choices.items() if value is not None}
+    for option, value in {**slurm_site.named_options(site), **chosen}.items():
+        if not person.drops(option, str(value)):
+            head.append(f"--{option}={value}")
     needs_whole_nodes = name is not None and plan.nodes > 1
-    is_free = not slurm_site.changes(site).drops("exclusive") and not person.drops("exclusive")
-    if needs_whole_nodes and is_free:
-        arguments.append("--exclusive")
-    return [*arguments, *request.sbatch_args]
+    if needs_whole_nodes and not changed.drops("exclusive") and not person.drops("exclusive"):
+        head.append("--exclusive")
+    return head
 
 
 def _choices(
@@ -332,7 +339,7 @@ def _choices(
     if nodes is None and plan.nodes != script_nodes:
         nodes = plan.nodes
     choices: dict[str, object] = {"job-name": request.name or name, "nodes": nodes}
-    choices |= _gpu_choices(site, slurm_kind, gpus, plan.nodes)
+    choices |= slurm_site.gpu_request(site, slurm_kind, gpus, plan.nodes)
     choices["time"] = request.time
     ours: dict[str, object] = {}
     # What the site gives for each GPU is a GPU's share of a node: nothing is asked for beside it.
@@ -349,90 +356,67 @@ def _choices(
         ours["mem"] = f"{gib_per_gpu * gpus_per_node}G"
     elif name:
         ours["mem"] = f"{MEMORY_BASE_GIB + MEMORY_PER_GPU_GIB * gpus_per_node}G"
-    # whatever the site's own setting is: the job needs what stands in `environment`
-    ours["export"] = "ALL"
     for option, value in ours.items():
         if not changes.drops(option):
             choices[option] = value
     return choices
 
 
-def _gpu_choices(
-    site: dict[str, str], slurm_kind: str, gpus: int | None, nodes: int
-) -> dict[str, object]:
-    """Return the option that requests so many GPUs a node, as this site counts them.
-
-    gpus: of one node; None: the script's own number.
-    """
-    option = slurm_site.gpu_option(site)
-    if not option:
-        return {}
-    if not gpus:
-        if option == "gres":
-            return {"gres": _gres(site, "")}
-        return {}
-    prefix = f"{slurm_kind}:" if slurm_kind else ""
-    if option == "gres":
-        return {"gres": _gres(site, f"gpu:{prefix}{gpus}")}
-    if option == "gpus":
-        return {option: f"{prefix}{gpus * nodes}"}
-    return {option: f"{prefix}{gpus}"}
-
-
-def _gres(site: dict[str, str], gpu_part: str) -> str:
-    """Return the site's value of --gres with another part for the GPUs; '' keeps its own."""
-    value = slurm_site.changes(site).added.get("gres") or site.get("SBATCH_GRES", "")
-    site_part = slurm_site.gres(site)
-    parts: list[str] = []
-    for part in slurm_site.gres_parts(value):
-        if gpu_part and part == site_part:
-            parts.append(gpu_part)
-        else:
-            parts.append(part)
-    return ",".join(parts)
-
-
 NOBODY = slurm_site.Changes(frozenset(), {})
 
 
-def rendered(script: Path, site: dict[str, str], person: slurm_site.Changes = NOBODY) -> Path:
-    """Return a script as this site needs it: itself, or a changed copy.
+def _changed(text: str, site: dict[str, str], person: slurm_site.Changes, head: list[str]) -> str:
+    """Return a script with the #SBATCH lines that this submission needs.
 
-    The copy has what `site_sbatch` changes in the #SBATCH lines, and no line beside which sbatch
-    refuses an option of the person's. With SBATCH_GRES its --gpus-per-node goes as well: SLURM
-    would add one to the other, or refuse both.
+    What `site_sbatch` or the head replaces goes, and each line beside which sbatch refuses an
+    option of the person's. With SBATCH_GRES its --gpus-per-node goes as well: SLURM would add one
+    to the other, or refuse both.
     """
     changes = slurm_site.changes(site)
     by_gres = slurm_site.gpu_option(site) == "gres"
+    in_head = {option.name for option in options.read(head)[0]}
 
     def dropped(name: str, value: str | None) -> bool:
         replaced = name not in person.added and person.drops(name, value)
-        return changes.drops(name, value) or replaced or (by_gres and name == "gpus-per-node")
+        ours = name in in_head or (by_gres and name == "gpus-per-node")
+        return changes.drops(name, value) or replaced or ours
 
-    text = script.read_text(encoding="utf-8")
-    changed = options.change_script(text, dropped, changes.arguments)
-    if changed == text:
-        return script
-    digest = hashlib.sha256(changed.encode()).hexdigest()[:8]
+    added = [word for word in changes.arguments if options.read([word])[0][0].name not in in_head]
+    return options.change_script(text, dropped, [*added, *map(shlex.quote, head)])
+
+
+def _written_script(
+    script: Path,
+    site: dict[str, str],
+    person: slurm_site.Changes,
+    head: list[str],
+    settings: dict[str, str],
+) -> Path:
+    """Write the script of a submission into this user's folder, and return where it is.
+
+    Args:
+        script: of slurm/.
+        site: the site's settings.
+        person: the options of sbatch that the person requests.
+        head: further options for its #SBATCH lines.
+        settings: lines `name=value` of it to replace; the value as bash reads it.
+    """
+    text = _changed(script.read_text(encoding="utf-8"), site, person, head)
+    for name, value in settings.items():
+        text = re.sub(rf"^{name}=.*$", lambda _, line=f"{name}={value}": line, text, flags=re.M)
+    text = text.replace("\n", f"\n# Made of {script} by `workshop slurm submit`.\n", 1)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     path = private_folder("slurm") / f"{script.stem}-{digest}{script.suffix}"
-    write_private(path, changed)
+    write_private(path, text)
     return path
-
-
-def script_for_site(name: str) -> str:
-    """Return the text of a script of slurm/ as this site needs it, for plain `sbatch`."""
-    scripts = {path.stem: path for path in scripts_folder().glob("*.sbatch")}
-    path = scripts.get(name.removesuffix(".sbatch"))
-    if path is None:
-        raise BadInput(
-            f"There is no script {name[:80]!r}.", f"There are: {', '.join(sorted(scripts))}."
-        )
-    return rendered(path, slurm_site.environment()).read_text(encoding="utf-8")
 
 
 def _refuse(request: Request) -> None:
     """Refuse what sbatch, or the job at its start, would stumble over."""
     _refuse_unprintable(request)
+    if request.ray:
+        remedy = "sbatch slurm/ray.sbatch, an example for reading; or leave --ray out."
+        raise BadInput("Servers start by vLLM's own way, without Ray.", remedy)
     if request.name:
         records.path_of(request.name)  # refuses what is no name of a server
     check_for_job(request.vllm, anyway=request.anyway)
@@ -452,14 +436,6 @@ def _refuse(request: Request) -> None:
         value = option.value or ""
         if option.name == "job-name":
             records.path_of(value)  # the record and the job's folder are called so
-        if option.name in ("export", "export-file") and "ALL" not in value.split(","):
-            remedy = (
-                "Leave it out: the site's workshop_environment decides what the engine sees. "
-                "Or: --export=ALL,NAME=VALUE."
-            )
-            raise BadInput(
-                f"--{option.name}={value[:80]} keeps the plan's settings from the job.", remedy
-            )
     for name, value in (("--nodes", request.nodes), ("--gpus-per-node", request.gpus_per_node)):
         if value is not None and not 1 <= value <= 1024:
             raise BadInput(f"{name} {value} is not possible.", "Give a whole number from 1.")
@@ -507,10 +483,8 @@ def _planned(
     }
     if recipe.split:
         settings["gpu_memory_utilization"] = recipe.gpu_memory_utilization
-        if request.max_model_len is None and recipe.max_model_len is not None:
-            settings["max_model_len"] = slurm_site.number(
-                site, "WORKSHOP_MAX_MODEL_LEN", recipe.max_model_len
-            )
+        if request.max_model_len is None:
+            settings["max_model_len"] = recipe.max_model_len
     settings |= for_plan(request.vllm)
     several_nodes = request.nodes is not None and request.nodes > 1
     use_all = not recipe.split and (request.gpus_per_node is not None or several_nodes)
@@ -572,37 +546,37 @@ def _folder(what: str, site: dict[str, str]) -> Path:
     return folders[0]
 
 
-def _environment(request: Request, plan: Plan, changed_gpu: bool) -> dict[str, str]:
-    """Return the variables for the scripts; only those that differ from their own choice."""
-    variables = {"WORKSHOP_SLURM": str(scripts_folder())}
+def _settings(request: Request, plan: Plan, folder: Path, changed_gpu: bool) -> dict[str, str]:
+    """Return the lines of the script that differ from its own choice: {name: value, as in bash}."""
+    recipe = RECIPES.get(request.what)
+    place = shlex.quote(str(scripts_folder()))
     if slurm_site.chosen_file():
-        variables["WORKSHOP_SITE"] = str(slurm_site.site_file())
+        place += f" WORKSHOP_SITE={shlex.quote(str(slurm_site.site_file()))}"
+    if os.environ.get("WORKSHOP_HOME"):  # where the record goes
+        place += f"; export WORKSHOP_HOME={shlex.quote(str(home()))}"
+    lines = {"slurm_folder": place}
+    more_flags = [flag for flag in flags(plan) if flag == ALLOWED and recipe is None]
+    if UNSET not in folder.parts:
+        lines["model"] = shlex.quote(str(folder))
+    elif recipe is None:
+        lines["model"] = str(folder)  # $WORKSHOP_MODELS is for the shell to replace
+    if recipe is None:
+        lines["tensor_parallel_size"] = str(plan.tensor_parallel_size)
+        lines["pipeline_parallel_size"] = str(plan.pipeline_parallel_size)
+        if request.max_model_len is not None:
+            more_flags += ["--max-model-len", str(request.max_model_len)]
+    elif request.max_model_len is not None:
+        lines["max_model_len"] = str(request.max_model_len)
+    if request.pipeline and recipe and recipe.split == "tensor":
+        lines["parallel"] = "pipeline"
     if changed_gpu:
-        variables["WORKSHOP_MIN_GPU_GIB"] = f"{plan.gpu_memory_gib * GPU_MEMORY_SHARE:.0f}"
-    if request.max_model_len is not None:
-        variables["WORKSHOP_MAX_MODEL_LEN"] = str(request.max_model_len)
-    if request.ray:
-        variables["ENGINE"] = "ray"
+        lines["min_gpu_gib"] = f"{plan.gpu_memory_gib * GPU_MEMORY_SHARE:.0f}"
     if request.learners:
-        variables["WORKSHOP_LEARNERS"] = str(request.learners)
-    if request.name is not None:
-        variables["WORKSHOP_NAME"] = request.name
-    own_flags = [flag for flag in flags(plan) if flag == ALLOWED]
-    serve_args = (*own_flags, *request.vllm)
-    if serve_args:
-        variables["WORKSHOP_SERVE_ARGS_FILE"] = str(_argument_file(serve_args))
-    return variables
-
-
-def _argument_file(arguments: tuple[str, ...]) -> Path:
-    """Return a file with one argument a line.
-
-    An environment variable could not tell `a b` from two arguments.
-    """
-    text = "\n".join(arguments) + "\n"
-    path = private_folder("slurm") / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.args"
-    write_private(path, text)
-    return path
+        more_flags += fairshare.class_arguments(flags_of(request.vllm))
+    more_flags += request.vllm
+    if more_flags:
+        lines["more_flags"] = f"({shlex.join(more_flags)})"
+    return lines
 
 
 def submit(submission: Submission) -> str:
@@ -630,14 +604,15 @@ def submit(submission: Submission) -> str:
     if not os.access(".", os.W_OK):
         why = f"The job's files would go to {os.getcwd()}, where you may not write."
         raise WorkshopError(why, "Go to a folder of yours: cd ~")
-    line = 'source "$1" && shift && exec sbatch --parsable "$@"'
+    # What the script's head says counts, and not what a site.sh has left in this shell.
+    in_head = {option.name.upper().replace("-", "_") for option in options.read(submission.head)[0]}
     environment = {
-        **os.environ,
-        "WORKSHOP_ROOT": str(scripts_folder().parent),
-        **submission.environment,
+        name: value
+        for name, value in os.environ.items()
+        if name.removeprefix("SBATCH_") not in in_head or not name.startswith("SBATCH_")
     }
-    arguments = ["bash", str(submission.site), *submission.arguments, str(submission.script)]
-    done = run("bash", "-c", line, *arguments, within_s=SBATCH_TIMEOUT_S, env=environment)
+    command = ("sbatch", "--parsable", *submission.passed, str(submission.script))
+    done = run(*command, within_s=SBATCH_TIMEOUT_S, env=environment)
     remedy = "Look whether the job is there, before you submit it again: squeue --me"
     if done.code == LATE:
         raise WorkshopError(f"sbatch does not answer: {done.err}.", remedy)

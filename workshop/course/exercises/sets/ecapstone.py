@@ -27,9 +27,9 @@ TO = r"[=:\s\"',-]+"
 KIND = r"(?:[\w.-]+:)?"  # of a GPU, as a site calls it
 GPUS_OF_SLURM = rf"--gpus-per-node[= ]{KIND}|--gres[= ]gpu:{KIND}"
 SAYS = {  # how scripts, manifests and commands say what a plan decides
-    "--tensor-parallel-size": rf"(?:--tensor-parallel-size|-tp|WORKSHOP_TP){TO}(\d+)",
-    "--pipeline-parallel-size": rf"(?:--pipeline-parallel-size|-pp|WORKSHOP_PP){TO}(\d+)",
-    "--max-model-len": rf"(?:--max-model-len|WORKSHOP_MAX_MODEL_LEN){TO}(\d+)",
+    "--tensor-parallel-size": rf"(?:--tensor-parallel-size|-tp|tensor_parallel_size){TO}(\d+)",
+    "--pipeline-parallel-size": rf"(?:--pipeline-parallel-size|-pp|pipeline_parallel_size){TO}(\d+)",
+    "--max-model-len": rf"(?:--max-model-len|max_model_len){TO}(\d+)",
     "nodes": rf"(?:(?:--n?nodes|(?<!\S)size:){TO}|(?<!\S)-N\s*)(\d+)\b",
     "GPUs a node": rf"(?:nvidia\.com/gpu: *['\"]?|{GPUS_OF_SLURM})(\d+)",
 }

@@ -18,18 +18,18 @@ from workshop.servers import kubernetes, vm
 from workshop.servers.kubernetes import Case, Options
 
 # fact → (what it is in words, how a line that spells it looks)
-GPUS = r"--nodes|gpus-per-node|nvidia\.com/gpu|--gpus all|replicas|size:|MIN_GPU"
-MODEL = "MODELS|WORKSHOP_MODEL=|/models|claimName|persistentVolume|storage"
+GPUS = r"--nodes|gpus-per-node|nvidia\.com/gpu|--gpus all|replicas|size:|min_gpu"
+MODEL = "MODELS|/models|claimName|persistentVolume|storage"
 FACTS = {
     "gpus": ("how many GPUs, and of which kind", GPUS),
     "split": (
         "how the model is split over them",
-        "tensor-parallel-size|pipeline-parallel-size|WORKSHOP_[TP]P",
+        "(tensor|pipeline)[-_]parallel[-_]size",
     ),
     "model": ("which weights, and where they lie", MODEL),
     "length": (
         "how long a request may be",
-        "max-model-len|MAX_MODEL_LEN|max-num|--dtype|--quantization",
+        "max-model-len|max-num|--dtype|--quantization",
     ),
     "start": (
         "how long a start may take",
@@ -118,9 +118,9 @@ def vm_lines(plan: Plan) -> list[str]:
 
 
 def slurm_lines(plan: Plan) -> list[str]:
-    """Return the sbatch call of slurm/model.sbatch with the choices of the plan.
+    """Return the lines of slurm/model.sbatch that hold the choices of the plan.
 
-    The head of that file describes the call.
+    `workshop slurm submit` writes them.
     """
     if not plan.fits:
         remedy = ""

@@ -1,0 +1,218 @@
+"""The supervisor of a job, with a shell that says what a test lets it say: no SLURM, no vLLM."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from workshop.errors import WorkshopError
+from workshop.servers import records
+from workshop.servers.slurm import job as slurm_job
+from workshop.servers.slurm import job_file
+from workshop.servers.slurm.job import Shell, Supervisor, Task
+
+SERVE = ["/models/Llama", "--tensor-parallel-size", "4", "--pipeline-parallel-size", "1"]
+SRUN = ["srun", "--label", "bash", "node.sh", "vllm", "serve", *SERVE]
+LISTENS = (
+    "import pathlib, signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exit(75)); "
+    "pathlib.Path(sys.argv[1]).touch(); signal.pause()"
+)
+
+
+class Spoken(Shell):
+    """slurm/job.sh with a SLURM that answers nothing; keeps what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(io.StringIO(), io.StringIO(), Path(os.devnull))
+        assert self.next() is None  # the end of the empty file
+        self.asked: list[str] = []
+
+    def start(self) -> None:
+        self.asked.append("start")
+
+    def run(self, *command: str) -> tuple[int, str]:
+        self.asked.append(" ".join(command))
+        if command[0] == "scancel" and "--signal=TERM" in command:
+            self.put("engine", "0")
+        return 0, ""
+
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch, workshop_home) -> Spoken:
+    """A job of one node with four GPUs; its server is announced as usual, and ready when a test says so."""
+    folder = tmp_path / "one_7"
+    folder.mkdir()
+    for name in ("output", "error"):
+        (folder / f"{name}_7.out").touch()
+    for name, value in {
+        "JOB_ID": "7",
+        "JOB_NAME": "one",
+        "NNODES": "1",
+        "JOB_NODELIST": "n1",
+        "CLUSTER_NAME": "here",
+    }.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.setenv("WORKSHOP_JOB", str(folder / "job_7.json"))
+    monkeypatch.setenv("WORKSHOP_SLURM", str(tmp_path))
+    monkeypatch.setattr(slurm_job.machine, "own_address", lambda *_: "127.0.0.1")
+    monkeypatch.setattr(slurm_job, "CANCELLED_S", 0.0)
+    return Spoken()
+
+
+def never_ready(monkeypatch) -> None:
+    monkeypatch.setattr(slurm_job, "watch", lambda record, task, over: over.wait())
+
+
+def ready(monkeypatch, batch: list[str]) -> None:
+    """Let the server be ready at once, and the batch be another program."""
+    monkeypatch.setattr(slurm_job, "watch", lambda record, task, over: None)
+    monkeypatch.setattr(slurm_job, "_check_batch", lambda words: None)
+    monkeypatch.setattr(slurm_job, "_batch_command", lambda words: batch)
+
+
+def record(name: str = "one") -> dict | None:
+    path = records.path_of(name)
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def say_once_there(shell: Shell, path: Path, kind: str, value: str) -> None:
+    """Put a message as soon as a file is there."""
+
+    def wait() -> None:
+        slurm_job.time.sleep(0)
+        while not path.exists():
+            slurm_job.time.sleep(0.05)
+        shell.put(kind, value)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def test_a_server_whose_engine_ends_has_failed_and_says_so_last_in_both_files(
+    shell, monkeypatch, capfd
+):
+    never_ready(monkeypatch)
+    shell.put("engine", "137")
+    assert Supervisor(Task(4, 0.0, SRUN, []), shell).run() == 137
+    assert record()["state"] == "failed" and "exit code 137" in record()["reason"]
+    out, err = capfd.readouterr()
+    for text in (out, err):
+        assert text.splitlines()[-2].startswith("[workshop] ended: the engine ended by itself")
+    assert [words for words in shell.asked if words.startswith("srun --overlap")]
+    assert not job_file.path().exists()
+
+
+def test_a_job_that_is_cancelled_before_its_server_is_ready_says_so_and_leaves_no_record(
+    shell, monkeypatch, capfd
+):
+    never_ready(monkeypatch)
+    shell.put("signal", "TERM")
+    assert Supervisor(Task(4, 0.0, SRUN, []), shell).run() == 143
+    assert record() is None
+    assert capfd.readouterr().err.endswith("ended: cancelled: the job was told to end\n")
+
+
+def test_a_time_limit_ends_the_engine_first(shell, monkeypatch):
+    never_ready(monkeypatch)
+    shell.put("signal", "USR1")
+    assert Supervisor(Task(4, 0.0, SRUN, []), shell).run() == 124
+    assert record()["reason"] == "the job's time limit is reached"
+    assert "scancel --quiet --signal=TERM 7.0" in shell.asked
+
+
+def test_a_batch_in_a_job_ends_with_its_engine(shell, monkeypatch, tmp_path):
+    there = tmp_path / "there"
+    ready(monkeypatch, [sys.executable, "-c", LISTENS, str(there)])
+    say_once_there(shell, there, "engine", "137")
+    assert Supervisor(Task(4, 0.0, SRUN, ["workshop", "batch"]), shell).run() == 75
+    assert record("one_7")["state"] == "failed"
+    assert not [words for words in shell.asked if "requeue" in words]
+
+
+@pytest.mark.parametrize("command", [["sleep", "60"], [sys.executable, "-c", LISTENS]])
+def test_a_batch_that_is_told_to_stop_goes_back_into_the_queue(
+    shell, monkeypatch, tmp_path, command
+):
+    """Also one that does not listen yet: the signal ends it."""
+    there = tmp_path / "there"
+    ready(monkeypatch, [*command, str(there)] if "-c" in command else command)
+    begun = slurm_job.subprocess.Popen
+
+    def popen(*arguments, **options):
+        process = begun(*arguments, **options)
+        if "-c" in command:
+            say_once_there(shell, there, "signal", "USR1")
+        else:
+            shell.put("signal", "USR1")
+        return process
+
+    monkeypatch.setattr(slurm_job.subprocess, "Popen", popen)
+    assert Supervisor(Task(4, 0.0, SRUN, ["workshop", "batch"]), shell).run() == 75
+    assert "scontrol requeue 7" in shell.asked
+    assert record("one_7")["state"] == "starting"
+
+
+def test_a_batch_that_is_done_leaves_no_record(shell, monkeypatch, capfd):
+    ready(monkeypatch, ["true"])
+    assert Supervisor(Task(4, 0.0, SRUN, ["workshop", "batch"]), shell).run() == 0
+    assert record("one_7") is None and "ended: done" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("gpus", "model", "message"),
+    [
+        (2, "/models/Llama", "TP 4 × PP 1 needs 4 GPUs, and the job has 1 × 2."),
+        (0, "/models/Llama", "Neither SLURM nor the driver says"),
+        (4, "", "WORKSHOP_MODELS is not set"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_a_server_is_announced(
+    shell, capfd, gpus, model, message
+):
+    command = [word if word != "/models/Llama" else model for word in SRUN]
+    assert Supervisor(Task(gpus, 0.0, command, []), shell).run() == 3
+    assert f"[workshop] ended: {message}" in capfd.readouterr().out
+    assert record() is None and "start" not in shell.asked
+
+
+def test_shards_that_are_none_are_refused(monkeypatch):
+    monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "0")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_MAX", "1")
+    with pytest.raises(WorkshopError, match="no shards of 2") as error:
+        slurm_job._check_batch(["batch", "a", "b", "--shard", "0/2"])
+    assert "--array=1-2" in error.value.remedy
+
+
+def test_the_task_is_read_from_what_the_shell_hands_over():
+    task = slurm_job.task_of(["4", "75", "2", "workshop", "batch", *SRUN])
+    assert (task.gpus_per_node, task.min_gpu_gib, task.batch) == (4, 75.0, ["workshop", "batch"])
+    assert task.serve == SERVE and slurm_job.sizes(task.serve) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "name"),
+    [
+        ("/models/Llama", [], "Llama"),
+        ("/hub/models--meta--Llama-3/snapshots/abc123", [], "Llama-3"),
+        ("/models/Llama", ["--served-model-name", "mine"], "mine"),
+        ("/models/Llama", ["--served-model-name=mine"], "mine"),
+    ],
+)
+def test_a_server_is_called_by_its_model(model, flags, name):
+    assert slurm_job.served_name([model, *flags]) == name
+
+
+def test_the_shell_runs_a_command_and_messages_that_come_meanwhile_are_not_lost(tmp_path):
+    answer = tmp_path / "answer"
+    answer.write_text("n1\nn2\n")
+    requests = io.StringIO()
+    messages = io.StringIO("signal TERM\nanswer 0\nengine 3\n")
+    shell = Shell(requests, messages, answer)
+    assert shell.run("scontrol", "show", "hostnames", "n[1-2]") == (0, "n1\nn2")
+    assert requests.getvalue() == "run\tscontrol\tshow\thostnames\tn[1-2]\n"
+    assert [shell.next(), shell.next(), shell.next()] == [("signal", "TERM"), ("engine", "3"), None]

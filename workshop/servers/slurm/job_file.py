@@ -1,0 +1,56 @@
+"""The file with which the head of a SLURM job tells its nodes what it decided: address, ports, sizes.
+
+It lies in the job's folder (`WORKSHOP_JOB`, set by slurm/job.sh), beside the reasons for which a
+part of the job refused to go on.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from workshop.home import write_private
+
+VARIABLE = "WORKSHOP_JOB"
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """What every node of a job needs to know.
+
+    record: the server's record, with the key. served: the model's name there. api_host, api_port: where learners reach the server.
+    head_address: where the nodes reach the first one. master_port: of vLLM's own start; check_port:
+    of the check before it. min_gpu_gib: memory that each GPU must have, in GiB.
+    """
+
+    record: str
+    served: str
+    api_host: str
+    api_port: int
+    head_address: str
+    master_port: int
+    check_port: int
+    nodes: int
+    gpus_per_node: int
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    min_gpu_gib: float
+
+    def write(self) -> None:
+        """Write the file of this job, whole."""
+        write_private(path(), json.dumps(asdict(self), indent=1) + "\n")
+
+
+def path() -> Path:
+    """Return where this job's file is; the last part of its name is .json."""
+    return Path(os.environ[VARIABLE])
+
+
+def read() -> JobFile:
+    """Return what the head of this job wrote."""
+    return JobFile(**json.loads(path().read_text(encoding="utf-8")))
+
+
+def reasons() -> Path:
+    """Return the file for the reasons of this job's parts: srun may lose their last words."""
+    return path().with_suffix(".reasons")
