@@ -139,8 +139,6 @@ def test_flags_of_vllm_stand_in_the_script(workshop_home):
     assert settings["more_flags"] == "(--allow-deprecated-quantization)"
     limited = slurm.prepare(slurm.Request("70b", learners=30)).settings["more_flags"]
     assert "--middleware workshop.guard.fairshare.FairShare" in limited
-    with pytest.raises(BadInput, match="without Ray"):
-        slurm.prepare(slurm.Request("70b", ray=True))
     with pytest.raises(BadInput, match="--api-key"):
         slurm.prepare(slurm.Request("70b", vllm=("--api-key", "x")))
     # as the plan's advice has them
@@ -204,7 +202,7 @@ def test_a_longest_request_is_read_as_plan_and_vllm_read_it(workshop_home, lengt
     done = CliRunner().invoke(
         command, ["submit", "70b", "--dry-run", "--json", "--max-model-len", length]
     )
-    assert json.loads(done.stdout)["environment"]["max_model_len"] == tokens
+    assert json.loads(done.stdout)["settings"]["max_model_len"] == tokens
 
 
 def test_dry_run_shows_reasons_command_and_script_and_submits_nothing(

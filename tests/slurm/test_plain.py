@@ -20,6 +20,9 @@ SCRIPT = scripts_folder() / plain.SCRIPT
 INSTRUCT = "meta-llama/Llama-3.1-70B-Instruct"
 
 
+SPLIT = {"tensor_parallel_size": 4, "pipeline_parallel_size": 2}
+
+
 def two_nodes(model: str | Path = INSTRUCT, **settings):
     return plan(model, gpu="h100", nodes=2, **{"gpus_per_node": 4, **settings})
 
@@ -29,6 +32,20 @@ def test_the_file_is_the_rendering_of_its_plan():
     assert plain.render(stated) == SCRIPT.read_text()
 
 
+def test_a_sites_settings_stand_in_the_head():
+    site = {"SBATCH_PARTITION": "gpu-h100", "SBATCH_ACCOUNT": "lab", "SBATCH_GRES": "gpu:h100:4"}
+    head = [
+        line
+        for line in plain.render(two_nodes(**SPLIT), site=site).splitlines()
+        if "#SBATCH" in line
+    ]
+    assert "#SBATCH --partition=gpu-h100" in head and "#SBATCH --account=lab" in head
+    assert "#SBATCH --gres=gpu:h100:4" in head and "--gpus-per-node" not in "\n".join(head)
+    assert "#SBATCH --nodes=2" in head and any("--time=" in line for line in head)
+    unset = plain.render(two_nodes(**SPLIT), site={})
+    assert set(unset.splitlines()) == set(plain.render(two_nodes(**SPLIT)).splitlines())
+
+
 def test_it_is_short_and_holds_nothing_of_the_workshop():
     text = SCRIPT.read_text()
     assert 30 <= len(text.splitlines()) <= 40
@@ -36,7 +53,7 @@ def test_it_is_short_and_holds_nothing_of_the_workshop():
 
 
 PLANS = {
-    "a stage on each node": {"tensor_parallel_size": 4, "pipeline_parallel_size": 2},
+    "a stage on each node": SPLIT,
     "tensor parallel over both nodes": {"tensor_parallel_size": 8, "pipeline_parallel_size": 1},
     "two stages on each node": {"tensor_parallel_size": 2, "pipeline_parallel_size": 4},
     "replicas": {"tensor_parallel_size": 4, "data_parallel_size": 2},

@@ -209,9 +209,9 @@ def _print_command(plan: Plan, own: dict[str, Any]) -> None:
 
 
 def _print_script(plan: Plan, own: dict[str, Any]) -> None:
-    from workshop.servers.slurm import plain
+    from workshop.servers.slurm import plain, site
 
-    click.echo(plain.render(plan, **own), nl=False)
+    click.echo(plain.render(plan, site=site.environment(), **own), nl=False)
 
 
 PRINTERS = {

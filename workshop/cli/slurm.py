@@ -8,7 +8,7 @@ from workshop.cli import meant
 from workshop.cli.plan_options import Tokens
 from workshop.cli.say import json_option, say, say_json, say_remedy
 
-SHOWN = ("command", "arguments", "environment", "reasons", "advice", "fits")
+SHOWN = ("command", "arguments", "settings", "reasons", "advice", "fits")
 
 
 class WithSbatchOptions(click.Command):
@@ -104,9 +104,6 @@ def command() -> None:
     is_flag=True,
     help="TP inside a node and one pipeline stage a node (405b: TP 4 × PP 4).",
 )
-@click.option(
-    "--ray", is_flag=True, help="Start vLLM through Ray instead of its own multi-node start."
-)
 @click.option("--time", help="Time limit, HH:MM:SS.")
 @click.option(
     "--max-model-len", type=Tokens(), help="Longest request, prompt and answer, in tokens."
@@ -134,7 +131,7 @@ def command() -> None:
     help="Submit also what cannot work as things are, and flags that this release of vLLM does not take.",
 )
 @json_option(
-    '{"job_id", "cluster", "command", "script", "arguments", "environment", "reasons", "advice", "fits"}'
+    '{"job_id", "cluster", "command", "script", "arguments", "settings", "reasons", "advice", "fits"}'
 )
 @click.argument("sbatch_args", nargs=-1, type=click.UNPROCESSED)
 def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
@@ -142,10 +139,15 @@ def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
 
     Options that are not listed here go to sbatch as they are (--partition=…, -A lab, -M cluster).
     """
+    from inference_planner.catalog.gpus import split_count
+
     from workshop.servers import flags
     from workshop.servers.slurm import queue as slurm_queue
     from workshop.servers.slurm import submit as slurm
 
+    if options["gpu"]:
+        options["gpu"], count = split_count(options["gpu"])
+        options["gpus_per_node"] = options["gpus_per_node"] or count
     request = slurm.Request(what=model, vllm=flags.split(vllm), sbatch_args=sbatch_args, **options)
     submission = slurm.prepare(request)
     job_id = None

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from inference_planner.answer.command import check_starts, flags, served
 from inference_planner.answer.parallelism import Plan
 
-from workshop.servers.slurm.site import scripts_folder
+from workshop.servers.slurm.site import head_lines, scripts_folder
 
 SCRIPT = "plain.sbatch"
 CPUS_PER_GPU = 4
@@ -22,7 +22,15 @@ INDENT = 8
 FLAGS = re.compile(r'(?<=exec vllm serve "\$MODEL" ).*?(?= \\\n *--nnodes)', re.DOTALL)
 
 
-def render(plan: Plan, name: str | None = None) -> str:
+# the lines of the head that a site may want otherwise
+HEAD = re.compile(
+    r"(?:^#SBATCH --(?:nodes|gpus-per-node|ntasks-per-node|cpus-per-task|mem|time)=.*\n)+",
+    re.MULTILINE,
+)
+TIME = re.compile(r"#SBATCH --time=(\S+)")
+
+
+def render(plan: Plan, name: str | None = None, site: dict[str, str] | None = None) -> str:
     """Return a job script that starts `vllm serve` on each node of a plan.
 
     Where each node has a stage of the pipeline of its own, the number of stages is $SLURM_NNODES,
@@ -30,6 +38,8 @@ def render(plan: Plan, name: str | None = None) -> str:
 
     Args:
         name: the job's name; None: the last part of the model's.
+        site: a site's settings, as `site.environment` returns them, for partition, account and the
+            form in which GPUs are asked for; None: those of any site.
 
     Raises BadInput if vLLM would not load the model.
     """
@@ -47,7 +57,25 @@ def render(plan: Plan, name: str | None = None) -> str:
     script = (scripts_folder() / SCRIPT).read_text()
     for start, value in lines.items():
         script = _replaced(re.compile(rf"(?<=^{re.escape(start)})\S+", re.MULTILINE), value, script)
-    return _replaced(FLAGS, _flag_lines(plan), script)
+    script = _replaced(FLAGS, _flag_lines(plan), script)
+    if site is None:
+        return script
+    return HEAD.sub(lambda match: _head(match[0], plan, site), script, count=1)
+
+
+def _head(lines: str, plan: Plan, site: dict[str, str]) -> str:
+    """Return the head of a script as a site wants it; what is the same keeps its comment."""
+    gpus_per_node = plan.gpus // plan.nodes
+    wanted = head_lines(
+        site,
+        nodes=plan.nodes,
+        gpus_per_node=gpus_per_node,
+        cpus=CPUS_PER_GPU * gpus_per_node,
+        mem=f"{GIB_PER_GPU * gpus_per_node}G",
+        time=TIME.findall(lines)[0],
+    )
+    commented = {line.partition("  ")[0]: line for line in lines.splitlines()}
+    return "".join(commented.get(line, line) + "\n" for line in wanted)
 
 
 def job_name(model: str) -> str:

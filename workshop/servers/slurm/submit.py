@@ -58,7 +58,6 @@ class Request:
     vllm: more flags of `vllm serve`.
     sbatch_args: options of sbatch.
     anyway: also what cannot work as far as we know.
-    ray: refused, since Ray has a script of its own.
     """
 
     what: str
@@ -67,7 +66,6 @@ class Request:
     gpu: str | None = None
     time: str | None = None
     pipeline: bool = False
-    ray: bool = False
     learners: int = 0
     name: str | None = None
     max_model_len: int | None = None
@@ -108,11 +106,6 @@ class Submission:
     def arguments(self) -> list[str]:
         """All options of sbatch that were chosen, the person's last."""
         return [*self.head, *self.passed]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What differs from the script that this one was made of, for `submit --json`."""
-        return self.settings
 
 
 def prepare(request: Request) -> Submission:
@@ -414,9 +407,6 @@ def _written_script(
 def _refuse(request: Request) -> None:
     """Refuse what sbatch, or the job at its start, would stumble over."""
     _refuse_unprintable(request)
-    if request.ray:
-        remedy = "sbatch slurm/ray.sbatch, an example for reading; or leave --ray out."
-        raise BadInput("Servers start by vLLM's own way, without Ray.", remedy)
     if request.name:
         records.path_of(request.name)  # refuses what is no name of a server
     check_for_job(request.vllm, anyway=request.anyway)
