@@ -12,8 +12,8 @@ import pytest
 from inference_planner.answer import builds, report
 from inference_planner.answer.command import Unservable, check_starts
 from inference_planner.catalog import list_models, load_model
-from inference_planner.catalog.estimate import unknown_part
 from inference_planner.catalog.config import Exact
+from inference_planner.catalog.estimate import unknown_part
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.model import kv_cache
 from inference_planner.model.weights import layer_weights, tensor_bytes
