@@ -62,8 +62,8 @@ def read_name(name: str) -> Checkpoint:
         model = model[: ending.start()]
     for prefix in _rules()["makers"]:
         model = model.removeprefix(prefix)
-    words = [word for word in re.split("[-_]", model) if word not in _rules()["tuning"]]
-    return Checkpoint(maker, "-".join(words), weights)
+    shape = [part for part in re.split("[-_]", model) if part not in _rules()["tuning"]]
+    return Checkpoint(maker, "-".join(shape), weights)
 
 
 def models_by_name(spellings: Mapping[str, str]) -> dict[tuple[str, str], str]:
