@@ -364,10 +364,11 @@ def test_what_a_model_computes_follows_from_its_class_or_its_name(architecture, 
     assert pooling_of(architecture, name) == what
 
 
-def test_no_model_of_the_catalog_is_taken_for_a_pooling_model():
+def test_no_generating_model_of_the_catalog_is_taken_for_a_pooling_model():
     for name in list_models():
         model = load_model(name)
-        assert model.pooling == "" and not keeps_no_cache(model.architecture), name
+        pooling = "vectors" if name == "jina-embeddings-v5-text-small" else ""
+        assert model.pooling == pooling and not keeps_no_cache(model.architecture), name
 
 
 # Settings of a config

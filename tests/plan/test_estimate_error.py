@@ -44,7 +44,8 @@ def recorded() -> Iterator[tuple[ModelConfig, Built]]:
         model = load_model(name)
         if model.architecture in FAMILIES:
             continue
-        for described in builds.records()[builds.digest(model.raw)]["builds"]:
+        record = builds.records().get(builds.digest(model.raw), {})
+        for described in record.get("builds", ()):
             build = builds.built(described)
             if build.tp == build.pp == 1:
                 yield model, build

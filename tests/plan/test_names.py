@@ -40,6 +40,8 @@ BY_CARD = {
     "glm-4-9b-0414": 9.4,
     "glm-4.1v-9b": 9.4,
     "granite-3.1-3b-a800m": 3.3,
+    "lfm2.5-vl-1.6b": 1.17,
+    "lfm2.5-vl-450m": 0.354,
     "mimo-7b-base": 7.62,
     "ministral-3-14b": 13.5,
     "ministral-3-3b": 3.4,
@@ -84,14 +86,14 @@ def test_three_of_four_ids_are_planned():
 @pytest.mark.parametrize("base", [DENSE, EXPERTS])
 @pytest.mark.parametrize("weights", FORMATS)
 def test_a_quantized_sibling_shrinks_by_its_bits_and_keeps_the_cache(base, weights):
-    settings = {"tensor_parallel_size": 2, "max_model_len": 4096, "kv_cache_dtype": "bfloat16"}
+    settings = {"tensor_parallel_size": 1, "max_model_len": 4096, "kv_cache_dtype": "bfloat16"}
     whole = plan(base, "b300", **settings)
     sibling = plan(f"maker/{base.rpartition('/')[2]}-{weights}", "b300", **settings)
     ratio = sibling.weights_gib_per_gpu / whole.weights_gib_per_gpu
     assert FORMATS[weights] / 16 <= ratio * 1.005 <= FORMATS[weights] / 16 + LEFT_IN_16_BIT
     tokens_per_gib = [p.kv_cache_tokens / p.available_kv_gib_per_gpu for p in (whole, sibling)]
     assert tokens_per_gib[0] == pytest.approx(tokens_per_gib[1], rel=1e-3)
-    assert sibling.basis.endswith(f"derived from {whole.config.name}")
+    assert f"derived from {whole.config.name}" in sibling.basis
     assert any(whole.config.name in doubt for doubt in sibling.to_dict()["doubts"])
 
 

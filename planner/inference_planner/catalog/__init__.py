@@ -113,13 +113,15 @@ def _derived_model(name: str) -> ModelConfig | None:
     It is None if the catalog has no such model, or the checkpoint has no address on the Hub.
     """
     parts = read_name(name)
-    base_name = models_by_name(_names()).get(parts.model)
+    models = models_by_name(_names())
+    same_format = models.get((parts.model, parts.weights))
+    base_name = same_format or models.get((parts.model, ""))
     is_hub_id = HUB_ID.fullmatch(name) is not None
     if base_name is None or not (is_hub_id or parts.weights in FORMATLESS):
         return None
     base = _catalog_model(base_name)
     model, assumed = base, f"the shapes of {base_name}"
-    if parts.weights:
+    if parts.weights and not same_format:
         raw = {key: value for key, value in base.raw.items() if key != "quantization_config"}
         config = quantization_config(parts, base.architecture, base.moe is not None)
         if config:

@@ -62,21 +62,23 @@ def read_name(name: str) -> Checkpoint:
         model = model[: ending.start()]
     for prefix in _rules()["makers"]:
         model = model.removeprefix(prefix)
-    words = [word for word in re.split("[-_]", model) if word not in _rules()["tuning"]]
-    return Checkpoint(maker, "-".join(words), weights)
+    shape = [part for part in re.split("[-_]", model) if part not in _rules()["tuning"]]
+    return Checkpoint(maker, "-".join(shape), weights)
 
 
-def models_by_name(spellings: Mapping[str, str]) -> dict[str, str]:
-    """Return the catalog name of each model by its name without tuning.
+def models_by_name(spellings: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """Return the catalog name of each model and format, by the parts of its names.
+
+    The format is "" for the checkpoint that others are derived from.
 
     Args:
         spellings: every spelling of a name in the catalog, to the catalog name.
     """
-    models: dict[str, str] = {}
+    models: dict[tuple[str, str], str] = {}
     for spelling, name in spellings.items():
         parts = read_name(spelling)
-        if parts.weights in FORMATLESS:
-            models.setdefault(parts.model, name)
+        weights = "" if parts.weights in FORMATLESS else parts.weights
+        models.setdefault((parts.model, weights), name)
     return models
 
 
