@@ -67,7 +67,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "offline.bad_lines": ("none", "before* anything is sent"),
     "offline.cost": ("about as many", "1.05"),
     "elsewhere.places": ("six", "Six of the seven"),
-    "elsewhere.openshift": ("those that start pods, and it adds one", '"Route"'),
+    "elsewhere.openshift": ("those that start pods, who is let in, and it adds one", '"Route"'),
     "elsewhere.three_bits": ("it doubles",),
     "elsewhere.four_bits": ("AWQ is best", 'int4-awq"] <'),
     "elsewhere.four_times": ("neither", "fewer.speed_times < 4"),

@@ -45,7 +45,8 @@ KUBERNETES_KINDS = {  # what a cluster may lack of what the manifests name
     "podmonitors.monitoring.coreos.com": (
         "PodMonitor",
         "Prometheus will not find the servers",
-        "Add the component no-monitor (kubernetes/README.md), or install the Prometheus operator.",
+        "Only the component monitor needs it (kubernetes/README.md): leave that out, or install the "
+        "Prometheus operator.",
     ),
 }
 

@@ -25,6 +25,8 @@ from workshop.servers.kubernetes import Case, Options
 # name → what a manifest must have
 POLICIES: dict[str, str] = texts("e08_elsewhere")["elsewhere.faults"]["policies"]
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
+# Made from kubernetes/Dockerfile: the exercise is about the guard's manifest.
+GUARD = Options(guard_image="registry.example.org/vllm-workshop:v0.32.0")
 # What the excerpt shows of the container that serves, in this order.
 SHOWN = ("image", "args", "env", *PROBES, "securityContext", "resources", "volumeMounts")
 
@@ -103,7 +105,7 @@ def _is_own_volume(volume: dict[str, Any]) -> bool:
 def sound() -> Manifests:
     """Return Qwen3 8B on 2 × T4 as the workshop renders it."""
     p = plan("qwen3-8b", "t4", gpus_per_node=2, max_model_len=8192, usage="serve")
-    return Manifests(p, tuple(kubernetes.manifests(p)))
+    return Manifests(p, tuple(kubernetes.manifests(p, GUARD)))
 
 
 def spoiled() -> Manifests:

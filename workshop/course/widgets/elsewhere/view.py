@@ -82,15 +82,11 @@ def three(plan: Plan) -> Elsewhere:
         options += f" --nodes {plan.nodes}"
     options += f" --max-model-len {plan.max_model_len}"
     submit = f"workshop slurm submit {model.split('/')[-1]} {options} --dry-run"
+    command = f"workshop plan {plan.model} {options}"
     places = (
         _place("SLURM", submit, slurm_lines, plan),
-        _place(
-            "Kubernetes",
-            f"workshop plan {plan.model} {options} --as kubernetes",
-            kubernetes_lines,
-            plan,
-        ),
-        _place("A VM", f"workshop plan {plan.model} {options} --as systemd", vm_lines, plan),
+        _place("Kubernetes", f"{command} --as kubernetes", kubernetes_lines, plan),
+        _place("A VM", f"{command} --as systemd", vm_lines, plan),
     )
     return Elsewhere(plan, places)
 
@@ -151,9 +147,10 @@ def kubernetes_lines(plan: Plan) -> list[str]:
         **top,
         "nodeSelector": pod["nodeSelector"],
         "args": box["args"],
+        "env": [v for v in box["env"] if v["name"] == "VLLM_API_KEY"],
         "limits": {"nvidia.com/gpu": box["resources"]["limits"]["nvidia.com/gpu"]},
         "startupProbe": probe,
-        "volumes": [v for v in pod["volumes"] if v["name"] in ("shm", "key", "models")],
+        "volumes": [v for v in pod["volumes"] if v["name"] in ("shm", "models")],
         "claim": specs["PersistentVolumeClaim"]["resources"]["requests"],
     }
     return yaml.safe_dump(short, sort_keys=False, width=1000).splitlines()
