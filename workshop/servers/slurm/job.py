@@ -57,7 +57,7 @@ REFUSED_REMEDY = (
 
 @dataclass(frozen=True)
 class Task:
-    """What slurm/job.sh hands over.
+    """The task that slurm/job.sh hands over.
 
     command: starts the engine on every node; ends with `vllm serve MODEL FLAGS…`. batch: `workshop
     batch …`, run once the server answers; [] for a server alone. min_gpu_gib: memory that each GPU
