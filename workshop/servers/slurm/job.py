@@ -401,7 +401,7 @@ class Shell:
 
 @dataclass(frozen=True)
 class End:
-    """How a job ended.
+    """The end of a job.
 
     cause: done, cancelled, time-limit, requeue, engine, ready-budget or error. code: the job's exit
     code.
