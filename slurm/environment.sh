@@ -20,8 +20,8 @@ set_python_path() {                     # the workshop's package first; an entry
     PYTHONPATH=$(tr : '\n' <<<"${package:-}:${PYTHONPATH:-}" | awk '/^\// && !seen[$0]++' | paste -sd :)
 }
 load_environment() {                    # $1: a file for the function's words while it runs; what fails in it is the reason
-    words=$1
-    exec 3>&2 2>"$words"
+    complaints=$1
+    exec 3>&2 2>"$complaints"
     trap refuse_environment EXIT
     set_python_path
     set +u                              # conda's and modules' own scripts use unset variables
@@ -31,16 +31,16 @@ load_environment() {                    # $1: a file for the function's words wh
     set -u
     trap - EXIT
     exec 2>&3 3>&-
-    cat "$words" >&2
-    rm -f "$words"
+    cat "$complaints" >&2
+    rm -f "$complaints"
 }
 refuse_environment() {
     exec 2>&3 3>&-
     local last
-    last=$(sed -n '$ { s/^.*: line [0-9]*: //; p; }' "$words")
+    last=$(sed -n '$ { s/^.*: line [0-9]*: //; p; }' "$complaints")
     [ ${#python[@]} != 0 ] || last=${last:-it sets no \`python\`}
-    cat "$words" >&2
-    rm -f "$words"
+    cat "$complaints" >&2
+    rm -f "$complaints"
     fail "workshop_environment fails on $(hostname): ${last:-its Python does not run}" \
          "Edit it in $site; slurm/sites/ has examples. Try it on a node: srun --pty bash."
 }

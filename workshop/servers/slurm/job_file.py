@@ -16,7 +16,7 @@ VARIABLE = "WORKSHOP_JOB"
 
 @dataclass(frozen=True)
 class JobFile:
-    """What every node of a job needs to know.
+    """The decisions of a job's head, which every node needs to know.
 
     record: the server's record, with the key. served: the model's name there. api_host, api_port: where learners reach the server.
     head_address: where the nodes reach the first one. master_port: of vLLM's own start; check_port:

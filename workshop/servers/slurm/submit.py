@@ -76,7 +76,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Submission:
-    """What `submit` gives to sbatch: a script that holds all that was chosen, and a person's options.
+    """The script that `submit` gives to sbatch, which holds all that was chosen.
 
     script: written for this submission. arguments: the options of sbatch that were chosen: `head`,
     which stand in the script's #SBATCH lines beside those of the script that it was made of, and
