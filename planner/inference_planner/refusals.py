@@ -245,6 +245,8 @@ def _not_free(deployment: Deployment) -> Finding | None:
         f"{requested / GIB:.2f} GiB, and at most {free / GIB:.2f} GiB of "
         f"{deployment.gpu.title} are free once CUDA has started"
     )
+    if deployment.gpu.unified_memory and deployment.free_gib is None:
+        what += ": its memory is the system's as well"
     return Finding(what, f"--gpu-memory-utilization {share:g}")
 
 
@@ -480,13 +482,15 @@ def _cache_dtype(deployment: Deployment) -> Finding | None:
 
 
 def _cache_kernels(deployment: Deployment) -> Finding | None:
-    dtype = deployment.settings.kv_cache_dtype
-    problem = _message(settings.check_kv_cache_dtype, deployment.model, deployment.gpu, dtype)
+    model, gpu, chosen = deployment.model, deployment.gpu, deployment.settings
+    check_dtype, text_only = settings.check_kv_cache_dtype, chosen.language_model_only
+    problem = _message(check_dtype, model, gpu, chosen.kv_cache_dtype, text_only)
     if not problem:
         return None
-    if _message(settings.check_kv_cache_dtype, deployment.model, deployment.gpu, "auto"):
-        return Finding(problem)
-    return Finding(problem, "--kv-cache-dtype auto")
+    for dtype in ("auto", model.dtype):
+        if not _message(check_dtype, model, gpu, dtype, text_only):
+            return Finding(problem, f"--kv-cache-dtype {dtype}")
+    return Finding(problem)
 
 
 def _architecture(deployment: Deployment) -> Finding | None:

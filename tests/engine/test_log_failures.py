@@ -289,6 +289,8 @@ def test_a_server_that_ends_after_hours_had_started():
         "Avg generation throughput: 0.0 tokens/s, Running: 0 reqs, Waiting: 0 reqs, GPU KV cache usage: "
         "0.0%, Prefix cache hit rate: 0.0%\n"
     )
-    ended = "ERROR 11-20 18:01:40 [core.py:1330] TimeoutError: RPC call to sample_tokens timed out.\n"
+    ended = (
+        "ERROR 11-20 18:01:40 [core.py:1330] TimeoutError: RPC call to sample_tokens timed out.\n"
+    )
     read = log.parse(START + throughput + ended)
     assert read.ready and read.error.key == "worker-timeout"
