@@ -234,6 +234,20 @@ def _too_long(deployment: Deployment, memory: Fit) -> str:
     return f"{request} needs {needed:.2f} GiB of KV cache, and {room:.2f} GiB are left for it"
 
 
+def _given_cache(deployment: Deployment) -> Finding | None:
+    asks_for = deployment.settings.kv_cache_memory_bytes
+    memory = fit(deployment)
+    used = max(map(sum, zip(memory.weights, memory.overhead, strict=True)))
+    room = deployment.free_bytes - LEAST_CONTEXT_BYTES - used
+    if asks_for <= max(0, room):
+        return None
+    what = (
+        f"kv_cache_memory_bytes asks for {asks_for / GIB:.2f} GiB, and beside weights and overhead "
+        f"{max(0, room) / GIB:.2f} GiB are left on a GPU"
+    )
+    return Finding(what, f"--kv-cache-memory-bytes {room}" if room > 0 else "")
+
+
 def _not_free(deployment: Deployment) -> Finding | None:
     free = deployment.free_bytes - LEAST_CONTEXT_BYTES
     requested = fit(deployment).requested
@@ -661,6 +675,12 @@ MEMORY_ROWS = (
         "Free memory on device … on startup is less than desired GPU memory utilization",
         "v1/worker/utils.py request_memory",
         _not_free,
+    ),
+    Refusal(
+        "given KV cache",
+        "CUDA out of memory",
+        "v1/worker/gpu_worker.py Worker.determine_available_memory skips the profile run",
+        _given_cache,
     ),
     Refusal(
         "memory",

@@ -128,7 +128,7 @@ def utilization(deployment: Deployment, share: float = HIGH_UTILIZATION) -> Iter
 
     Memory that the CPU shares is no idle memory: none of it is advised.
     """
-    if deployment.gpu.unified_memory:
+    if deployment.gpu.unified_memory or deployment.settings.kv_cache_memory_bytes:
         return
     if deployment.free_gib is not None:
         share = min(share, share_of_free(deployment.gpu, deployment.free_gib))

@@ -77,6 +77,9 @@ class Settings:
     language_model_only: bool = False
     # 1,024 on a B200 and its family, from 0.28.0 on
     most_graph_tokens: int = 512
+    kv_cache_memory_bytes: int = 0  # of each GPU; 0: what gpu_memory_utilization leaves
+    cpu_offload_gb: float = 0.0  # GiB of each GPU's weights that stay in the host's memory
+    disable_custom_all_reduce: bool = False
     draft: Draft | None = None  # speculative decoding
     adapters: Adapters | None = None  # LoRA
 
@@ -94,6 +97,11 @@ class Settings:
         if self.enforce_eager:
             return 0
         return min(self.max_num_seqs * self.tokens_per_request * 2, self.most_graph_tokens)
+
+    @property
+    def offload_bytes(self) -> int:
+        """Bytes of weights that each GPU leaves in the host's memory, at most."""
+        return round(self.cpu_offload_gb * GIB)
 
     @property
     def tokens_per_request(self) -> int:
@@ -205,10 +213,13 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
         ),
         "max_num_batched_tokens": (1 << 24, f"vLLM's default here is {default_tokens}."),
         "max_num_seqs": (1 << 20, f"vLLM's default here is {default_seqs}."),
+        "kv_cache_memory_bytes": (1 << 45, "vLLM prints a value that fits: --kv-cache-memory=…."),
     }
     for name, (most, remedy) in limits.items():
         if values.get(name) is not None:
             whole(name, values[name], most, remedy)
+    if values.get("cpu_offload_gb"):
+        checked_gib("cpu_offload_gb", values["cpu_offload_gb"])
     length = settings.max_model_len or model.default_model_len or longest
     seqs = settings.max_num_seqs or default_seqs
     tokens = settings.max_num_batched_tokens or min(seqs * length, default_tokens)
