@@ -234,6 +234,20 @@ def _too_long(deployment: Deployment, memory: Fit) -> str:
     return f"{request} needs {needed:.2f} GiB of KV cache, and {room:.2f} GiB are left for it"
 
 
+def _given_cache(deployment: Deployment) -> Finding | None:
+    asks_for = deployment.settings.kv_cache_memory_bytes
+    memory = fit(deployment)
+    used = max(map(sum, zip(memory.weights, memory.overhead, strict=True)))
+    room = deployment.free_bytes - LEAST_CONTEXT_BYTES - used
+    if asks_for <= max(0, room):
+        return None
+    what = (
+        f"kv_cache_memory_bytes asks for {asks_for / GIB:.2f} GiB, and beside weights and overhead "
+        f"{max(0, room) / GIB:.2f} GiB are left on a GPU"
+    )
+    return Finding(what, f"--kv-cache-memory-bytes {room}" if room > 0 else "")
+
+
 def _not_free(deployment: Deployment) -> Finding | None:
     free = deployment.free_bytes - LEAST_CONTEXT_BYTES
     requested = fit(deployment).requested
@@ -245,6 +259,8 @@ def _not_free(deployment: Deployment) -> Finding | None:
         f"{requested / GIB:.2f} GiB, and at most {free / GIB:.2f} GiB of "
         f"{deployment.gpu.title} are free once CUDA has started"
     )
+    if deployment.gpu.unified_memory and deployment.free_gib is None:
+        what += ": its memory is the system's as well"
     return Finding(what, f"--gpu-memory-utilization {share:g}")
 
 
@@ -480,13 +496,15 @@ def _cache_dtype(deployment: Deployment) -> Finding | None:
 
 
 def _cache_kernels(deployment: Deployment) -> Finding | None:
-    dtype = deployment.settings.kv_cache_dtype
-    problem = _message(settings.check_kv_cache_dtype, deployment.model, deployment.gpu, dtype)
+    model, gpu, chosen = deployment.model, deployment.gpu, deployment.settings
+    check_dtype, text_only = settings.check_kv_cache_dtype, chosen.language_model_only
+    problem = _message(check_dtype, model, gpu, chosen.kv_cache_dtype, text_only)
     if not problem:
         return None
-    if _message(settings.check_kv_cache_dtype, deployment.model, deployment.gpu, "auto"):
-        return Finding(problem)
-    return Finding(problem, "--kv-cache-dtype auto")
+    for dtype in ("auto", model.dtype):
+        if not _message(check_dtype, model, gpu, dtype, text_only):
+            return Finding(problem, f"--kv-cache-dtype {dtype}")
+    return Finding(problem)
 
 
 def _architecture(deployment: Deployment) -> Finding | None:
@@ -657,6 +675,12 @@ MEMORY_ROWS = (
         "Free memory on device … on startup is less than desired GPU memory utilization",
         "v1/worker/utils.py request_memory",
         _not_free,
+    ),
+    Refusal(
+        "given KV cache",
+        "CUDA out of memory",
+        "v1/worker/gpu_worker.py Worker.determine_available_memory skips the profile run",
+        _given_cache,
     ),
     Refusal(
         "memory",

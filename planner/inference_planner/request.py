@@ -138,6 +138,14 @@ class PlanRequest:
         "  [default: vLLM's]"
     )
     enforce_eager: bool = _setting("No CUDA graphs.", False)
+    kv_cache_memory_bytes: int | None = _setting(
+        "Bytes of KV cache on each GPU, whatever gpu_memory_utilization leaves; vLLM measures nothing."
+    )
+    cpu_offload_gb: float | None = _setting(
+        "GiB of each GPU's weights that stay in the host's memory and are read over PCIe.",
+        metavar="GIB",
+    )
+    disable_custom_all_reduce: bool = _setting("NCCL's all-reduce in place of vLLM's own.", False)
     vllm_version: str | None = _setting(
         f"Version whose formulas are used.  [default: {versions.DEFAULT}]"
     )

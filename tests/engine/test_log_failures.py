@@ -141,6 +141,53 @@ WORDS = [
         "PermissionError: [Errno 13] Permission denied: '/scratch/hf/hub'",
         "permission",
     ),
+    # The words of users' reports: each row of failures.toml names its source.
+    (
+        "(EngineCore pid=7) ERROR 09-28 10:01:40 [core.py:1330] ValueError: FP8 KV cache is not supported "
+        "by the Triton attention backend on NVIDIA A100-SXM4-80GB (compute capability 8.0); native FP8 "
+        "(fp8e4nv) requires SM89+. Re-run with --kv-cache-dtype bfloat16.",
+        "fp8-kv-cache-not-supported",
+    ),
+    (
+        "ValueError: Free memory on device cuda:0 (101.34/121.69 GiB) on startup is less than desired GPU "
+        "memory utilization (0.87, 105.87 GiB). Decrease GPU memory utilization or reduce GPU memory used "
+        "by other processes.",
+        "shared-memory-of-cpu-and-gpu",
+    ),
+    (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network "
+        "address. port: 29501, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+        "rendezvous-port-in-use",
+    ),
+    (
+        "ImportError: libcudart.so.13: cannot open shared object file: No such file or directory",
+        "cuda-libraries-missing",
+    ),
+    (
+        "RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist",
+        "no-cuda-compiler",
+    ),
+    (
+        "ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
+        "ptxas-too-old",
+    ),
+    (
+        "RuntimeError: Assertion error (/workspace/.deps/deepgemm-src/csrc/apis/hyperconnection.hpp:56): "
+        "Unsupported architecture",
+        "deep-gemm-not-for-this-gpu",
+    ),
+    (
+        'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "/pytorch/c10/cuda/'
+        'CUDACachingAllocator.cpp":1154, please report a bug to PyTorch.',
+        "nvml-on-mig",
+    ),
+    ("TimeoutError: RPC call to sample_tokens timed out.", "worker-timeout"),
+    (
+        "node:3663:4044 [0] misc/shmutils.cc:129 NCCL WARN Error while creating shared memory segment "
+        "/dev/shm/nccl-Ewjreo (size 33030528), error: No space left on device (28)\n"
+        "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp",
+        "shared-memory-full",
+    ),
 ]
 
 
@@ -216,3 +263,34 @@ def test_every_row_of_the_table_can_be_told_in_words():
         assert row.keys() <= {"key", "says", "what", "remedy", "rank", "fatal"}, (
             "a name that nobody reads"
         )
+
+
+START = "INFO 11-20 10:02:25 [model.py:733] Resolved architecture: LlamaForCausalLM\n"
+WAITS = (
+    "(EngineCore pid=7) INFO 09-28 10:02:00 [shm_broadcast.py:698] No available shared memory broadcast "
+    "block found in 60 seconds. This typically happens when some processes are hanging\n"
+)
+
+
+def test_ranks_that_wait_at_the_end_of_a_start_are_named():
+    read = log.parse(START + 2 * WAITS)
+    assert read.error is None  # a start that compiles says so as well
+    assert read.waits.key == "ranks-wait"
+
+
+def test_ranks_that_went_on_are_not_named():
+    loaded = "INFO 11-20 10:09:25 [gpu_model_runner.py:5] Model loading took 15.3 GiB memory and 10.6 seconds\n"
+    assert log.parse(START + 2 * WAITS + loaded).waits is None
+
+
+def test_a_server_that_ends_after_hours_had_started():
+    throughput = (
+        "INFO 11-20 10:09:25 [loggers.py:273] Engine 000: Avg prompt throughput: 0.0 tokens/s, "
+        "Avg generation throughput: 0.0 tokens/s, Running: 0 reqs, Waiting: 0 reqs, GPU KV cache usage: "
+        "0.0%, Prefix cache hit rate: 0.0%\n"
+    )
+    ended = (
+        "ERROR 11-20 18:01:40 [core.py:1330] TimeoutError: RPC call to sample_tokens timed out.\n"
+    )
+    read = log.parse(START + throughput + ended)
+    assert read.ready and read.error.key == "worker-timeout"

@@ -113,7 +113,7 @@ def test_sparse_latents_are_for_hopper_and_newer(model):
     """vLLM 0.32.0, v1/attention/backends/mla/*_sparse*.py supports_compute_capability: 9, 10 or 12."""
     with pytest.raises(
         BadInput,
-        match=r"A100.* cannot keep .* KV cache \(.* begin with 9\.0.*Give a GPU from the H100 on",
+        match=r"A100.* cannot keep .* KV cache.*Give a GPU from the H100 on",
     ):
         plan(model, "a100-80gb", gpus_per_node=8, nodes=4)
     assert plan(model, "h200", gpus_per_node=8, nodes=2).fits
@@ -140,7 +140,7 @@ def test_an_fp8_kv_cache_needs_a_kernel_for_the_models_attention(model, gpu, run
     assert bool(advised) is runs
     if not runs:
         with pytest.raises(
-            BadInput, match=r"cannot keep .* KV cache in fp8 .* begin with 8\.9.*from the L4 on"
+            BadInput, match=r"cannot keep .* KV cache in fp8.* vLLM: .*from the L4 on"
         ):
             plan(model, gpu, kv_cache_dtype="fp8")
 

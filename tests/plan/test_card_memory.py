@@ -133,3 +133,26 @@ def test_rented_machines_have_cards_of_their_own(option):
 def test_a_node_is_found_by_the_name_of_its_card(place):
     with pytest.raises(BadInput, match="by their name"):
         group(["plan", "llama-3.2-1b", "--as", place, "--gpu-memory", "24"], standalone_mode=False)
+
+
+# A GB10 with nothing else running: at most 101 to 102 of 121.7 GiB are ever free; 0.87 never starts
+# and 0.82 does (vllm issue 46307 and users' logs).
+def test_a_card_that_shares_its_memory_is_not_given_vllms_default():
+    result = plan("gemma-4-26b-a4b", "gb10", gpus_per_node=1)
+    assert result.fits and result.deployment.settings.gpu_memory_utilization == 0.8
+    assert not any("gpu-memory-utilization 0.9" in line for line in result.advice)
+    assert any("share" in line and "GiB to the system" in line for line in result.advice)
+
+
+@pytest.mark.parametrize(("share", "fits"), [(0.82, True), (0.87, False), (0.92, False)])
+def test_what_a_gb10_starts_with(share, fits):
+    result = plan("gemma-4-26b-a4b", "gb10", gpus_per_node=1, gpu_memory_utilization=share)
+    assert result.fits == fits
+    if not fits:
+        assert result.refusals[0].flag == "--gpu-memory-utilization 0.82"
+
+
+def test_no_more_of_a_shared_memory_is_advised():
+    """A machine hung at 0.70 beside a large program of its own."""
+    result = plan("gemma-4-26b-a4b", "gb10", gpus_per_node=1, gpu_memory_utilization=0.7)
+    assert not any(line.startswith("--gpu-memory-utilization") for line in result.advice)

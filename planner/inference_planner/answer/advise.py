@@ -23,7 +23,7 @@ from inference_planner.refusals import exceeds_state_blocks, with_seqs_that_star
 from inference_planner.speed import roofline as speed
 from inference_planner.split.deployment import Deployment
 from inference_planner.split.ranks import context_sizes, tp_problem
-from inference_planner.split.settings import kv_cache_capability, share_of_free
+from inference_planner.split.settings import cache_refusal, share_of_free
 
 HIGH_UTILIZATION = 0.95
 SMALL_BATCH = 2048  # vLLM's own max_num_batched_tokens on small GPUs
@@ -82,7 +82,8 @@ def kv_fp8(deployment: Deployment) -> Iterator[Change]:
 
     The model must have a KV cache, and an attention kernel of this GPU must read FP8.
     """
-    if deployment.gpu.capability < kv_cache_capability(deployment.model, "fp8"):
+    text_only = deployment.settings.language_model_only
+    if cache_refusal(deployment.model, deployment.gpu.capability, "fp8", text_only):
         return
     element_bytes = kv_dtype_bytes(deployment.model, deployment.settings.kv_cache_dtype)
     if kv_cache_bytes_per_token(deployment.model) and element_bytes > 1:
@@ -123,7 +124,12 @@ def _quantized_weights(deployment: Deployment, method: str, note: str) -> Iterat
 
 
 def utilization(deployment: Deployment, share: float = HIGH_UTILIZATION) -> Iterator[Change]:
-    """Let the engine use a larger share of the GPU's memory."""
+    """Let the engine use a larger share of the GPU's memory.
+
+    Memory that the CPU shares is no idle memory: none of it is advised.
+    """
+    if deployment.gpu.unified_memory or deployment.settings.kv_cache_memory_bytes:
+        return
     if deployment.free_gib is not None:
         share = min(share, share_of_free(deployment.gpu, deployment.free_gib))
     if share > deployment.settings.gpu_memory_utilization + 0.004:
@@ -237,7 +243,12 @@ def advise(plan: Plan) -> list[str]:
     if not plan.fit.has_cache:
         return []
     if plan.fits:
-        return [*_more_tokens(plan), *_other_gpus(plan), *_few_requests(plan)]
+        return [
+            *_shared_memory(plan),
+            *_more_tokens(plan),
+            *_other_gpus(plan),
+            *_few_requests(plan),
+        ]
     if plan.fit.fits:
         return list(_without_refusals(plan))
     return _nearest(plan)
@@ -302,6 +313,18 @@ def _fewer_bits(plan: Plan) -> Iterator[str]:
             flags = f"--quantization fp8 {both.flags}"
             yield f"With FP8 weights and KV cache ({flags}) it fits on the same GPUs."
             return
+
+
+def _shared_memory(plan: Plan) -> Iterator[str]:
+    """Yield what is left to the host where CPU and GPU share the memory."""
+    gpu = plan.deployment.gpu
+    if gpu.unified_memory:
+        left = gpu.engine_gib - plan.fit.requested / GIB
+        yield (
+            f"CPU and GPU share these {gpu.engine_gib:.0f} GiB: vLLM leaves {left:.0f} GiB to the "
+            "system and all other programs, and with too little the machine hangs. Beside a large "
+            "program lower --gpu-memory-utilization."
+        )
 
 
 def _more_tokens(plan: Plan) -> Iterator[str]:

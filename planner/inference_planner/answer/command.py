@@ -135,6 +135,12 @@ def _flags(deployment: Deployment) -> dict[str, str]:
         needed["--enable-expert-parallel"] = ""
     if settings.enforce_eager:
         needed["--enforce-eager"] = ""
+    if settings.kv_cache_memory_bytes:
+        needed["--kv-cache-memory-bytes"] = str(settings.kv_cache_memory_bytes)
+    if settings.cpu_offload_gb:
+        needed["--cpu-offload-gb"] = f"{settings.cpu_offload_gb:g}"
+    if settings.disable_custom_all_reduce:
+        needed["--disable-custom-all-reduce"] = ""
     if settings.enable_prefix_caching is not None:
         no = "" if settings.enable_prefix_caching else "no-"
         needed[f"--{no}enable-prefix-caching"] = ""

@@ -37,6 +37,7 @@ from inference_planner.model import kv_cache
 from inference_planner.model.attention import has_states, kinds
 from inference_planner.releases.versions import is_outside
 from inference_planner.speed import kernels
+from inference_planner.speed.roofline import has_full_graphs
 from inference_planner.split.deployment import Deployment
 
 MEASURED_HERE = "measured here"
@@ -203,6 +204,12 @@ DOUBTS_OF_FEATURES = (
         0.1,
     ),
     Doubt("no CUDA graphs", lambda deployment, g: deployment.settings.enforce_eager, 0.0, 0.3),
+    Doubt(
+        "CUDA graphs in pieces",
+        lambda deployment, g: not has_full_graphs(deployment.model),
+        0.0,
+        0.3,
+    ),
 )
 
 

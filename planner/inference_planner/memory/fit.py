@@ -85,7 +85,9 @@ def fit(deployment: Deployment) -> Fit:
     items: list[tuple[Overhead, ...]] = []
     overhead: list[int] = []
     available: list[int] = []
-    for stage, size in enumerate(loaded):
+    cache_bytes = deployment.settings.kv_cache_memory_bytes
+    for stage, loaded_size in enumerate(loaded):
+        size = max(0, loaded_size - deployment.settings.offload_bytes)
         formulas.append(_stage_overheads(deployment, stage, formulas))
         if measured:
             weights.append(max(0, size + measured.weights))
@@ -94,7 +96,7 @@ def fit(deployment: Deployment) -> Fit:
             weights.append(size)
             items.append(formulas[stage])
         overhead.append(sum(item.bytes for item in items[stage]))
-        available.append(requested - weights[stage] - overhead[stage])
+        available.append(cache_bytes or requested - weights[stage] - overhead[stage])
     layout = kv_layout(
         deployment.model, deployment.settings, deployment.tp, deployment.pp, deployment.dcp
     )
@@ -208,7 +210,7 @@ def may_fit(deployment: Deployment, gpus: int) -> bool:
     This is cheaper than fit().
     """
     return (
-        weight_bytes(deployment.model)
+        weight_bytes(deployment.model) - gpus * deployment.dp * deployment.settings.offload_bytes
         < gpus
         * deployment.dp
         * deployment.gpu.engine_bytes

@@ -207,7 +207,9 @@ def traffic(deployment: Deployment, tokens: int = 1) -> list[Traffic]:
     out: list[Traffic] = []
     payload = tokens * model.hidden_size * DTYPE_BYTES[model.dtype]
     inside, outside = node_link(deployment.gpu), network_link(deployment.network)
-    if deployment.nodes > 1 and not deployment.settings.version.custom_all_reduce_on_nodes:
+    only_nccl = deployment.nodes > 1
+    only_nccl = only_nccl and not deployment.settings.version.custom_all_reduce_on_nodes
+    if only_nccl or deployment.settings.disable_custom_all_reduce:
         inside = by_nccl(inside)
     if tp > 1:
         count = 2 * model.num_hidden_layers

@@ -76,7 +76,7 @@ class Deployment:
     def free_bytes(self) -> int:
         """Bytes that are free on each GPU before vLLM starts."""
         if self.free_gib is None:
-            return self.gpu.engine_bytes
+            return settings.most_free_bytes(self.gpu)
         return round(self.free_gib * GIB)
 
     @property
@@ -199,6 +199,8 @@ def deployment_of(
         share = settings.share_of_free(card, request.free_gib)
         if request.gpu_memory_utilization is None and share < version.default_utilization:
             values["gpu_memory_utilization"] = share
+    elif card.unified_memory and request.gpu_memory_utilization is None:
+        values["gpu_memory_utilization"] = settings.UNIFIED_UTILIZATION
     quantization = request.quantization
     if quantization:
         quantization = quant.canonical(quantization)
@@ -210,7 +212,6 @@ def deployment_of(
     moe_backends.check(config, card, moe_backend)
     config = moe_backends.with_padding(config, card, moe_backend)
     settings.check_quantization(config, card)
-    settings.check_kv_cache_dtype(config, card, request.kv_cache_dtype)
     dtype = settings.dtype_for(config, card, request.dtype)
     if dtype != "auto":
         config = replace(config, dtype=settings.DTYPES[dtype])
@@ -227,6 +228,9 @@ def deployment_of(
     encoders.check_inputs(config, chosen)
     if encoders.skips_tower(config, chosen):
         config = replace(config, text_only=True)
+    settings.check_kv_cache_dtype(
+        config, card, request.kv_cache_dtype, bool(request.language_model_only)
+    )
     return Deployment(
         model=config,
         gpu=card,

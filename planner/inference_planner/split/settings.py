@@ -16,18 +16,24 @@ from typing import Any
 from inference_planner.catalog.architectures import overflows_in_float16
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import BFLOAT16, GIB, GPU, checked_gib
+from inference_planner.catalog.kinds import is_multimodal
 from inference_planner.errors import BadInput
 from inference_planner.model.adapters import Adapters
-from inference_planner.model.attention import main_kind
+from inference_planner.model.attention import grouped
 from inference_planner.model.drafts import Draft
 from inference_planner.model.kv_cache import kv_dtype_bytes
-from inference_planner.releases import versions
+from inference_planner.releases import attention_backends, versions
 from inference_planner.releases.versions import Version
 
 USAGES = ("serve", "llm")
 # vLLM looks at the free memory after its CUDA context has taken some. Logs say 46.99 of 47.37,
 # 78.84 of 79.25, 139.21 of 139.81 GiB free: the most of these, so that what the plan takes is free.
 CONTEXT_GIB = 0.6
+# CPU and GPU share the memory of a GB10, Thor or Strix Halo. With nothing else running at most 101
+# to 102 of a GB10's 121.7 GiB were ever free: 0.87 never starts, 0.82 does. vLLM's own default is
+# meant for a card that has its memory to itself, so the plan takes its own. (vllm issue 46307.)
+UNIFIED_FREE = 0.83  # of the memory, at most
+UNIFIED_UTILIZATION = 0.8
 DTYPES = {
     "bfloat16": "bfloat16",
     "float16": "float16",
@@ -42,6 +48,7 @@ LEAST = {
     **dict.fromkeys(("awq", "awq_marlin", "fp8", "modelopt_fp4"), 7.5),
     **dict.fromkeys(("experts_int8", "fbgemm_fp8", "modelopt", "mxfp4"), 8.0),
 }
+FIRST_CARDS = {8.0: "A100", 8.9: "L4", 9.0: "H100", 10.0: "B200"}  # by compute capability
 GB10 = 12.1  # compute capability of the DGX Spark
 
 
@@ -70,6 +77,9 @@ class Settings:
     language_model_only: bool = False
     # 1,024 on a B200 and its family, from 0.28.0 on
     most_graph_tokens: int = 512
+    kv_cache_memory_bytes: int = 0  # of each GPU; 0: what gpu_memory_utilization leaves
+    cpu_offload_gb: float = 0.0  # GiB of each GPU's weights that stay in the host's memory
+    disable_custom_all_reduce: bool = False
     draft: Draft | None = None  # speculative decoding
     adapters: Adapters | None = None  # LoRA
 
@@ -87,6 +97,11 @@ class Settings:
         if self.enforce_eager:
             return 0
         return min(self.max_num_seqs * self.tokens_per_request * 2, self.most_graph_tokens)
+
+    @property
+    def offload_bytes(self) -> int:
+        """Bytes of weights that each GPU leaves in the host's memory, at most."""
+        return round(self.cpu_offload_gb * GIB)
 
     @property
     def tokens_per_request(self) -> int:
@@ -198,10 +213,13 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
         ),
         "max_num_batched_tokens": (1 << 24, f"vLLM's default here is {default_tokens}."),
         "max_num_seqs": (1 << 20, f"vLLM's default here is {default_seqs}."),
+        "kv_cache_memory_bytes": (1 << 45, "vLLM prints a value that fits: --kv-cache-memory=…."),
     }
     for name, (most, remedy) in limits.items():
         if values.get(name) is not None:
             whole(name, values[name], most, remedy)
+    if values.get("cpu_offload_gb"):
+        checked_gib("cpu_offload_gb", values["cpu_offload_gb"])
     length = settings.max_model_len or model.default_model_len or longest
     seqs = settings.max_num_seqs or default_seqs
     tokens = settings.max_num_batched_tokens or min(seqs * length, default_tokens)
@@ -230,6 +248,13 @@ def _longer(model: ModelConfig) -> str:
     if not model.unscaled_positions:
         return ""
     return "YaRN's longer length is allowed with max_position_embeddings in --hf-overrides."
+
+
+def most_free_bytes(gpu: GPU) -> int:
+    """Return what can be free on a GPU before vLLM starts, where nothing else uses it."""
+    if gpu.unified_memory:
+        return round(UNIFIED_FREE * gpu.engine_bytes)
+    return gpu.engine_bytes
 
 
 def share_of_free(gpu: GPU, free_gib: float) -> float:
@@ -303,39 +328,84 @@ def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
     return dtype
 
 
-def kv_cache_capability(model: ModelConfig, kv_cache_dtype: str) -> float:
-    """Return the least compute capability for this model's KV cache in this dtype.
+def stored_cache_dtype(model: ModelConfig, kv_cache_dtype: str) -> str:
+    """Return the dtype of the KV cache as vLLM's selector sees it; a checkpoint may ask for its own."""
+    if kv_cache_dtype == "auto" and model.quantization:
+        kv_cache_dtype = model.quantization.kv_cache_dtype
+    return kv_cache_dtype
 
-    From there on an attention backend of vLLM stores its K and V so.
 
-    Triton's refuses fp8 below 8.9 and bfloat16 below 8.0. FlashInfer's begins with 8.0, for heads
-    of some sizes without sinks; latents have none but Triton's before Hopper, and sparse ones none
-    at all (0.32.0, v1/attention/backends).
+def cache_refusal(
+    model: ModelConfig, capability: float, kv_cache_dtype: str, text_only: bool = False
+) -> str:
+    """Return with what vLLM refuses a KV cache of this dtype for the model; "" if it starts.
+
+    vLLM's attention selector is asked for each kind of attention that the model has. What it was
+    not asked is not refused.
+
+    Args:
+        text_only: the server is started with --language-model-only.
     """
-    return main_kind(model).cache_capability(model, kv_cache_dtype)
+    dtype = stored_cache_dtype(model, kv_cache_dtype)
+    model_type = str(model.raw.get("model_type", model.model_type))
+    if model.text_of:
+        model_type = model_type.removesuffix("_text")
+    has_images = bool(model.text_of) or is_multimodal(model.architecture)
+    has_images = has_images and not (text_only or model.text_only)
+    both_ways = has_images and attention_backends.sees_images_both_ways(model.raw, model_type)
+    for kind, size, _ in grouped(model):
+        selected = kind.selected_by(model, size)
+        if selected is None:
+            continue
+        name, head_size = selected
+        if both_ways:
+            name = "image prefix"
+        if name == "sparse latent" and dtype.startswith("fp8"):
+            dtype = "fp8_ds_mla"  # as vLLM's config of such models rewrites it
+        answer = attention_backends.answer(name, head_size, dtype, capability)
+        if answer and answer.refusal:
+            return answer.refusal
+    return ""
 
 
-def check_kv_cache_dtype(model: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> None:
-    """Raise BadInput if the GPU cannot keep the model's KV cache.
+def check_kv_cache_dtype(
+    model: ModelConfig, gpu: GPU, kv_cache_dtype: str, text_only: bool = False
+) -> None:
+    """Raise BadInput if vLLM does not start with the model's KV cache in this dtype on the GPU.
 
-    It has no attention kernel for it, or none for this dtype.
+    Args:
+        text_only: the server is started with --language-model-only.
     """
-    least = kv_cache_capability(model, kv_cache_dtype)
-    if gpu.capability >= least:
+    refusal = cache_refusal(model, gpu.capability, kv_cache_dtype, text_only)
+    if not refusal:
         return
+    dtype = stored_cache_dtype(model, kv_cache_dtype)
     form = ""
-    remedy = "Give"
-    if kv_cache_dtype != "auto":
-        form = f" in {kv_cache_dtype}"
-        remedy = "Leave --kv-cache-dtype out, or give"
-    needs = (
-        f"compute capability {gpu.compute_capability}, and vLLM's "
-        f"kernels for it begin with {least:.1f}"
-    )
-    first = {BFLOAT16: "A100", 8.9: "L4", 9.0: "H100"}[least]
+    remedies: list[str] = []
+    if dtype != "auto":
+        form = f" in {dtype}"
+        if kv_cache_dtype == "auto":
+            form += ", which its checkpoint asks for"
+            remedies.append(f"--kv-cache-dtype {model.dtype}")
+        else:
+            remedies.append("--kv-cache-dtype auto")
+    if not cache_refusal(model, gpu.capability, kv_cache_dtype, True):
+        remedies.append("--language-model-only, which leaves images out")
+    newer = [
+        capability
+        for capability in FIRST_CARDS
+        if capability > gpu.capability
+        and not cache_refusal(model, capability, kv_cache_dtype, text_only)
+    ]
+    if newer:
+        remedies.append(f"a GPU from the {FIRST_CARDS[newer[0]]} on")
+    remedy = f"Give {', or '.join(remedies)}."
+    if not remedies:
+        remedy = "Choose another model, or another dtype of the KV cache."
     raise BadInput(
-        f"{gpu.title} cannot keep {model.name}'s KV cache{form} ({needs}).",
-        f"{remedy} a GPU from the {first} on.",
+        f"{gpu.title} (compute capability {gpu.compute_capability}) cannot keep {model.name}'s "
+        f"KV cache{form}. vLLM: {refusal}.",
+        remedy,
     )
 
 

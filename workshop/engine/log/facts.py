@@ -98,6 +98,7 @@ class EngineLog:
     throughput: list[Throughput] = field(default_factory=list)
     last: str | None = None
     error: Failure | None = None
+    waits: Failure | None = None  # ranks that waited for another one when the log ended
     notes: list[str] = field(default_factory=list)
 
     weights_gib = _over_ranks("weights_gib", max, "Weights of the heaviest rank, GiB.")

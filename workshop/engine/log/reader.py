@@ -88,6 +88,7 @@ LINES_OF_VLLM = 2  # with facts; fewer may be another program's
 HARMLESS = ("DEBUG", "INFO", "WARNING")
 # a server that answers has survived what its engine said before
 ALIVE = re.compile(r"Avg prompt throughput|\" 200 OK")
+RANKS_WAIT = "No available shared memory broadcast block"
 REFUSED_ARGUMENT = re.compile(r"""^[^'"(]{1,120}: error: """)  # argparse's words
 
 
@@ -161,6 +162,10 @@ class Reader:
         running = self.running
         has_facts = apply_line(self.log, line)
         self._recognise(line, has_facts)
+        if RANKS_WAIT in line.text:
+            self.log.waits = diagnose(line.text)
+        elif has_facts:
+            self.log.waits = None
         if SHUTDOWN.search(line.text):
             self._stopping = True
         self._mark(line.text)

@@ -235,6 +235,7 @@ def _share(log: EngineLog, match: Match, line: Line) -> None:
 
 def _throughput(log: EngineLog, match: Match, line: Line) -> None:
     engine, prompt, generation, running, waiting, kv = match.groups()
+    log.engine_ready = log.ready = True  # only a server that has started says so
     log.throughput.append(
         Throughput(
             time=line.time,

@@ -44,6 +44,7 @@ from workshop.errors import BadInput, WorkshopError
 
 # max_num_batched_tokens of a log that does not say it: a CPU's, and a small GPU's
 SMALLEST_DEFAULT_BATCH = 2048
+END_OF_LOG = "The log ends in the middle of a start."
 SHARE_ROUNDING = 0.0051  # a log may print two decimals of gpu_memory_utilization
 
 
@@ -381,8 +382,10 @@ def _check_something_to_compare(log: EngineLog) -> None:
                 f"The start failed before it was known what fits. {log.error.what}",
                 log.error.remedy,
             )
+        if log.waits is not None:
+            raise WorkshopError(f"{END_OF_LOG} {log.waits.what}", log.waits.remedy)
         raise WorkshopError(
-            "The log ends before the engine says what it loaded and what fits.",
+            f"{END_OF_LOG} The engine has not said yet what it loaded and what fits.",
             "Give the log of a start that got at least as far as 'Model loading took'.",
         )
 

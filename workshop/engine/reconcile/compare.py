@@ -13,7 +13,7 @@ from workshop.engine import log as engine_log
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile import recording
 from workshop.engine.reconcile.advice import Advice, advise
-from workshop.engine.reconcile.case import LoggedRun, make_case, size_words
+from workshop.engine.reconcile.case import END_OF_LOG, LoggedRun, make_case, size_words
 
 ACTIVATIONS = "activations"  # words of the planner's names of overheads
 GRAPHS = "graph"
@@ -106,9 +106,14 @@ def reconcile(
         recording.record(case, record)
     rows = _cpu_rows(case) if case.gpu is None else _gpu_rows(case)
     failure = ""
-    if log.error:
+    notes = [*case.assumed, *log.notes]
+    if log.error and log.ready:
+        notes.append(f"The server started, and ended later. {log.error.what} {log.error.remedy}")
+    elif log.error:
         failure = f"{log.error.what} {log.error.remedy}"
-    return Reconciliation(rows, advise(case), [*case.assumed, *log.notes], failure)
+    elif not log.engine_ready and log.waits:
+        failure = f"{END_OF_LOG} {log.waits.what} {log.waits.remedy}"
+    return Reconciliation(rows, advise(case), notes, failure)
 
 
 def _row(

@@ -10,10 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from inference_planner.catalog.config import ModelConfig
-from inference_planner.catalog.gpus import BFLOAT16
 from inference_planner.catalog.weight import Weight
-
-FP8_CAPABILITY = 8.9  # least compute capability of Triton's attention kernels for an FP8 cache
 
 
 def ceil_div(dividend: int, divisor: int) -> int:
@@ -197,15 +194,15 @@ class Attention:
         """Describe what each of `tp` ranks keeps of the cache, such as "2 of 8 KV heads"."""
         raise NotImplementedError
 
-    def cache_capability(self, model: ModelConfig, kv_cache_dtype: str) -> float:
-        """Return the least compute capability at which vLLM has kernels for a cache of this dtype.
+    def selected_by(self, model: ModelConfig, size: int) -> tuple[str, int] | None:
+        """Return its kind and head size in vLLM's attention selector (attention_backends.json).
 
-        Source: vLLM 0.32.0, v1/attention/backends; Triton's kernels, which every kind has if
-        nothing else is said.
+        None: it has no backend there, or one of its own that was not recorded.
+
+        Args:
+            size: the tokens of its window or chunk; 0 without.
         """
-        if kv_cache_dtype.startswith("fp8"):
-            return FP8_CAPABILITY
-        return BFLOAT16 if kv_cache_dtype == "bfloat16" else 0.0
+        return None
 
     def widths(self, model: ModelConfig, tp: int) -> Widths:
         """Return what the profile run holds of it."""

@@ -11,9 +11,6 @@ from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.weight import Weight
 from inference_planner.model.attention.base import Attention, Widths
 
-FLASHINFER_HEADS = (64, 128, 256, 512)  # sizes of heads that FlashInfer has kernels for
-FLASHINFER_CAPABILITY = 8.0
-
 
 class Heads(Attention):
     """K and V of shape [kv_heads, head_dim] a token, for the whole context."""
@@ -73,11 +70,14 @@ class Heads(Attention):
             return f"{kv_heads // tp} of {kv_heads} KV heads"
         return f"1 of {kv_heads} KV heads, each copied {tp // kv_heads} times"
 
-    def cache_capability(self, model: ModelConfig, kv_cache_dtype: str) -> float:
-        has_flashinfer = not model.traits.sinks and model.head_dim in FLASHINFER_HEADS
-        if kv_cache_dtype.startswith("fp8") and has_flashinfer:
-            return FLASHINFER_CAPABILITY
-        return super().cache_capability(model, kv_cache_dtype)
+    def selected_by(self, model: ModelConfig, size: int) -> tuple[str, int] | None:
+        _, head_dim, v_head_dim = self.sizes(model)
+        if head_dim != v_head_dim:
+            return None
+        kind = "window" if size else "heads"
+        if model.traits.sinks:
+            kind = "sinks"
+        return kind, head_dim
 
     def widths(self, model: ModelConfig, tp: int) -> Widths:
         queries = model.num_attention_heads // tp * model.head_dim

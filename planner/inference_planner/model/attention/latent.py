@@ -15,7 +15,6 @@ from inference_planner.model.attention.heads import Heads
 
 # attention/mla_attention.py, determine_chunked_prefill_workspace_size
 PREFILL_TOKENS = 64 * 1024
-SPARSE_CAPABILITY = 9.0  # sparse MLA has no kernels before Hopper
 
 
 class Latent(Attention):
@@ -87,10 +86,9 @@ class Latent(Attention):
     def describe_share(self, model: ModelConfig, tp: int) -> str:
         return "the one latent, copied to every GPU"
 
-    def cache_capability(self, model: ModelConfig, kv_cache_dtype: str) -> float:
-        if model.latent.index_heads:
-            return SPARSE_CAPABILITY
-        return super().cache_capability(model, kv_cache_dtype)
+    def selected_by(self, model: ModelConfig, size: int) -> tuple[str, int] | None:
+        kind = "sparse latent" if model.latent.index_heads else "latent"
+        return kind, self.token_elements(model)
 
     def widths(self, model: ModelConfig, tp: int) -> Widths:
         latent = model.latent

@@ -1,0 +1,104 @@
+"""The attention backends that vLLM's selector takes, as benchmarks/attention_selector recorded them.
+
+The answers are vLLM's own: its selector was asked for each kind of attention, size of heads, dtype
+of the KV cache and compute capability, and the class that computes was built.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).with_suffix(".json")
+NOT_ASKED = "not asked"
+GATES = (7.5, 8.0, 8.9, 9.0, 10.0, 11.0, 12.0)  # where vLLM's backends begin or end
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What vLLM's selector answered.
+
+    Attributes:
+        backends: those that may serve, in vLLM's order; it takes the first.
+        refusal: why vLLM does not start with the first; "" if it does, or was not asked.
+    """
+
+    backends: tuple[str, ...]
+    refusal: str
+
+
+@lru_cache(maxsize=1)
+def recorded() -> dict[str, Any]:
+    """Return the recorded table as data."""
+    return json.loads(FILE.read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=1)
+def _answers() -> dict[tuple[str, str, int, str], Answer]:
+    answers: dict[tuple[str, str, int, str], Answer] = {}
+    for row in recorded()["rows"]:
+        answer = Answer(tuple(row["backends"]), row["refusal"])
+        for size in row["head_sizes"]:
+            for capability in row["capabilities"]:
+                answers[row["kind"], row["kv_cache_dtype"], size, capability] = answer
+    return answers
+
+
+def answer(
+    kind: str, head_size: int, kv_cache_dtype: str, capability: float, flashinfer: bool = True
+) -> Answer | None:
+    """Return what vLLM's selector answers, or None where it was not asked.
+
+    Args:
+        kind: a kind of attention of the table, such as "heads", "window" or "image prefix".
+        capability: the CUDA compute capability. The nearest lower one that was asked counts, if
+            vLLM's classes begin nothing new between the two.
+        flashinfer: False leaves out the backends of FlashInfer, for a machine without it.
+    """
+    if math.isinf(capability):
+        return None
+    lower = [asked for asked in recorded()["capabilities"] if float(asked) <= capability]
+    if not lower:
+        return None
+    nearest = max(lower, key=float)
+    if any(float(nearest) < gate <= capability for gate in GATES):
+        return None
+    found = _answers().get((kind, kv_cache_dtype, head_size, nearest))
+    if found is None or flashinfer:
+        return found
+    rest = tuple(name for name in found.backends if "FLASHINFER" not in name)
+    return Answer(rest, found.refusal if rest[:1] == found.backends[:1] else NOT_ASKED)
+
+
+def capabilities() -> list[float]:
+    """Return the compute capabilities that were asked, the lowest first."""
+    return [float(capability) for capability in recorded()["capabilities"]]
+
+
+def has_full_graphs(kind: str) -> bool:
+    """Return False for a kind of attention that vLLM captures in no full CUDA graph.
+
+    Its builder answers AttentionCGSupport.NEVER; vLLM then captures the pieces between attention.
+    """
+    return recorded()["graphs"].get(kind) != "NEVER"
+
+
+def sees_images_both_ways(config: Mapping[str, Any], model_type: str) -> bool:
+    """Return True if vLLM lets an image's tokens see each other in both directions.
+
+    Few backends do (`use_mm_prefix`). vLLM decides by the model's type or a field of its config.
+
+    Args:
+        config: the fields of config.json.
+        model_type: that of the multimodal model, where the config is of its text model.
+    """
+    if "is_mm_prefix_lm" in config:
+        return bool(config["is_mm_prefix_lm"])
+    text: Mapping[str, Any] = config.get("text_config") or config
+    needed = recorded()["image_prefix"].get(model_type)
+    if needed is None:
+        return False
+    return all(text.get(name) == value for name, value in needed.items())
