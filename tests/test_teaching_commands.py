@@ -43,8 +43,8 @@ WEEKS_BEFORE = (
 )
 DAY_BEFORE = (
     "workshop slurm submit 70b --learners 30 --reservation=course",
-    "workshop slurm status 70b",  # while the job waits
-    "workshop slurm logs 70b --follow",
+    "workshop servers 70b",  # while the job waits
+    "workshop logs 70b --follow",
     "workshop share 70b --group my_class --to /shared/class",
     "workshop bench 70b --class 30",
     "workshop bench --class 30",
@@ -63,19 +63,19 @@ LEARNER = (
     "workshop progress --share Ada",
     "workshop progress --withdraw",
     "workshop batch prompts.json answers.jsonl --max-tokens 100",
-    "workshop test pre",
-    "workshop test post",
+    "workshop progress --before",
+    "workshop progress --after",
     "workshop kernel install",
     "workshop fresh 01_memory",
 )
 MORNING = (
     "workshop slurm submit 70b --learners 30 --reservation=course --time=12:00:00",
-    "workshop slurm logs 70b --follow",
+    "workshop logs 70b --follow",
     "workshop share 70b --group my_class --to /shared/class",
 )
 ON_THE_DAY = (
     "workshop servers",
-    "workshop slurm status 70b",
+    "workshop servers 70b",
     "workshop bench 70b --class 30 --seconds 40",
     "workshop progress --shared",
     "workshop progress --shared --json",
@@ -104,7 +104,7 @@ ELSEWHERE = {
 
 def printed() -> set[str]:
     """Every `workshop …` of the page, without its comments."""
-    text = GUIDE.split("<!-- checks -->")[0]
+    text = GUIDE
     blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).splitlines()
     inline = re.findall(r"`(workshop [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     lines = [line.partition("#")[0].strip() for line in [*blocks, *inline]]

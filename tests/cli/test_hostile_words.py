@@ -231,7 +231,7 @@ def lines(draw) -> list[str]:
 @example(arguments=["reconcile", "x" * 5000])
 @example(arguments=["slurm", "submit", "70b", "--vllm", "'x"])
 @example(arguments=["slurm", "submit", "x" * 5000])
-@example(arguments=["slurm", "status", "9" * 5000])
+@example(arguments=["servers", "9" * 5000])
 @example(arguments=["prefetch", "70b", "--to", "~nobody/x"])
 @example(arguments=["prefetch", "lab/x", "--to", "x" * 5000, "--verify-only"])
 @example(arguments=["tunnel", BELL, "--login", BELL])

@@ -190,7 +190,7 @@ def test_options_that_contradict_are_refused(folder, wrong):
 
 def test_ones_own_progress_says_what_is_not_right_yet(folder):
     check("memory.weights_405b", 405)
-    assert "not yet: memory.weights_405b (1 tries)" in run() and "8. Elsewhere" in run()
+    assert "not yet: memory.weights_405b (1 try)" in run() and "8. Elsewhere" in run()
     assert json.loads(run("--json"))["memory.weights_405b"]["tries"] == 1
 
 

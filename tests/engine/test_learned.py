@@ -302,10 +302,12 @@ def test_simulations_tuning_and_sliders_take_it(workshop_home):
 
 def test_a_manifest_is_of_the_plan_with_what_was_kept(workshop_home):
     """50 GiB more of activations leave 5 GiB, and 131,072 tokens of 8B need 16."""
-    from workshop.cli.kubernetes import command as kubernetes
+    from workshop.cli.plan import command
 
     arguments = [
         "llama-3.1-8b",
+        "--as",
+        "kubernetes",
         "--gpu",
         "h100",
         "--vllm-version",
@@ -314,9 +316,9 @@ def test_a_manifest_is_of_the_plan_with_what_was_kept(workshop_home):
         "131072",
     ]
     arguments += ["--tensor-parallel-size", "1"]
-    assert CliRunner().invoke(kubernetes, arguments).exit_code == 0
+    assert CliRunner().invoke(command, arguments).exit_code == 0
     kept_with_more(workshop_home, activations=50)
-    assert CliRunner().invoke(kubernetes, arguments).exit_code == 1
+    assert CliRunner().invoke(command, arguments).exit_code == 1
 
 
 def test_the_interval_of_a_plan_that_learned_is_narrower_and_holds(workshop_home):

@@ -346,7 +346,7 @@ def test_submit_remembers_the_cluster_that_sbatch_answers(
     assert code == 0 and "job 4711 (cluster alpha)" in output, output
     assert set(option) <= set((tmp_path / "words").read_text().splitlines())
     clusters.unlink(missing_ok=True)
-    code, output = run("slurm", "status", "4711")
+    code, output = run("servers", "4711")
     assert "RUNNING" in output and "squeue alpha" in clusters.read_text()
     assert slurm_status.status("4711").cluster == "alpha"
 
@@ -363,13 +363,6 @@ def test_submit_here_is_remembered_for_the_other_cluster(
     with pytest.raises(WorkshopError, match="Nothing is known about job 4711"):
         slurm_status.status("4711")
     assert "--clusters=beta" in clusters.read_text()
-
-
-def test_status_takes_the_cluster_that_is_given(clusters):
-    code, output = run("slurm", "status", "4711", "-M", "alpha")
-    assert "RUNNING" in output
-    code, output = run("slurm", "status", "4711", "--clusters", "-x")
-    assert code == 2 and "no name of a cluster" in output
 
 
 def test_a_record_without_a_cluster_is_asked_where_its_job_was_submitted(clusters):

@@ -336,7 +336,7 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
     assert job.text("output").count("[workshop] ready after") == 2, (
         "the log of the first start is kept"
     )
-    now = json.loads(workshop(cluster, "slurm", "status", str(job.id), "--json"))
+    now = json.loads(workshop(cluster, "servers", str(job.id), "--json"))[0]["job"]
     assert (now["server"], now["error"]) == ("ready", "")
     # A node that is lost: SLURM puts the job back by itself.
     cluster.run("login", "scontrol", "update", "NodeName=node01", "State=DOWN", "Reason=lost")

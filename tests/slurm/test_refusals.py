@@ -236,7 +236,7 @@ def test_a_waiting_job_is_listed_and_stopped_with_the_tool_that_submitted_it(clu
     servers = workshop(cluster, "servers")
     assert "waits in the queue (BeginTime); SLURM expects its start at 20" in servers
     assert "this will never start until its hold is released" in servers
-    assert "JobHeldUser" in workshop(cluster, "slurm", "status", "held")
+    assert "JobHeldUser" in workshop(cluster, "servers", "held")
     for name in ("later", "held"):
         assert "is cancelled before it began" in workshop(cluster, "stop", name)
     assert not cluster.run("login", "squeue", "--noheader")
@@ -258,7 +258,7 @@ def test_a_suspended_job_is_not_ready(cluster):
     cluster.wait(lambda: "RUNNING" in cluster.run("login", *running), 30, "the job did not start")
     assert "suspended" not in workshop(cluster, "servers")
     cluster.run("login", "scontrol", "suspend", job)
-    for command in (("servers",), ("slurm", "status", "sus"), ("ask", "hi", "--name", "sus")):
+    for command in (("servers",), ("servers", "sus"), ("ask", "hi", "--name", "sus")):
         out = workshop(cluster, *command)
         assert "suspended by SLURM since 20" in out and "✓" not in out, out
     cluster.run("login", "scontrol", "resume", job)

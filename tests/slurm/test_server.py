@@ -182,10 +182,10 @@ class TestServer:
         assert "more than one request may have" in python(cluster, ask.format(5, 64), check=False)
 
     def test_status_and_logs_say_ready_with_the_address(self, served, cluster):
-        now = json.loads(workshop(cluster, "slurm", "status", str(served.id), "--json"))
+        now = json.loads(workshop(cluster, "servers", str(served.id), "--json"))[0]["job"]
         assert (now["state"], now["server"], now["fraction"]) == ("RUNNING", "ready", 1.0)
         assert now["url"] == record(cluster, "405b")["url"] and now["error"] == ""
-        followed = workshop(cluster, "slurm", "logs", "405b", "--follow")
+        followed = workshop(cluster, "logs", "405b", "--follow")
         assert "✓ ready at http://10.77.0.11:" in followed and "CPU KV cache size" in followed
 
     def test_killed_worker_ends_the_job_with_the_reason(self, served, cluster):
@@ -200,9 +200,7 @@ class TestServer:
             "learners must not find a dead server"
         )
         cluster.wait_until_clean()
-        now = json.loads(
-            workshop(cluster, "slurm", "status", str(served.id), "--json", check=False)
-        )
+        now = json.loads(workshop(cluster, "servers", str(served.id), "--json"))[0]["job"]
         assert now["state"] == "FAILED" and now["error"]
 
 

@@ -85,7 +85,8 @@ def command(
         say(repr(course_map()))
         for key, exercise in checking.all_exercises().items():
             if key in own_checks and not own_checks[key].get("done"):
-                say(f"  not yet: {key} ({own_checks[key]['tries']} tries): {exercise.title}")
+                tries = "try" if own_checks[key]["tries"] == 1 else "tries"
+                say(f"  not yet: {key} ({own_checks[key]['tries']} {tries}): {exercise.title}")
 
 
 def _class(as_json: bool) -> None:
