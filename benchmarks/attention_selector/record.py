@@ -184,9 +184,13 @@ def is_absent(reasons: list[str]) -> bool:
 def built(backend: Any, question: Any) -> str:
     """Build the class that computes with a backend: "", what it raises, or that it was not asked."""
     import torch
+    from vllm.model_executor.layers.attention import mla_attention
     from vllm.v1.attention.backend import AttentionType
 
     options: dict[str, Any] = {}
+    cache_dtype = question.kv_cache_dtype
+    if question.use_sparse:  # the layer rewrites it once it knows the backend
+        cache_dtype = mla_attention._canonicalize_sparse_mla_kv_cache_dtype(backend, cache_dtype)
     if question.has_sink:
         options["sinks"] = torch.zeros(32)
     if question.use_mla:
@@ -207,7 +211,7 @@ def built(backend: Any, question: Any) -> str:
             1 if question.use_mla else 8,
             None,
             None,
-            question.kv_cache_dtype,
+            cache_dtype,
             None,
             AttentionType.DECODER,
             None,
@@ -264,7 +268,7 @@ def table(rows: list[dict[str, Any]], general: dict[str, Any], wheels: str) -> d
     """Return the table: equal answers of several sizes and capabilities are one row."""
     by_answer: dict[tuple[Any, ...], dict[str, list[int]]] = {}
     for row in rows:
-        refusal = row["start"].split(" on GPU")[0]
+        refusal = row["start"].split(" on GPU")[0].rstrip(".")
         if not row["backends"] and not row["not_asked"]:
             refusal = "No valid attention backend found"
         if refusal.startswith(NOT_ASKED):

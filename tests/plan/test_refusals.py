@@ -163,6 +163,11 @@ CASES = {
         "asks for 79.19 GiB",
         "--gpu-memory-utilization 0.99",
     ),
+    "given KV cache": (
+        lambda: on("llama-3.1-8b", "l4", max_model_len=2048, kv_cache_memory_bytes=20 << 30),
+        "kv_cache_memory_bytes asks for 20.00 GiB",
+        "--kv-cache-memory-bytes 5241049253",
+    ),
     "memory": (lambda: on("llama-3.1-70b"), "weights and overhead need", ""),
     "one request": (
         lambda: on("llama-3.1-8b", "l4", max_model_len=131072),

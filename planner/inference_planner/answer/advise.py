@@ -17,7 +17,7 @@ from inference_planner.answer.plan_result import Plan
 from inference_planner.catalog.gpus import GIB
 from inference_planner.errors import BadInput
 from inference_planner.memory import fit as memory
-from inference_planner.model.attention import main_kind
+from inference_planner.model.attention import grouped, main_kind
 from inference_planner.model.kv_cache import kv_cache_bytes_per_token, kv_dtype_bytes
 from inference_planner.refusals import exceeds_state_blocks, with_seqs_that_start
 from inference_planner.speed import roofline as speed
@@ -29,6 +29,7 @@ HIGH_UTILIZATION = 0.95
 SMALL_BATCH = 2048  # vLLM's own max_num_batched_tokens on small GPUs
 FEW_SEQS = 256  # vLLM's own max_num_seqs there
 MOST_GPUS = 256
+FP8_UNITS = 8.9  # compute capability from which a GPU has them
 WORTH = 1.2  # Times the KV-cache tokens. For less than that another split is not worth a change.
 SMALL_GAIN = 0.01  # of the KV-cache tokens; less is not mentioned
 
@@ -84,6 +85,12 @@ def kv_fp8(deployment: Deployment) -> Iterator[Change]:
     """
     text_only = deployment.settings.language_model_only
     if cache_refusal(deployment.model, deployment.gpu.capability, "fp8", text_only):
+        return
+    asked = all(
+        kind.keeps_states or kind.selected_by(deployment.model, size)
+        for kind, size, _ in grouped(deployment.model)
+    )
+    if not asked and deployment.gpu.capability < FP8_UNITS:
         return
     element_bytes = kv_dtype_bytes(deployment.model, deployment.settings.kv_cache_dtype)
     if kv_cache_bytes_per_token(deployment.model) and element_bytes > 1:

@@ -206,7 +206,9 @@ DOUBTS_OF_FEATURES = (
     Doubt("no CUDA graphs", lambda deployment, g: deployment.settings.enforce_eager, 0.0, 0.3),
     Doubt(
         "CUDA graphs in pieces",
-        lambda deployment, g: not has_full_graphs(deployment.model),
+        lambda deployment, g: (
+            not deployment.settings.enforce_eager and not has_full_graphs(deployment.model)
+        ),
         0.0,
         0.3,
     ),

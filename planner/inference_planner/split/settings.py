@@ -360,8 +360,6 @@ def cache_refusal(
         name, head_size = selected
         if both_ways:
             name = "image prefix"
-        if name == "sparse latent" and dtype.startswith("fp8"):
-            dtype = "fp8_ds_mla"  # as vLLM's config of such models rewrites it
         answer = attention_backends.answer(name, head_size, dtype, capability)
         if answer and answer.refusal:
             return answer.refusal
