@@ -255,7 +255,7 @@ def test_a_log_that_ends_early_says_why():
     early = log.parse(
         "INFO 11-20 10:02:25 [model.py:733] Resolved architecture: LlamaForCausalLM\n"
     )
-    with pytest.raises(WorkshopError, match="ends before"):
+    with pytest.raises(WorkshopError, match="ends in the middle of a start"):
         reconcile(early)
 
 

@@ -86,11 +86,11 @@ def kv_fp8(deployment: Deployment) -> Iterator[Change]:
     text_only = deployment.settings.language_model_only
     if cache_refusal(deployment.model, deployment.gpu.capability, "fp8", text_only):
         return
-    asked = all(
+    selector_knows_all = all(
         kind.keeps_states or kind.selected_by(deployment.model, size)
         for kind, size, _ in grouped(deployment.model)
     )
-    if not asked and deployment.gpu.capability < FP8_UNITS:
+    if not selector_knows_all and deployment.gpu.capability < FP8_UNITS:
         return
     element_bytes = kv_dtype_bytes(deployment.model, deployment.settings.kv_cache_dtype)
     if kv_cache_bytes_per_token(deployment.model) and element_bytes > 1:

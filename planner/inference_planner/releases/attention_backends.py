@@ -19,7 +19,7 @@ GATES = (7.5, 8.0, 8.9, 9.0, 10.0, 11.0, 12.0)  # where vLLM's backends begin or
 
 @dataclass(frozen=True)
 class Answer:
-    """What vLLM's selector answered.
+    """The answer of vLLM's selector to one question.
 
     Attributes:
         backends: those that may serve, in vLLM's order; it takes the first.
@@ -60,22 +60,19 @@ def answer(
     """
     if math.isinf(capability):
         return None
-    lower = [asked for asked in recorded()["capabilities"] if float(asked) <= capability]
+    lower = [c for c in recorded()["capabilities"] if float(c) <= capability]
     if not lower:
         return None
     nearest = max(lower, key=float)
     if any(float(nearest) < gate <= capability for gate in GATES):
         return None
-    found = _answers().get((kind, kv_cache_dtype, head_size, nearest))
-    if found is None or flashinfer:
-        return found
-    rest = tuple(name for name in found.backends if "FLASHINFER" not in name)
-    return Answer(rest, found.refusal if rest[:1] == found.backends[:1] else NOT_ASKED)
-
-
-def capabilities() -> list[float]:
-    """Return the compute capabilities that were asked, the lowest first."""
-    return [float(capability) for capability in recorded()["capabilities"]]
+    recorded_answer = _answers().get((kind, kv_cache_dtype, head_size, nearest))
+    if recorded_answer is None or flashinfer:
+        return recorded_answer
+    rest = tuple(name for name in recorded_answer.backends if "FLASHINFER" not in name)
+    return Answer(
+        rest, recorded_answer.refusal if rest[:1] == recorded_answer.backends[:1] else NOT_ASKED
+    )
 
 
 def has_full_graphs(kind: str) -> bool:
