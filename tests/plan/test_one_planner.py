@@ -42,7 +42,12 @@ def test_the_sliders_verdict_and_command_are_the_plans(gpu):
                 continue
             if p.gpus not in sliders.GPU_COUNTS:
                 continue
-            shown = sliders.memory(sliders.Case(model, gpu, p.gpus, context=context, requests=1))
+            # A card that shares its memory with the system has a default of its own.
+            share = p.deployment.settings.gpu_memory_utilization
+            case = sliders.Case(
+                model, gpu, p.gpus, context=context, requests=1, gpu_memory_utilization=share
+            )
+            shown = sliders.memory(case)
             assert (shown.state == "fits") == p.fits, (model, gpu, context)
             if (shown.fit.tp, shown.fit.pp) == (p.tensor_parallel_size, p.pipeline_parallel_size):
                 assert shown.fit.capacity.tokens == p.kv_cache_tokens or not p.fits
