@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 import yaml
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 
 from workshop.cli import GROUPS, group
 from workshop.errors import BadInput
+from workshop.servers.local import TEACHING_FOLDER
 
 T4 = ("--gpu", "t4", "--gpus-per-node", "2")
 SMALL = ("--gpus-per-node", "1", "--max-model-len", "20000")
@@ -65,6 +67,20 @@ def test_the_options_of_a_place_stand_in_a_section_of_their_own():
     of_plan, _, of_kubernetes = shown.partition("With --as kubernetes:")
     assert "--pvc-size" not in of_plan and "--pvc-size" in of_kubernetes
     assert "--gpu " in of_plan and "[MODEL]" not in of_plan.partition("Options:")[2]
+
+
+def test_a_claim_of_ones_own_is_mounted_and_nothing_is_downloaded(tmp_path):
+    shutil.copy(TEACHING_FOLDER / "config.json", tmp_path)
+    own = ("--claim", "models", "--model-path", "mine/small")
+    done = run(
+        "plan", str(tmp_path), "--gpu", "l4", "--gpus-per-node", "1", "--as", "kubernetes", *own
+    )
+    assert done.exit_code == 0, done.exception
+    kinds = {document["kind"]: document for document in yaml.safe_load_all(done.stdout)}
+    assert "Job" not in kinds and "PersistentVolumeClaim" not in kinds
+    assert "claimName: models" in done.stdout and "mine/small" in done.stdout
+    guarded = run("plan", "mistral-7b-v0.3", *T4, "--as", "kubernetes", "--guard-image", "r/w:v1")
+    assert "image: r/w:v1" in guarded.stdout and "--middleware" in guarded.stdout
 
 
 def test_as_vllm_prints_the_command_alone():
