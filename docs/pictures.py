@@ -69,15 +69,17 @@ def record_of(picture: Picture) -> dict[str, object]:
 
 
 def shortened(picture: Picture) -> str:
-    """Return the notebook with the shown cell's section alone, and the cells that it needs."""
+    """Return the notebook with the shown cell's section alone, and the cells that its cells need."""
     notebook = json.loads(
         (cells.NOTEBOOKS / f"{picture.notebook}.ipynb").read_text(encoding="utf-8")
     )
     cell = picture.cell()
-    needed, _ = cells.needed(picture.notebook, cell.number)
-    section = [other.number for other in cells.section(picture.notebook, cell.headings[-1])]
-    wanted = sorted({*needed, *section})
-    notebook["cells"] = [notebook["cells"][number] for number in wanted]
+    wanted = {cell.number}
+    for other in cells.section(picture.notebook, cell.headings[-1]):
+        wanted.add(other.number)
+        if other.kind == "code":
+            wanted.update(cells.needed(picture.notebook, other.number)[0])
+    notebook["cells"] = [notebook["cells"][number] for number in sorted(wanted)]
     return json.dumps(notebook)
 
 
