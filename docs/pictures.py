@@ -51,7 +51,6 @@ class Picture:
 
 PICTURES = {
     "01_memory_sliders": Picture("01_memory", "sliders = MemorySliders(", is_screen=True),
-    "load_explorer": Picture("14_agents", "nb14.LoadExplorer("),
 }
 
 
