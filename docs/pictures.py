@@ -3,7 +3,7 @@
 python docs/pictures.py [NAME ...]     all of them, or those that are named (about a minute each)
 
 What a picture shows is written beside it, docs/pictures/record.json: tests/test_pictures.py fails when
-that is no longer so. The explorer of sampling needs a server, which is started and stopped.
+that is no longer so.
 """
 
 # ruff: noqa: E402      the helpers of the browser tests are found by the path that is set first
@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +38,6 @@ class Picture:
     notebook: str
     code: str  # the beginning of a line of the cell that is shown
     is_screen: bool = False
-    needs_server: bool = False
 
     def cell(self) -> cells.Cell:
         """Return the cell that is shown. Raises ValueError if the notebook has none, or several."""
@@ -55,8 +51,6 @@ class Picture:
 
 PICTURES = {
     "01_memory_sliders": Picture("01_memory", "sliders = MemorySliders(", is_screen=True),
-    "sampling_explorer": Picture("04_sampling", "cuts = SamplingExplorer(", needs_server=True),
-    "load_explorer": Picture("14_agents", "nb14.LoadExplorer("),
 }
 
 
@@ -69,28 +63,18 @@ def record_of(picture: Picture) -> dict[str, object]:
 
 
 def shortened(picture: Picture) -> str:
-    """Return the notebook with the shown cell's section alone, and the cells that it needs."""
+    """Return the notebook with the shown cell's section alone, and the cells that its cells need."""
     notebook = json.loads(
         (cells.NOTEBOOKS / f"{picture.notebook}.ipynb").read_text(encoding="utf-8")
     )
     cell = picture.cell()
-    needed, _ = cells.needed(picture.notebook, cell.number)
-    section = [other.number for other in cells.section(picture.notebook, cell.headings[-1])]
-    wanted = sorted({*needed, *section})
-    notebook["cells"] = [notebook["cells"][number] for number in wanted]
+    wanted = {cell.number}
+    for other in cells.section(picture.notebook, cell.headings[-1]):
+        wanted.add(other.number)
+        if other.kind == "code":
+            wanted.update(cells.needed(picture.notebook, other.number)[0])
+    notebook["cells"] = [notebook["cells"][number] for number in sorted(wanted)]
     return json.dumps(notebook)
-
-
-@contextlib.contextmanager
-def server(home: Path) -> Iterator[None]:
-    """Serve the teaching model while pictures are taken."""
-    command = [sys.executable, "-m", "workshop"]
-    environment = {**os.environ, "WORKSHOP_HOME": str(home)}
-    subprocess.run([*command, "serve", "--background"], env=environment, check=True)
-    try:
-        yield
-    finally:
-        subprocess.run([*command, "stop", "teaching-model"], env=environment, check=True)
 
 
 def take(name: str, picture: Picture, browser) -> None:
@@ -99,8 +83,6 @@ def take(name: str, picture: Picture, browser) -> None:
         home, folder = Path(temporary) / "home", Path(temporary) / "my-notebooks"
         folder.mkdir()
         (folder / f"{picture.notebook}.ipynb").write_text(shortened(picture), encoding="utf-8")
-        if picture.needs_server:
-            stack.enter_context(server(home))
         url = stack.enter_context(lab_page.lab(home, folder, "--no-server"))
         page = lab_page.Page(browser.new_page(viewport=SIZE))
         page.page.set_default_timeout(LONGEST_MS)

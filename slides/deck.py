@@ -20,7 +20,7 @@ sys.path.append(str(ROOT / "docs"))
 import glossary  # noqa: E402      docs/glossary.py
 
 # For a class that jumps from exercise to exercise: the cell needs those above it.
-JUMP = "Jumped here? Select this cell, then <em>Run → Run All Above Selected Cell</em>."
+JUMP = "Jumped here? Select its cell, then <em>Run → Run All Above Selected Cell</em>."
 FRONT = """---
 marp: true
 theme: workshop

@@ -33,8 +33,9 @@ LONGEST_REASON = 22  # words: one clause, read in a glance
     ],
 )
 def test_a_slip_gets_a_sentence_about_the_answer(answer, sentence):
-    said = slips.slip(f'value = {answer}\ncheck("memory.kv_request_70b", value)', {"check"})
-    assert said and sentence in said and "Syntax" not in said and "NameError" not in said
+    message = slips.slip(f'value = {answer}\ncheck("memory.kv_request_70b", value)', {"check"})
+    assert message and sentence in message
+    assert "Syntax" not in message and "NameError" not in message
 
 
 @pytest.mark.parametrize(

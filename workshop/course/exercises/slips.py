@@ -1,4 +1,4 @@
-"""What is off in an exercise's cell that Python cannot run: a sentence about the answer.
+"""Sentences about an answer, for an exercise's cell that Python cannot run.
 
 `39,06` is a syntax error about octal numbers to Python, and a decimal comma to everybody else.
 """
