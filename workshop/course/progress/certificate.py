@@ -17,8 +17,18 @@ from workshop.timestamps import now
 TITLE = "Distributed LLM inference with vLLM"
 NAME = "certificate.html"
 LOOK = (
-    "body{max-width:900px;margin:0 auto;padding:8px 20px;font:16px/1.6 system-ui,sans-serif}"
-    "pre{white-space:pre-wrap}td{vertical-align:top;padding:2px 12px 2px 0}"
+    "body{max-width:860px;margin:0 auto;padding:28px 24px;background:#fff}"
+    "body .workshop{max-width:none;font-size:16px;line-height:1.55}"
+    "h1{font-size:30px;line-height:1.25;margin:0 0 6px;padding-bottom:12px;"
+    "border-bottom:4px solid #0072B2}"
+    "h2{font-size:19px;color:#0072B2;margin:30px 0 6px;padding-top:12px;"
+    "border-top:1px solid #d0d7de;break-after:avoid}"
+    "body .workshop .tile{font-size:14px;padding:12px 16px}body .workshop .tile>b{font-size:30px}"
+    "table{border-collapse:collapse;width:100%;text-align:left}"
+    "td{vertical-align:top;padding:5px 16px 5px 0;border-bottom:1px solid #eaeef2}"
+    "td:first-child{font-weight:600;min-width:9em}"
+    "pre{white-space:pre-wrap;background:#f6f8fa;border-radius:6px;padding:10px 14px;"
+    "font-size:14px}tr,pre,.tiles{break-inside:avoid}"
 )
 CARD = re.compile(r"^\| card \d+ \| \|\n\|---\|---\|\n((?:\|.*\|(?:\n|$))+)", re.MULTILINE)
 ROW = re.compile(r"^\| \*\*(.+?)\*\* \| (.+) \|$", re.MULTILINE)
@@ -49,9 +59,9 @@ def page() -> str:
         rows = card(chapter.name)
         if rows:
             parts += [tag("h2", chapter.title), _card(rows)]
-    parts.append(panel(muted(f"Written on {now()[:10]}.")))
+    parts.append(muted(f"Written on {now()[:10]}."))
     head = f'<meta charset="utf-8">{tag("title", TITLE)}<style>{LOOK}</style>'
-    return f'<!doctype html><html lang="en">{head}{alone(join(parts))}</html>\n'
+    return f'<!doctype html><html lang="en">{head}{alone(panel(*parts))}</html>\n'
 
 
 def _counts(progress: CourseMap) -> Html:
