@@ -36,6 +36,7 @@ LEFT_IN_16_BIT = 0.06
 # model as others publish them. llama-bench prints the count that a GGUF file holds, the Hub that of
 # the safetensors.
 PUBLISHED = {
+    "ernie-4.5-0.3b": 0.36,  # its card
     "ernie-4.5-21b-a3b": 21.83,  # llama-bench
     "glm-4-9b-0414": 9.40,  # the Hub
     "glm-4.1v-9b": 9.40,  # its text model is GLM-4-9B-0414
@@ -44,9 +45,10 @@ PUBLISHED = {
     "ministral-3-14b": 13.51,  # llama-bench
     "ministral-3-3b": 3.43,  # llama-bench
     "ministral-3-8b": 8.49,  # llama-bench
-    "nemotron-3-nano-30b-a3b": 31.6,  # the Hub
-    "nemotron-3-nano-30b-a3b-nvfp4": 31.6,  # the Hub, of the model before quantization
-    "nemotron-3-nano-omni-30b-a3b": 31.6,  # its text model is Nemotron 3 Nano 30B-A3B
+    "muse-glimmer-30b": 27.85,  # llama-bench
+    "nemotron-3-nano-30b-a3b": 31.58,  # llama-bench
+    "nemotron-3-nano-30b-a3b-nvfp4": 31.58,  # llama-bench, of the model before quantization
+    "nemotron-3-nano-omni-30b-a3b": 31.58,  # its text model is Nemotron 3 Nano 30B-A3B
     "olmo-3-7b": 7.30,  # the Hub
     "olmoe-1b-7b": 6.92,  # llama-bench
     "qwen2.5-7b-awq": 7.62,  # the Hub
@@ -58,13 +60,7 @@ PUBLISHED = {
     "qwen3.5-4b": 4.21,  # llama-bench
 }
 # Their names round by more than 3 %, and no count of the text model alone is published
-UNPUBLISHED = {
-    "ernie-4.5-0.3b",
-    "granite-3.1-3b-a800m",
-    "mimo-7b-base",
-    "muse-glimmer-30b",
-    "nemotron-3.5-lightning-30b-a3b",
-}
+UNPUBLISHED = {"granite-3.1-3b-a800m", "mimo-7b-base", "nemotron-3.5-lightning-30b-a3b"}
 SIZE = re.compile(r"-(\d+(?:\.\d+)?)([mbt])(?=-|$)")
 UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
 
