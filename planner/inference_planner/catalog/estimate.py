@@ -371,7 +371,9 @@ def decoder(fields: Fields) -> dict[str, Any]:
             activation = fields.text(name, "")
             break
     has_bias = fields.raw.get("attention_bias") is True
-    has_gate = fields.flag("attn_output_gate", fields.has("linear_num_key_heads"))
+    # Muse Glimmer gates without saying so (vLLM 0.32.0, model_executor/models/muse_glimmer.py)
+    is_gated = fields.has("linear_num_key_heads") or _named(fields).startswith("MuseGlimmer")
+    has_gate = fields.flag("attn_output_gate", fields.flag("use_attn_output_gate", is_gated))
     shared = fields.int("num_kv_shared_layers", 0, least=0)
     layer_input_width = fields.int("hidden_size_per_layer_input", 0, least=0)
     if keeps_no_cache(_named(fields)):
