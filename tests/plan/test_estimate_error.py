@@ -102,7 +102,7 @@ def test_no_architecture_of_the_registry_is_estimated_far_from_its_class(configs
         if abs(weights) > WORST or sum(row["layers"].values()) not in caches:
             far[architecture] = f"weights {weights:+.1%}, {layers} layers, {row['layers']}"
     assert far == {}
-    assert compared > 50
+    assert compared > 40
 
 
 def test_the_registry_names_what_is_not_estimated(configs):
