@@ -100,7 +100,7 @@ def _key(case: Case) -> str:
     elif case.open_to_cluster:
         who = "every pod of the cluster reaches them, because an Ingress or a Gateway must, too"
     return (
-        f"vLLM's own --api-key guards {GUARDED_BY_VLLM} alone. /invocations (which answers like "
+        f"vLLM's own key (--api-key) guards {GUARDED_BY_VLLM} alone. /invocations (which answers like "
         f"{GUARDED_BY_VLLM}/chat/completions), /tokenize, /metrics and others answer without it; "
         f"{who}. --guard-image closes them (kubernetes/README.md)."
     )
