@@ -128,7 +128,7 @@ def main() -> None:
 def _show_wrong_use(error: click.ClickException) -> NoReturn:
     """Show click's own message, without control characters and cut after long words, and exit."""
     if isinstance(error, click.NoSuchOption):
-        meant.flag(error)
+        error = meant.flag(error)
     message = LONG_WORD.sub(r"\1…", plain_lines(error.message))
     error.message = message  # pyright: ignore  click declares it Final, and show() reads it
     error.show()

@@ -83,14 +83,16 @@ def command(word: str, names: Collection[str], group: str = "") -> str | None:
     return f"{group} {near[0]}".strip()
 
 
-def flag(error: click.NoSuchOption) -> None:
-    """Let click's error propose the flag that is called otherwise here."""
+def flag(error: click.NoSuchOption) -> click.NoSuchOption:
+    """Return click's error, or one that proposes the flag that is called otherwise here."""
     proposal = FLAGS.get(error.option_name)
-    if proposal is None or error.ctx is None:
-        return
-    for param in error.ctx.command.params:
-        if proposal in param.opts:
-            error.possibilities = [proposal]
+    if proposal is not None and error.ctx is not None:
+        for param in error.ctx.command.params:
+            if proposal in param.opts:
+                return click.NoSuchOption(
+                    error.option_name, possibilities=[proposal], ctx=error.ctx
+                )
+    return error
 
 
 class Group(click.Group):
