@@ -83,16 +83,14 @@ def command(word: str, names: Collection[str], group: str = "") -> str | None:
     return f"{group} {near[0]}".strip()
 
 
-def flag(error: click.NoSuchOption) -> click.NoSuchOption:
-    """Return click's error, or one that proposes the flag that is called otherwise here."""
+def flag(error: click.NoSuchOption) -> click.UsageError:
+    """Return click's error, or one that names the flag that is called otherwise here."""
     proposal = FLAGS.get(error.option_name)
-    if proposal is not None and error.ctx is not None:
-        for param in error.ctx.command.params:
-            if proposal in param.opts:
-                return click.NoSuchOption(
-                    error.option_name, possibilities=[proposal], ctx=error.ctx
-                )
-    return error
+    if proposal is None or error.ctx is None:
+        return error
+    if not any(proposal in param.opts for param in error.ctx.command.params):
+        return error
+    return click.UsageError(f"{error.message} Did you mean {proposal!r}?", error.ctx)
 
 
 class Group(click.Group):
