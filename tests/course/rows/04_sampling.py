@@ -26,6 +26,7 @@ ROWS = {
             (0.75, "exponentiate first"),
             (23.8, "below the line"),
             (0.8808, "exp(0) is 1"),
+            (0.87, "third logit is -1"),
             (84.38, "not percent"),
         ],
     ),
