@@ -277,7 +277,7 @@ def test_a_second_key_and_a_stranger_are_refused_with_what_is_there(workshop_hom
     keys.add("ada")
     with pytest.raises(BadInput, match="ada has a key already"):
         keys.add("ada")
-    with pytest.raises(BadInput, match="Nobody called 'bob'") as error:
+    with pytest.raises(WorkshopError, match="Nobody called 'bob'") as error:
         keys.revoke("bob")
     assert "ada" in error.value.remedy
 

@@ -39,6 +39,7 @@ if __name__ == "__main__":
 """
 PROGRAMS = {  # stand-ins; where Ray runs it has joined
     "conda": "echo 'conda() { :; }'",
+    "getent": "echo '10.0.0.1  STREAM node01'",
     "scontrol": "printf 'node01\\nnode02\\n'",
     "srun": 'while [ "$1" != ray ]; do shift; done; exec "$@"',
     "python": "wc -l <started | tee -a joined",
@@ -82,8 +83,11 @@ def test_the_others_join_once_the_head_has_and_vllm_starts_once_all_have(tmp_pat
     done = run(tmp_path)
     assert done.returncode == 0, done.stdout
     head, worker = (tmp_path / "started").read_text().splitlines()
-    assert head.startswith("0 ray start") and " --head --port=22134 " in head
-    assert worker.startswith("1 ray start") and worker.endswith(" --address=node01:22134")
+    assert (
+        head.startswith("0 ray start")
+        and " --head --node-ip-address=10.0.0.1 --port=22134 " in head
+    )
+    assert worker.startswith("1 ray start") and worker.endswith(" --address=10.0.0.1:22134")
     assert done.stdout.splitlines()[-2:] == [
         "http://node01:22133/v1 is the address; it answers when vLLM has loaded the model",
         "2 vllm serve meta-llama/Llama-3.1-70B-Instruct --distributed-executor-backend ray"
