@@ -311,7 +311,7 @@ def test_weights_that_vllm_cannot_make_are_refused_before_the_job(workshop_home)
             "--gres=lscratch:100,gpu:a100:2",
             "--gpus",
         ),
-        ("SBATCH_GRES=lscratch:100", {"gpus_per_node": 2}, "--gpus-per-node=2", "--gres"),
+        ("SBATCH_GRES=lscratch:100", {"gpus_per_node": 2}, "--gpus-per-node=2", "--gres=gpu"),
         ("WORKSHOP_CPUS_PER_GPU=12", {}, "--cpus-per-task=48", "--cpus-per-task=16"),
     ],
 )

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from stand_ins import downloaded, stand_in
 
+from workshop.cli import group
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import flags
@@ -218,8 +219,8 @@ def test_odd_words_of_the_queue_are_a_status_or_one_sentence(
         stand_in(
             sbatch.parent / "bin", name, f"cat {tmp_path}/answer" if name == talker else "true"
         )
-    for arguments in (["status", "7"], ["status", "7", "--json"]):
-        done = CliRunner().invoke(command, arguments)
+    for arguments in (["servers", "7"], ["servers", "7", "--json"]):
+        done = CliRunner().invoke(group, arguments)
         assert done.exit_code in (0, 1) and isinstance(
             done.exception, SystemExit | WorkshopError | None
         )

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from stand_ins import stand_in
 
 from workshop import timestamps
-from workshop.cli.slurm import command
+from workshop.cli import group
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records
 from workshop.servers.records import ServerRecord, share
@@ -157,9 +157,9 @@ def test_a_job_that_has_ended_says_how(
     stand_in(bin_folder, "squeue", f'echo "9|x|{state}|None|n1|1:00|7:59:00|{tmp_path}"')
     (tmp_path / "x_9").mkdir()
     (tmp_path / file).write_text(f"[workshop] {text}\n")
-    for line in (["status", "9"], ["logs", "9", "--follow"]):
-        done = CliRunner().invoke(command, line)
-        assert done.exit_code == exit_code and message in done.output, done.output
+    for line, code in ((["servers", "9"], 0), (["logs", "9", "--follow"], exit_code)):
+        done = CliRunner().invoke(group, line)
+        assert done.exit_code == code and message in done.output, done.output
 
 
 def test_two_files_are_read_as_one_and_lines_are_not_cut(tmp_path):
@@ -182,8 +182,8 @@ def test_json_of_status_is_plain(tmp_path, workshop_home, monkeypatch):
     recorded(tmp_path, "llama-3.1-405b-fp8_tp4_h200.log")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(slurm_queue, "available", lambda: False)
-    done = CliRunner().invoke(command, ["status", "9", "--json"])
-    assert json.loads(done.output)["job_id"] == "9"
+    done = CliRunner().invoke(group, ["servers", "9", "--json"])
+    assert json.loads(done.output)[0]["job"]["job_id"] == "9"
 
 
 # --- a job that starts again
