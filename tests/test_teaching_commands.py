@@ -98,6 +98,8 @@ ELSEWHERE = {
     "workshop serve MODEL --host 0.0.0.0 --learners 30": "tests/cli/test_serve.py",
     "workshop keys add NAME": "keys add ada",
     "workshop share": "a name of a command",
+    "workshop serve": "a name of a command",
+    "workshop bench --class N": "bench --class 30",
     "workshop stop NAME": "tests/cli/test_cli.py",
 }
 

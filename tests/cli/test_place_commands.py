@@ -89,7 +89,7 @@ def test_as_vllm_prints_the_command_alone():
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("options", "message"),
     [
         (("--pvc-size", "40"), "--pvc-size belongs to --as kubernetes"),
         (("--as", "systemd", "--pvc-size", "40"), "--pvc-size belongs to --as kubernetes"),
@@ -98,8 +98,8 @@ def test_as_vllm_prints_the_command_alone():
         (("--as", "vllm", "--gpus-per-node", "1"), "llama-3.1-70b"),  # does not fit
     ],
 )
-def test_an_option_without_its_place_is_refused(words, message):
-    error = run("plan", "llama-3.1-70b", "--gpu", "h100", *words).exception
+def test_an_option_without_its_place_is_refused(options, message):
+    error = run("plan", "llama-3.1-70b", "--gpu", "h100", *options).exception
     assert error is not None and message.lower() in str(error).lower()
 
 

@@ -1,4 +1,4 @@
-"""What somebody who typed an unknown command or flag probably meant."""
+"""Guess what somebody who typed an unknown command or flag meant."""
 
 import difflib
 from collections.abc import Collection
