@@ -302,7 +302,8 @@ def test_the_day_before(cluster, model_server, quick_class, workshop_home):
 def test_on_the_day_and_in_the_evening(cluster, model_server, quick_class, workshop_home):
     downloaded(cluster.shared / "models")
     submit, *when_it_runs = MORNING
-    assert "--time=12:00:00" in cluster.run(submit).output
+    script = re.search(r"\S+\.sbatch", cluster.run(submit).output.split("sbatch ", 1)[1])
+    assert script and "#SBATCH --time=12:00:00" in Path(script[0]).read_text()
     running(cluster, model_server, workshop_home)
     for line in when_it_runs:
         cluster.run(line)
