@@ -70,6 +70,10 @@ class PlainJob(Job):
             WITHIN_S,
             "a process is left",
         )
+        # What a killed vLLM leaves, and Ray's logs: the workshop's own scripts remove it, these do not.
+        left = "rm -rf /dev/shm/psm_* /dev/shm/sem.mp-* /dev/shm/*plasma* /tmp/ray*"
+        for node in NODES:
+            self.cluster.inside(node, "sh", "-c", left)
 
 
 def submit(cluster, script: str, *options: str) -> PlainJob:

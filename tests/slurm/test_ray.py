@@ -144,4 +144,3 @@ def test_ray_serves_over_two_nodes_and_ends(environment, request):
         "RayWorker" in line or "ray::" in line for line in cluster.processes("node02").values()
     )
     job.ends_without_a_process()
-    cluster.told.update(cluster.leftovers())  # Ray leaves its logs and its shared memory
