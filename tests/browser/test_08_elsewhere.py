@@ -50,7 +50,7 @@ def test_three_places_and_bits(browser, notebook, tmp_path):
             page.open(f"{base}lab/tree/elsewhere.ipynb?reset&{token}")
             page.run_all()
             assert not page.failures() and not page.elsewhere
-            made_by = re.compile(r"workshop (kubernetes|vm|slurm submit) ")
+            made_by = re.compile(r"workshop (plan|slurm submit) ")
             columns = page.page.locator("section", has_text=made_by)
             assert columns.count() == 3
             tops = {round(columns.nth(n).bounding_box()["y"]) for n in range(3)}
