@@ -36,7 +36,7 @@ class Cell:
 
     @property
     def is_visible(self) -> bool:
-        """Whether it is seen without opening anything."""
+        """Return whether it is seen without opening anything."""
         return not self.is_hidden and not self.is_deeper
 
     def calls(self, function: str, key: str) -> bool:

@@ -68,7 +68,7 @@ def values_of(arguments: list[str]) -> dict:
 
 
 def printed(command: str) -> str:
-    """What a command line prints."""
+    """Return what a command line prints."""
     made, options, _ = planned(command)
     return kubernetes.render(made, options)
 

@@ -1,4 +1,4 @@
-"""What vLLM's attention selector answered, and what a plan makes of it."""
+"""The answers of vLLM's attention selector are recorded, and a plan follows them."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ def test_a_newer_server_of_the_name_keeps_its_record(stranger, monkeypatch):
 
 
 def test_all_that_have_failed_are_forgotten_in_one_go(stranger):
-    """What runs stays, and so does a stranger who has the number of one that failed."""
+    """A server that runs stays, and so does a stranger who has the number of one that failed."""
     records.write(record(os.getpid(), name="runs"))
     for index, name in enumerate(("one", "two", "three")):
         started = f"2026-11-2{index}T00:00:00.000+00:00"

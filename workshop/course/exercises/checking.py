@@ -127,7 +127,9 @@ def _hold_back(lines: list[str]) -> list[str]:
             return [f"print({HELD_BACK!r})\n"]
         return lines
     shell = lost.shell()
-    names = {*dir(builtins), *(shell.user_ns if shell else ())}
+    names = set(dir(builtins))
+    if shell:
+        names.update(shell.user_ns)
     sentence = slips.slip(text, names)
     if sentence is None or keys[0] not in all_exercises():
         return lines

@@ -6,13 +6,13 @@ import re
 import shlex
 
 from inference_planner.answer import machines
-from inference_planner.answer.command import check_starts, flag_words, flags, served
+from inference_planner.answer.command import check_fits, check_starts, flag_words, flags, served
 from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import list_gpus, load_gpu
 from inference_planner.catalog.gpus import GIB
 from inference_planner.releases import versions
 
-from workshop.errors import BadInput, WorkshopError
+from workshop.errors import BadInput
 from workshop.guard.auth import GUARD
 from workshop.servers.kubernetes import placement
 from workshop.servers.kubernetes.options import Options
@@ -98,11 +98,7 @@ class Case:
 
     def _check_plan(self) -> None:
         plan = self.plan
-        if not plan.fits:
-            raise WorkshopError(
-                f"{plan.model} does not fit on {plan.gpus} × {plan.gpu}: {plan.reasons[-1]}",
-                " ".join(plan.advice),
-            )
+        check_fits(plan)
         if not self.product:
             choices = ", ".join(name for name in list_gpus() if load_gpu(name).kubernetes_product)
             raise BadInput(

@@ -7,7 +7,7 @@ import re
 import shlex
 from pathlib import PurePath
 
-from inference_planner.answer.command import check_starts, flags, served
+from inference_planner.answer.command import check_starts, flag_words, flags, served
 from inference_planner.answer.parallelism import Plan
 
 from workshop.servers.slurm.site import head_lines, scripts_folder
@@ -94,7 +94,7 @@ def _replaced(place: re.Pattern[str], value: str, script: str) -> str:
 def _flag_lines(plan: Plan) -> str:
     """Return the plan's flags, over several lines where one is too short for them."""
     values = flags(plan)
-    parts = {flag: shlex.join([flag, value] if value else [flag]) for flag, value in values.items()}
+    parts = {flag: shlex.join(flag_words({flag: value})) for flag, value in values.items()}
     if plan.pipeline_parallel_size == plan.nodes and plan.data_parallel_size == 1:
         parts = {"--tensor-parallel-size": parts["--tensor-parallel-size"]} | {
             STAGES: f'{STAGES} "$SLURM_NNODES"',
