@@ -308,3 +308,18 @@ def test_a_key_that_the_user_gave_is_refused_at_once_by_its_name(
             batch.run(prompts, tmp_path / "other.jsonl")
     finally:
         server.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "remedy"), [(400, "Correct what it says"), (500, "Look at the server's log")]
+)
+def test_a_run_in_which_every_row_fails_says_whose_fault_it_is(
+    prompts, tmp_path, faulty, quick, monkeypatch, status, remedy
+):
+    monkeypatch.setattr(session, "HOPELESS", 5)
+    body = encoded({"error": {"message": "no"}})
+    server = faulty(lambda prompt, times: (status, body), model="m")
+    limits = replace(quick, attempts=1)
+    with pytest.raises(WorkshopError, match="rows all failed") as failed:
+        batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=limits)
+    assert failed.value.remedy.startswith(remedy)

@@ -70,14 +70,15 @@ class Ledger:
         `message` is what the server said.
 
         Raises WorkshopError: HOPELESS rows have failed and none has an answer, so the request
-        itself is wrong.
+        itself is wrong, or the server.
         """
         self.errors.add(error_line(row.custom_id, row.number, row.place, status, code, message))
         self.failed += 1
         self.first_said = self.first_said or f"the first because of: {message}"
         if self.failed >= HOPELESS and not self.work.index.done.count:
             problem = f"The first {self.failed} rows all failed, the last one with: {message}."
-            raise WorkshopError(problem, "Correct what it says, and run the same command again.")
+            fault = "Correct what it says" if code == "refused" else "Look at the server's log"
+            raise WorkshopError(problem, f"{fault}, and run the same command again.")
 
     def count_energy(self) -> None:
         """Read the energy counter of this machine's GPUs, which answer the rows.

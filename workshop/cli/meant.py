@@ -14,7 +14,6 @@ COMMANDS = {
     "query": "ask",
     "run": "serve",
     "start": "serve",
-    "tune": "simulate",
     "up": "serve",
     "list": "servers",
     "ls": "servers",
@@ -30,7 +29,6 @@ COMMANDS = {
     "run-batch": "batch",
     "check": "doctor",
     "key": "keys",
-    "test": "progress",
 }
 # Commands that are now an option of another one, and what belongs to all servers alike.
 PHRASES = {
@@ -38,6 +36,9 @@ PHRASES = {
     "k8s": "plan MODEL --gpu GPU --as kubernetes",
     "vm": "plan MODEL --gpu GPU --as systemd",
     "systemd": "plan MODEL --gpu GPU --as systemd",
+    "classroom": "bench --class N",
+    "tune": "simulate MODEL --search",
+    "test": "progress --before",
     "gpus": "models --gpus",
     "cards": "models --gpus",
     "slurm list": "servers",

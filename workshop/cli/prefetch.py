@@ -47,13 +47,12 @@ def command(
     from huggingface_hub import get_token
 
     from workshop.servers.host.disk import refuse_closed
-    from workshop.servers.slurm import site
     from workshop.servers.slurm.recipes import model_of
     from workshop.servers.weights import hub as prefetch_hub
     from workshop.servers.weights import prefetch
     from workshop.servers.weights.model_id import hub_id
 
-    to = to or str(site.models_folder())
+    to = to or _models_folder()
     hub = hub_id(model_of(model))
     folder, remote = prefetch.target_folder(hub, to), None
     if not verify_only:
@@ -70,6 +69,16 @@ def command(
     else:
         _show(report, model, to)
     sys.exit(0 if report.ok else 1)
+
+
+def _models_folder() -> str:
+    """Return the folder of the site's models; the error names the option of this command, too."""
+    from workshop.servers.slurm import site
+
+    try:
+        return str(site.models_folder())
+    except WorkshopError as error:
+        raise WorkshopError(error.message, f"Give the folder: --to FOLDER. {error.remedy}") from None
 
 
 def _look_up(hub: str, token: str | None, trust_remote_code: bool):
