@@ -120,7 +120,7 @@ __getattr__, __dir__ = lazily(
 )
 
 
-def connect(name: str | None = None) -> Client:
+def connect(name: str | None = None, by: str = "") -> Client:
     """Return a client of the running server, as its record says: address, model, key. Nothing is to be typed in.
 
     Taken in this order: WORKSHOP_URL with WORKSHOP_API_KEY, your own server, one that is shared with your class.
@@ -133,11 +133,13 @@ def connect(name: str | None = None) -> Client:
 
     Args:
         name: of the server; needed where there are several.
+        by: a name that your requests show in a trace of the engine (`workshop xray`); none by default.
 
     Raises:
+        BadInput: `by` cannot be shown.
         WorkshopError: there is no server, or several and no name; the message says which.
     """
     # openai takes 0.5 s to import: only when needed
     from workshop.client.client import connect as _connect
 
-    return _connect(name)
+    return _connect(name, by)

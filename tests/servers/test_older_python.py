@@ -100,7 +100,9 @@ def test_what_is_newer_is_found():
 def test_a_job_that_ends_has_its_reason_without_a_reader_of_toml(
     tmp_path, monkeypatch, absent, has_reader
 ):
-    monkeypatch.setitem(sys.modules, "tomli", tomllib)  # pip's own would exchange distutils for all later tests
+    monkeypatch.setitem(
+        sys.modules, "tomli", tomllib
+    )  # pip's own would exchange distutils for all later tests
     for name in absent:
         monkeypatch.setitem(sys.modules, name, None)
     failures.table.cache_clear()

@@ -139,6 +139,8 @@ def test_flags_of_vllm_stand_in_the_script(workshop_home):
     assert settings["more_flags"] == "(--allow-deprecated-quantization)"
     limited = slurm.prepare(slurm.Request("70b", learners=30)).settings["more_flags"]
     assert "--middleware workshop.guard.fairshare.FairShare" in limited
+    traced = slurm.prepare(slurm.Request("70b", trace=True)).settings["more_flags"]
+    assert traced == "(--scheduler-cls workshop.engine.trace_writer.traced)"
     with pytest.raises(BadInput, match="--api-key"):
         slurm.prepare(slurm.Request("70b", vllm=("--api-key", "x")))
     # as the plan's advice has them

@@ -107,6 +107,14 @@ def test_a_server_whose_engine_ends_has_failed_and_says_so_last_in_both_files(
     assert not job_file.path().exists()
 
 
+def test_the_record_of_a_traced_server_names_the_trace(shell, monkeypatch):
+    never_ready(monkeypatch)
+    shell.put("engine", "1")
+    traced = [*SRUN, "--scheduler-cls", "workshop.engine.trace_writer.traced"]
+    Supervisor(Task(4, 0.0, traced, []), shell).run()
+    assert record()["trace"] == str(job_file.path().with_suffix(".trace.jsonl"))
+
+
 def test_a_job_that_is_cancelled_before_its_server_is_ready_says_so_and_leaves_no_record(
     shell, monkeypatch, capfd
 ):

@@ -7,10 +7,12 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from workshop.engine import trace_writer
 from workshop.errors import WorkshopError
 from workshop.servers.host import processes
 from workshop.servers.slurm import node, preflight
@@ -110,6 +112,9 @@ def test_what_is_compiled_lies_in_one_folder_of_the_persons_unless_the_site_says
     limited = node.variables(tmp_path, JOB, ["--middleware", node.CLASS_LIMITS])
     assert "VLLM_CACHE_ROOT" not in limited
     assert limited["VLLM_ENFORCE_STRICT_TOOL_CALLING"] == "0"
+    assert trace_writer.FILE_VARIABLE not in limited
+    traced = node.variables(tmp_path, replace(JOB, trace="/job/a.jsonl"), [])
+    assert traced[trace_writer.FILE_VARIABLE] == "/job/a.jsonl"
 
 
 ENGINE = """

@@ -10,11 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from workshop.cli.xray import command
+from workshop.client import answer_ids
 from workshop.course.widgets.xray import case
 from workshop.course.widgets.xray.case import RECORDED, Replay, letters, number, page
 from workshop.course.widgets.xray.view import XRay
 from workshop.engine import trace
 from workshop.errors import BadInput
+from workshop.servers import records
 
 STEPS = trace.read(RECORDED)
 
@@ -107,7 +109,35 @@ def test_of_a_large_pool_the_first_blocks_and_those_that_somebody_takes_are_draw
 def test_requests_have_short_names_in_their_order():
     assert [letters(count) for count in (0, 25, 26, 51, 52)] == ["A", "Z", "A1", "Z1", "A2"]
     assert all(number(letters(count)) == count for count in range(2000))
-    assert replayed().data()["names"][0] == ["A", "first"]
+    assert replayed().data()["names"][0] == ["A", "first", ""]
+
+
+def test_a_request_is_labelled_with_the_name_that_its_sender_gave_and_no_other():
+    own = answer_ids.new("ada.lovelace@uni")
+    for answer_id, name in (
+        (f"cmpl-{own}-0", "ada.lovelace@uni"),
+        (f"chatcmpl-{own}", "ada.lovelace@uni"),
+        (f"cmpl-{answer_ids.new()}-0", ""),
+        ("cmpl-mallory-0", ""),
+    ):
+        assert answer_ids.by(answer_id) == name
+    steps = made({"arrived": [[f"cmpl-{own}-0", 4]], "requests": [row(f"cmpl-{own}-0")]})
+    assert replayed(steps).data()["names"][0][2] == "ada.lovelace@uni"[: case.LABEL_CHARS]
+
+
+def test_the_name_of_a_server_stands_for_its_trace(tmp_path, monkeypatch, workshop_home):
+    monkeypatch.chdir(tmp_path)
+    for name, file in (("class", RECORDED), ("quiet", "")):
+        records.write(
+            records.new(name=name, url="http://h:1/v1", model="m", log="", trace=str(file))
+        )
+    assert XRay("class").steps == len(STEPS)
+    done = CliRunner().invoke(command, ["class", "--html", "page.html"])
+    assert done.exit_code == 0 and (tmp_path / "page.html").is_file()
+    with pytest.raises(BadInput, match="notes nothing"):
+        XRay("quiet")
+    with pytest.raises(BadInput, match="no server of that name"):
+        XRay("nobody")
 
 
 def true_answers(step: trace.Step, short: dict[str, str]) -> set[str]:
@@ -263,7 +293,7 @@ def test_words_of_a_file_stay_words():
     assert text.encode() and "<script>alert" not in text and text.count('"use strict"') == 1
     assert evil not in text and "\\u003c/script>" in text
     data = json.loads(re.search(r'id="trace">(.*?)</script>', text, re.DOTALL)[1])
-    assert data["names"] == [["A", evil[:100]]] and len(text) < 60_000
+    assert data["names"] == [["A", evil[:100], ""]] and len(text) < 60_000
 
 
 def test_a_page_asks_for_nothing_elsewhere():

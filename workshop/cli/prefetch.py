@@ -78,7 +78,9 @@ def _models_folder() -> str:
     try:
         return str(site.models_folder())
     except WorkshopError as error:
-        raise WorkshopError(error.message, f"Give the folder: --to FOLDER. {error.remedy}") from None
+        raise WorkshopError(
+            error.message, f"Give the folder: --to FOLDER. {error.remedy}"
+        ) from None
 
 
 def _look_up(hub: str, token: str | None, trust_remote_code: bool):

@@ -114,6 +114,11 @@ def command() -> None:
     default=0,
     help="Size of the class: sets limits for each learner.",
 )
+@click.option(
+    "--trace",
+    is_flag=True,
+    help="Note what the engine does, step by step: workshop xray NAME.",
+)
 @click.option("--name", help="Name of job and server; by default the script's.")
 @click.option(
     "--vllm",

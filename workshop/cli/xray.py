@@ -1,4 +1,3 @@
-from pathlib import Path
 
 import click
 
@@ -17,22 +16,22 @@ from workshop.errors import BadInput
 def command(trace: str, html: str | None, force: bool, first: int | None) -> None:
     """Make one page of TRACE, which needs no server and no network: open it by a double click.
 
-    It replays what `workshop serve --trace FILE` or `workshop simulate … --steps FILE` wrote: each
-    request over the steps, the budget, the pool of KV blocks; and it asks what the next step will
+    TRACE is a file, or the name of a server of yours that writes one. It replays what `workshop serve
+    --trace FILE`, `slurm submit --trace` or `workshop simulate … --steps FILE` wrote: each request over the steps, the budget, the pool of KV blocks; and it asks what the next step will
     be.
 
     \b
       workshop serve --trace trace.jsonl
       workshop xray trace.jsonl --html trace.html
     """
-    from workshop.course.widgets.xray.case import Replay, page
+    from workshop.course.widgets.xray.case import Replay, page, trace_file
     from workshop.engine.trace import read
     from workshop.files import check_output, is_stream, output
 
-    source = Path(trace)
+    source = trace_file(trace)
     to = html or str(source.with_suffix(".html") if source.suffix != ".html" else f"{source}.html")
     check_output(to, force=force, inputs=[source])
-    steps = read(trace)
+    steps = read(source)
     if first is not None and not steps[0].step <= first <= steps[-1].step:
         raise BadInput(
             f"The trace has no step {first}.",

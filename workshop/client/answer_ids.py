@@ -3,7 +3,24 @@
 vLLM puts the X-Request-Id of a request into the id of its answer: cmpl-ID, chatcmpl-ID, embd-ID.
 """
 
+import re
+import uuid
+
 MARK = "-workshop"  # in each X-Request-Id of ours, so that answers to other requests are recognized
+
+NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+NAMED = re.compile(rf"[a-z]+-({NAME.pattern})-[0-9a-f]{{32}}{MARK}")
+
+
+def new(by: str = "") -> str:
+    """Return a new X-Request-Id; `by` is the name that its sender wants to show in a trace."""
+    return f"{by}-{uuid.uuid4().hex}{MARK}".removeprefix("-")
+
+
+def by(answer_id: str) -> str:
+    """Return the name that the sender of a request has put into its id; "" for none."""
+    named = NAMED.match(answer_id)
+    return named[1] if named else ""
 
 
 class AnswerIds:

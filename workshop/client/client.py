@@ -15,7 +15,6 @@ import inspect
 import itertools
 import json
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -52,9 +51,21 @@ class Client:
         headers: what every request must carry: the key.
         http: an `httpx` client that carries the key, and takes no proxy and no redirect that is not
             meant.
+        by: the name that requests show in a trace; "" for none.
     """
 
-    def __init__(self, record: ServerRecord, model: str | None = None, *, timeout_s: float = 600.0):
+    def __init__(
+        self,
+        record: ServerRecord,
+        model: str | None = None,
+        *,
+        timeout_s: float = 600.0,
+        by: str = "",
+    ):
+        if by and not answer_ids.NAME.fullmatch(by):
+            remedy = "Use up to 64 letters from a to z, digits, '.', '_', '-' and '@'."
+            raise BadInput(f"{by!r} cannot be shown as a name.", remedy)
+        self.by = by
         self.record = record
         self.url = record.url.rstrip("/")
         self.root = self.url.removesuffix("/v1")
@@ -195,7 +206,7 @@ class Client:
 
     def _answer_to(self, create: Callable[[], Callable], options: dict):
         """Send one request under an id of its own; return (id, answer)."""
-        own_id = f"{uuid.uuid4().hex}{answer_ids.MARK}"
+        own_id = answer_ids.new(self.by)
         headers = {"X-Request-Id": own_id, **dict(options.get("extra_headers") or {})}
         return headers["X-Request-Id"], self._sent(
             functools.partial(create(), **{**options, "extra_headers": headers})
@@ -434,10 +445,11 @@ def _parameters(create) -> frozenset[str]:
     return frozenset(inspect.signature(create).parameters) - transport
 
 
-def connect(name: str | None = None) -> Client:
+def connect(name: str | None = None, by: str = "") -> Client:
     """Return a client of the running server.
 
-    The server is asked first whether it answers, with the right model.
+    The server is asked first whether it answers, with the right model. `by` is a name that each
+    request shows in a trace of the engine.
 
     Looks for WORKSHOP_URL (with WORKSHOP_API_KEY), else this user's own server, else one shared
     with the class in $WORKSHOP_SHARED. In a notebook a server that is starting is waited for.
@@ -452,15 +464,15 @@ def connect(name: str | None = None) -> Client:
             raise
         waiting.wait_for(error)
         record = find(name)
-    return connect_to(record)
+    return connect_to(record, by)
 
 
-def connect_to(record: ServerRecord) -> Client:
+def connect_to(record: ServerRecord, by: str = "") -> Client:
     """Return a client of the server of a record, as `connect` does.
 
     Raises WorkshopError: it does not serve its model.
     """
-    client = Client(record)
+    client = Client(record, by=by)
     served = [entry["id"] for entry in client.models()]
     if record.model and record.model not in served:
         problem = f"{client.url} serves {', '.join(served) or 'nothing'}, not {record.model}: another server took that port."

@@ -16,6 +16,7 @@ from functools import wraps
 from pathlib import Path
 
 FILE_VARIABLE = "WORKSHOP_TRACE"
+SCHEDULER = "workshop.engine.trace_writer.traced"  # for --scheduler-cls
 # seconds of the trace that are lost with a killed engine: vLLM kills its own when it stops
 FLUSH_S = 0.05
 LIMIT_BYTES = 2**30

@@ -61,6 +61,7 @@ class Launch:
     log: Path  # where the engine's words go
     # the port, until the engine listens
     port_claim: socket.socket | None = field(default=None, repr=False, compare=False)
+    trace: str = ""  # the file of what the engine does; "" without one
     # the engine may be forked from a process that has imported vLLM
     can_be_forked: bool = False
 
@@ -140,7 +141,8 @@ def prepare(
     env = engine_environment(path, device, user_flags, name) | variables | class_variables
     log = home() / "logs" / f"{name}.log"
     can_be_forked = device == "cpu" and _ranks(user_flags) == 1
-    return Launch(name, path, served, host, port, argv, env, log, port_claim, can_be_forked)
+    file = variables.get(trace_writer.FILE_VARIABLE, "")
+    return Launch(name, path, served, host, port, argv, env, log, port_claim, file, can_be_forked)
 
 
 def preloaded_environment() -> dict[str, str] | None:
@@ -374,8 +376,7 @@ def tracing(
         raise BadInput(
             f"No trace can be written to {file}: {reason(error)}.", "Name a file."
         ) from None
-    scheduler = f"{trace_writer.__name__}.{trace_writer.traced.__name__}"
-    return ["--scheduler-cls", scheduler], {trace_writer.FILE_VARIABLE: str(path)}
+    return ["--scheduler-cls", trace_writer.SCHEDULER], {trace_writer.FILE_VARIABLE: str(path)}
 
 
 def _is_there(path: Path, force: bool) -> bool:

@@ -41,6 +41,7 @@ def new(
     where: str = "local",
     boot_id: str = "",
     job_id: str | None = None,
+    trace: str = "",
 ) -> ServerRecord:
     """Return the record of a server of this machine that is about to start, with a new key."""
     import secrets
@@ -55,6 +56,7 @@ def new(
         boot_id=boot_id,
         job_id=job_id,
         log=log,
+        trace=trace,
         started=timestamps.now("milliseconds"),
         lab=os.environ.get(LAB_VARIABLE, ""),
     )
@@ -98,12 +100,9 @@ def write(record: ServerRecord) -> None:
 def as_text(record: ServerRecord) -> str:
     """Return the JSON of a record's file and of its copies, without fields that say nothing."""
     fields = asdict(record)
-    if not record.cluster:  # of no SLURM cluster, or of none with a name
-        del fields["cluster"]
-    if record.joules_at_ready is None:
-        del fields["joules_at_ready"]
-    if not record.lab:
-        del fields["lab"]
+    for name in ("cluster", "joules_at_ready", "lab", "trace"):
+        if fields[name] in ("", None):
+            del fields[name]
     return json.dumps(fields, indent=1) + "\n"
 
 
@@ -129,6 +128,25 @@ def load(path: Path) -> ServerRecord:
             record_file.REMEDY,
         )
     return record
+
+
+def trace_of(name: str) -> Path:
+    """Return the file in which this user's server `name` notes what its engine does.
+
+    Raises BadInput: there is no such server, or it notes nothing.
+    """
+    record = stored(name)
+    if record is None:
+        raise BadInput(
+            f"There is no trace {name}, and you have no server of that name.",
+            "Give the file of a trace; or start a server with one: workshop serve --trace FILE.",
+        )
+    if not record.trace:
+        raise BadInput(
+            f"The server {name} notes nothing of its steps.",
+            "Start it with --trace FILE; on SLURM: workshop slurm submit … --trace.",
+        )
+    return Path(record.trace)
 
 
 def stored(name: str) -> ServerRecord | None:

@@ -110,6 +110,8 @@ class ServerRecord:
     # What the energy counters of this machine's GPUs showed when the server was ready; None without
     # such counters.
     joules_at_ready: float | None = _field(_joules, "a number of joules", default=None)
+    # The file in which its engine notes what it does, step by step; '' if it notes nothing.
+    trace: str = _text()
     # The `workshop lab` through which it was started, which ends it; '' outside one.
     lab: str = _text()
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TextIO
 
 from workshop import python_process
+from workshop.engine import trace_writer
 from workshop.engine.log.failures import ROOT
 from workshop.errors import WorkshopError
 from workshop.home import private_folder
@@ -192,6 +193,7 @@ def announce(task: Task, hosts: list[str]) -> JobFile:
     name = os.environ["SLURM_JOB_NAME"]
     if task.batch:
         name = f"{name}_{own_job()}"  # shards have a record each
+    trace = str(job_file.trace()) if trace_writer.SCHEDULER in task.serve else ""
     new = records.new(
         name=name,
         url=url,
@@ -199,6 +201,7 @@ def announce(task: Task, hosts: list[str]) -> JobFile:
         where="slurm",
         job_id=own_job(),
         log=str(task.output),
+        trace=trace,
     )
     record = _claimed(replace(new, cluster=_cluster()))
     tensor, pipeline = sizes(task.serve)
@@ -215,6 +218,7 @@ def announce(task: Task, hosts: list[str]) -> JobFile:
         tensor_parallel_size=tensor,
         pipeline_parallel_size=pipeline,
         min_gpu_gib=task.min_gpu_gib,
+        trace=trace,
     )
     job.write()
     _say(f"head {socket.gethostname()} at {head}; the server will be {url}")

@@ -20,7 +20,8 @@ class JobFile:
 
     record: the server's record, with the key. served: the model's name there. api_host, api_port: where learners reach the server.
     head_address: where the nodes reach the first one. master_port: of vLLM's own start; check_port:
-    of the check before it. min_gpu_gib: memory that each GPU must have, in GiB.
+    of the check before it. min_gpu_gib: memory that each GPU must have, in GiB. trace: the file in
+    which the head's engine notes its steps; "" where it does not.
     """
 
     record: str
@@ -35,6 +36,7 @@ class JobFile:
     tensor_parallel_size: int
     pipeline_parallel_size: int
     min_gpu_gib: float
+    trace: str = ""
 
     def write(self) -> None:
         """Write the file of this job, whole."""
@@ -49,6 +51,11 @@ def path() -> Path:
 def read() -> JobFile:
     """Return what the head of this job wrote."""
     return JobFile(**json.loads(path().read_text(encoding="utf-8")))
+
+
+def trace() -> Path:
+    """Return the file in which the head's engine notes its steps, if it does."""
+    return path().with_suffix(".trace.jsonl")
 
 
 def reasons() -> Path:

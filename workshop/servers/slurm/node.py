@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from workshop import python_process
+from workshop.engine import trace_writer
 from workshop.errors import WorkshopError
 from workshop.home import home
 from workshop.servers.host import processes
@@ -108,6 +109,8 @@ def variables(folder: Path, job: JobFile, arguments: list[str]) -> dict[str, str
         # vLLM itself gives up after 600 s, and 405B loads for longer; the job's own budget decides
         "VLLM_ENGINE_READY_TIMEOUT_S": "86400",
     }
+    if job.trace:
+        chosen[trace_writer.FILE_VARIABLE] = job.trace
     if CLASS_LIMITS in arguments:
         chosen["VLLM_ENFORCE_STRICT_TOOL_CALLING"] = "0"
     fixed = {

@@ -20,6 +20,7 @@ from inference_planner.catalog import load_model
 from inference_planner.catalog.read import existing, name_of
 from inference_planner.split.ranks import tp_problem
 
+from workshop.engine import trace_writer
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.guard import fairshare
@@ -55,6 +56,7 @@ class Request:
     """The settings that a person requests; None: the script's or the plan's choice.
 
     what: a script's name (70b), a catalog name, a Hub id, or a model's folder.
+    trace: the engine notes what it does, step by step.
     vllm: more flags of `vllm serve`.
     sbatch_args: options of sbatch.
     anyway: also what cannot work as far as we know.
@@ -67,6 +69,7 @@ class Request:
     time: str | None = None
     pipeline: bool = False
     learners: int = 0
+    trace: bool = False
     name: str | None = None
     max_model_len: int | None = None
     vllm: tuple[str, ...] = ()
@@ -563,6 +566,8 @@ def _settings(request: Request, plan: Plan, folder: Path, changed_gpu: bool) -> 
         lines["min_gpu_gib"] = f"{plan.gpu_memory_gib * GPU_MEMORY_SHARE:.0f}"
     if request.learners:
         more_flags += fairshare.class_arguments(flags_of(request.vllm))
+    if request.trace:
+        more_flags += ["--scheduler-cls", trace_writer.SCHEDULER]
     more_flags += request.vllm
     if more_flags:
         lines["more_flags"] = f"({shlex.join(more_flags)})"

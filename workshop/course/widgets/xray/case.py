@@ -8,20 +8,36 @@ import string
 from collections.abc import Iterable
 from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 
+from workshop.client import answer_ids
 from workshop.course.topics import recorded_data
 from workshop.course.widgets import style
 from workshop.course.widgets.xray.questions import Asker, listed, verb
 from workshop.engine.trace import Pool, RequestStep, Step, reasons
 from workshop.errors import plain
+from workshop.servers import records
+from workshop.servers.records.record_file import NAME
 
 RECORDED = recorded_data.DATA / "traces" / "teaching_model.jsonl"
 # Blocks that are all drawn; of a larger pool half as many, and those that are ever taken.
 WHOLE_POOL = 128
 MOST_STEPS = 2000  # of one page: it stays quick, and below some megabytes
+LABEL_CHARS = 12  # of a learner's name beside the letter of a row
 PARTS = ("page.html", "page.css", "trace.js", "picture.js", "page.js")
 # of requests, in turn
 COLOURS = "blue", "orange", "green", "purple", "sky", "vermillion", "yellow", "grey"
+
+
+def trace_file(trace: str | Path) -> Path:
+    """Return the file of a trace: `trace` itself, or that of this user's server of that name.
+
+    Raises BadInput: there is neither.
+    """
+    path = Path(trace).expanduser()
+    if path.exists() or not NAME.fullmatch(str(trace)):
+        return path
+    return records.trace_of(str(trace))
 
 
 class Replay:
@@ -73,7 +89,8 @@ class Replay:
             about += f" · {self.left_out:,} later steps are left out"
         names = []
         for long, short in self.names.items():
-            names.append([short, long[:100]])  # a client chooses its long name
+            # a client chooses its long name
+            names.append([short, long[:100], answer_ids.by(long)[:LABEL_CHARS]])
         return {
             "about": about,
             "first": self.first or 0,

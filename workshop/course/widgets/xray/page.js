@@ -127,7 +127,7 @@ document.addEventListener("click", event => {
     draw();
   } else if (near("#steps") && x.steps.length) {
     const {from, to, columns} = view(), place = $("steps").getBoundingClientRect();
-    const s = from + Math.floor((event.clientX - place.left - LEFT) / ((place.width - LEFT - 2) / columns));
+    const s = from + Math.floor((event.clientX - place.left - margin()) / ((place.width - margin() - 2) / columns));
     if (s >= from && s < Math.min(to, hidden())) go(s);
   }
 });

@@ -1,6 +1,6 @@
 // The drawing: requests over steps, a step's budget, the pool. Lengths are pixels; x runs along steps.
 
-const LEFT = 40, TOP = 84, ROW = 25, STRIP = 22, MOST_ROWS = 24, MOST_CELLS = 640;
+const TOP = 84, ROW = 25, STRIP = 22, MOST_ROWS = 24, MOST_CELLS = 640;
 
 const rect = (left, top, w, h, more) =>
   `<rect x="${left.toFixed(1)}" y="${top.toFixed(1)}" width="${w.toFixed(1)}" height="${h.toFixed(1)}" ${more}/>`;
@@ -8,10 +8,12 @@ const text = (left, y, said, more = 'class="quiet"') => `<text x="${left.toFixed
 const line = (left, y, w, more) => `<path d="M${left.toFixed(1)} ${y}h${w.toFixed(1)}" ${more}/>`;
 const range = (from, to) => Array.from({length: Math.max(0, to - from)}, (_, i) => from + i);
 
+const margin = () => x.names.some(([, , by]) => by) ? 128 : 40;  // room for the learners' names beside the letters
+
 // Draws steps from … to - 1 into a place, a column each. `end`: from here they are hidden. `cursor`: the step with a
 // frame. `only`: the one request that is not pale. `fades`: whether what comes after the cursor does.
 function band(place, {from, to, end, columns, cursor, only, fades}) {
-  const width = place.clientWidth || 700, w = (width - LEFT - 2) / columns, X = s => LEFT + (s - from) * w;
+  const width = place.clientWidth || 700, edge = margin(), w = (width - edge - 2) / columns, X = s => edge + (s - from) * w;
   const bar = w - Math.min(3, w / 4), shown = range(from, Math.min(to, end)), rows = rowsOf(shown, cursor);
   const bottom = TOP + rows.drawn.length * ROW + (rows.more ? 16 : 0) + 2;
   const out = strips(shown, {X, w, bar, width, slowest: Math.max(...(fades ? shown : range(0, x.steps.length)).map(s => x.steps[s].took)) || 1});
@@ -19,7 +21,7 @@ function band(place, {from, to, end, columns, cursor, only, fades}) {
     const pale = only !== null && only !== r ? "pale" : "";
     out.push(`<g class="${colour(r)} ${pale}">${request(r, TOP + i * ROW, shown, {X, w, bar})}</g>`);
   });
-  if (rows.more) out.push(text(LEFT, bottom - 5, `and ${many(rows.more, "more request")}`));
+  if (rows.more) out.push(text(edge, bottom - 5, `and ${many(rows.more, "more request")}`));
   const every = [1, 2, 5, 10, 20, 50].find(n => n * w >= 56) || 100;
   for (const s of range(from, to)) {
     if (nr(s) % every === 0) out.push(text(X(s) + w / 2, bottom + 11, nr(s), 'class="quiet" text-anchor="middle"'));
@@ -49,7 +51,7 @@ function strips(shown, {X, w, bar, width, slowest}) {   // above the rows: how l
   const out = [];
   ["time", "tokens", "KV"].forEach((said, i) => {
     const y = STRIP + 2 + i * 26;
-    out.push(text(0, y - 2, said), line(LEFT, y + 0.5, width - LEFT, 'stroke="var(--line)"'));
+    out.push(text(0, y - 2, said), line(margin(), y + 0.5, width - margin(), 'stroke="var(--line)"'));
   });
   for (const s of shown) {
     const step = x.steps[s], up = (y, share, fill) => rect(X(s), y - STRIP * share, bar, STRIP * share, `fill="var(--${fill})"`);
@@ -68,7 +70,7 @@ function strips(shown, {X, w, bar, width, slowest}) {   // above the rows: how l
 
 function request(r, y, shown, {X, w, bar}) {            // one request's row
   const base = y + 22, middle = base - 4.5;
-  const out = [`<g data-request="${r}"><title>${safe(x.names[r][1])}</title>${text(4, y + 16, name(r), 'class="letter"')}</g>`];
+  const out = [`<g data-request="${r}"><title>${safe(x.names[r][1])}</title>${text(4, y + 16, name(r), 'class="letter"')}${text(34, y + 16, safe(x.names[r][2]))}</g>`];
   for (const s of shown) {
     const step = x.steps[s], row = step.row.get(r), left = X(s);
     if (row) out.push(row.prefill ? prefill(row, left, base, bar) : decode(row, left, base, bar));

@@ -5,7 +5,7 @@ import ipywidgets as widgets
 
 from workshop.course.drawing.html import panel, tag
 from workshop.course.widgets.controls import Watching
-from workshop.course.widgets.xray.case import RECORDED, Replay, packed, page
+from workshop.course.widgets.xray.case import RECORDED, Replay, packed, page, trace_file
 from workshop.engine.trace import Trace
 
 
@@ -25,14 +25,14 @@ class XRay(Watching):
     (56, (0, 0))
 
     Args:
-        trace: the file; by default a recorded one.
+        trace: the file, or the name of your server that writes one; by default a recorded one.
         first: the first step that is drawn; a page holds at most 2,000.
     """
 
     def __init__(
         self, trace: str | Path = RECORDED, first: int | None = None, every_s: float = 0.5
     ):
-        self.trace = Trace(trace)
+        self.trace = Trace(trace_file(trace))
         self._replay = Replay(self.trace.path.name, first)
         self._replay.extend(self.trace.more())
         hidden = {"layout": widgets.Layout(display="none")}
