@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import one_import
@@ -35,6 +36,13 @@ def pytest_sessionfinish(session) -> None:
     with open(path, "w", encoding="utf-8") as file:
         for test, seconds in sorted(durations_s.items(), key=lambda item: -item[1]):
             file.write(f"{seconds:.2f}\t{test}\n")
+
+
+@pytest.fixture(autouse=True)
+def own_signals():
+    """Undo what `workshop batch` sets for the rest of its process: children would ignore that signal, too."""
+    yield
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
 
 
 @pytest.fixture

@@ -62,6 +62,7 @@ def shell(tmp_path, monkeypatch, workshop_home) -> Spoken:
     monkeypatch.setenv("WORKSHOP_SLURM", str(tmp_path))
     monkeypatch.setattr(slurm_job.machine, "own_address", lambda *_: "127.0.0.1")
     monkeypatch.setattr(slurm_job, "CANCELLED_S", 0.0)
+    monkeypatch.setattr(slurm_job, "TOLD_S", 0.1)
     return Spoken()
 
 
@@ -105,6 +106,15 @@ def test_a_server_whose_engine_ends_has_failed_and_says_so_last_in_both_files(
         assert text.splitlines()[-2].startswith("[workshop] ended: the engine ended by itself")
     assert [command for command in shell.asked if command.startswith("srun --overlap")]
     assert not job_file.path().exists()
+
+
+def test_a_cancelled_job_whose_engine_ends_first_is_cancelled(shell, monkeypatch, capfd):
+    never_ready(monkeypatch)
+    shell.put("engine", "143")
+    shell.put("signal", "TERM")
+    assert Supervisor(Task(4, 0.0, SRUN, []), shell).run() == 143
+    assert record() is None
+    assert capfd.readouterr().err.endswith("ended: cancelled: the job was told to end\n")
 
 
 def test_the_record_of_a_traced_server_names_the_trace(shell, monkeypatch):

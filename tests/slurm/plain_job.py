@@ -71,9 +71,9 @@ class PlainJob(Job):
             "a process is left",
         )
         # What a killed vLLM leaves, and Ray's logs: the workshop's own scripts remove it, these do not.
-        left = "rm -rf /dev/shm/psm_* /dev/shm/sem.mp-* /dev/shm/*plasma* /tmp/ray*"
-        for node in NODES:
-            self.cluster.inside(node, "sh", "-c", left)
+        for node, left in (line.split(" ", 1) for line in self.cluster.leftovers()):
+            if left.startswith(("/tmp/", "/dev/shm/")):
+                self.cluster.inside(node, "rm", "-rf", left)
 
 
 def submit(cluster, script: str, *options: str) -> PlainJob:

@@ -1,4 +1,3 @@
-
 import click
 
 from workshop.cli.say import force_option, say

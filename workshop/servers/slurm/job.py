@@ -47,6 +47,7 @@ PREEMPTED = "preempted: a job that goes before took its nodes"
 FLUSHED_CODE = 75  # of a batch that was told to stop, and has written down what it has
 BATCH_CHECK_S = 600.0  # a file of many gigabytes is read through
 STOP_S = 10.0
+TOLD_S = 5.0  # between the signals that a cancelled job's engine and its shell get, on a busy node
 CANCELLED_S = 30.0  # KillWait: then SLURM kills what is left
 STACK_LOOKS = 10
 STACKS_QUIET_S = 1.0
@@ -467,6 +468,8 @@ class Supervisor:
                 _interrupt(batch)
             elif kind == "engine" and batch is None:
                 self._engine_runs = False
+                if self._is_cancelled():
+                    return End("cancelled", 143)
                 return _engine_end(int(str(value)))
             elif kind == "engine":
                 self._engine_runs = False
@@ -481,6 +484,15 @@ class Supervisor:
                 self._in_thread("batch", batch.wait)
             elif kind == "batch":
                 return self._batch_end(int(str(value)), interrupted)
+
+    def _is_cancelled(self) -> bool:
+        """Wait a moment; return whether the job was told to end, as its engine was, which said so first."""
+        until = time.monotonic() + TOLD_S
+        with suppress(queue.Empty):
+            while message := self.shell.next(max(0.0, until - time.monotonic())):
+                if message == ("signal", "TERM"):
+                    return True
+        return False
 
     def _in_thread(self, kind: str, work: Callable[[], object]) -> None:
         """Do some work beside the messages; its result, or what it raises, becomes one."""
