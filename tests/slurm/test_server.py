@@ -236,6 +236,7 @@ class TestEnds:
             "--gpus-per-node",
             "1",
             "--json",
+            "--trace",
             "--nodelist=node01",
             WORKSHOP_SLURM=str(cluster.course / "slurm"),
         )
@@ -261,6 +262,11 @@ class TestEnds:
             "import workshop; print(workshop.connect('70b').complete('A', max_tokens=3).model)",
         )
         assert out.split()[-1] == "teaching-model"
+
+    def test_the_owner_follows_the_engine_by_the_servers_name(self, jobs, cluster):
+        page = workshop(cluster, "xray", "70b", "--html", "-")
+        assert "tokens of its prompt" in page
+        assert record(cluster, "70b")["trace"].endswith(".trace.jsonl")
 
     def test_stop_cancels_the_job_and_leaves_nothing(self, jobs, cluster):
         from cluster import Job
