@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import subprocess
+import sys
 import tomllib
 from decimal import Decimal
 from typing import get_type_hints
@@ -379,3 +381,14 @@ def test_a_number_is_right_rounded_to_the_digits_that_were_asked_for_or_more(dig
 def test_a_series_without_labels_is_a_list_and_a_dict_of_whole_numbers_stays_one():
     assert plain(pd.Series([5, 7])) == [5, 7] and plain(pd.Series({1: 5, 2: 7})) == {1: 5, 2: 7}
     assert plain({0: "a", 1: "b"}) == {0: "a", 1: "b"}
+
+
+def test_reading_all_exercises_needs_no_library_that_a_browser_lacks():
+    code = (
+        "import sys; from workshop.course.exercises.checking import all_exercises; all_exercises();"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lacking = {"huggingface_hub", "openai", "aiohttp", "torch", "matplotlib"}
+    assert not lacking & set(done.stdout.split())

@@ -9,7 +9,7 @@ import yaml
 from workshop.guard.auth import KEY_FILE_VARIABLE, METRICS_KEY_FILE_VARIABLE
 from workshop.servers.hang import LONGEST_STEP_S
 from workshop.servers.start_time import START_ALLOWANCE_S
-from workshop.servers.weights import prefetch
+from workshop.servers.weights import check
 
 PORT = 8000
 MODELS = "/models"
@@ -18,7 +18,7 @@ PROBE_EVERY_S = 10
 GUARDED_BY_VLLM = "/v1"
 WHOLE = ".workshop-whole"  # in the model's folder, once the download is complete
 # The same weights again: the Hub's tool would download them, too.
-LEFT_OUT = ("*.bin", *prefetch.NEVER)
+LEFT_OUT = ("*.bin", *check.OTHER_FORMATS)
 FOLDER = Path(__file__).parent / "templates"
 
 

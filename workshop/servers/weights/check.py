@@ -11,6 +11,10 @@ from pathlib import Path
 from workshop.errors import WorkshopError
 
 INDEX = "model.safetensors.index.json"
+# the same weights again, in other formats
+OTHER_FORMATS = (
+    "original/*", "*.gguf", "*.onnx", "onnx/*", "*.pth", "*.msgpack", "*.h5", "consolidated*"
+)  # fmt: skip
 LONGEST_NAME = 1000  # characters of a file's path
 LONGEST_PART = 200  # bytes of one part of it: file systems take 255, and .part files need some
 HEADER_LIMIT_BYTES = 100 * 2**20  # safetensors' own limit

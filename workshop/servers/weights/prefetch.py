@@ -33,8 +33,6 @@ NEEDED = (
 )
 # of a model with classes of its own: vLLM runs them with --trust-remote-code only
 CODE = ("*.py",)
-# the same weights again, in other formats
-NEVER = ("original/*", "*.gguf", "*.onnx", "onnx/*", "*.pth", "*.msgpack", "*.h5", "consolidated*")
 SPARE_BYTES = 1 * GIB  # to stay free on the disk
 WATCH_S = 0.5
 
@@ -82,7 +80,7 @@ def look_up(hub: str, token: str | None = None, *, trust_remote_code: bool = Fal
         patterns = NEEDED + CODE
     needed: list[File] = []
     for file in remote.files:
-        if _matches(file, patterns) and not _matches(file, NEVER):
+        if _matches(file, patterns) and not _matches(file, check.OTHER_FORMATS):
             needed.append(file)
     if not any(file.name.endswith(".safetensors") for file in needed):
         needed += (file for file in remote.files if _matches(file, ("pytorch_model*.bin",)))
