@@ -53,7 +53,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "logprobs.listed": ("yes", "== 4", "always in the list"),
     "logprobs.odd_word": ("Boston has", "nearly sure of", "Boston 31.6"),
     "logprobs.more_surprising": ("the German sentence has", "about a million"),
-    "logprobs.made_up": ("one of them", "as_sure == 1", "hardly a doubt"),
+    "logprobs.made_up": ("one or two", "as_sure == 1", "hardly a doubt"),
     "logprobs.least_sure": ("more than half", "9 of the 12", "three mistakes of four"),
     "logprobs.new_topics": ("it falls, but not far enough", "0.80", "too sure by"),
     "logprobs.zero": ("no", "row.logprob < 0", "-0.66"),
