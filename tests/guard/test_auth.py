@@ -16,6 +16,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from workshop.guard import asgi, auth
+from workshop.home import write_private
 
 
 @pytest.fixture
@@ -142,6 +143,24 @@ def test_only_health_is_open(guard, path):
 def test_websockets_are_guarded_too(guard, path):
     assert ask(guard, path, kind="websocket")[0]["type"] == "websocket.close"
     assert passed(ask(guard, path, kind="websocket", headers=[("authorization", "Bearer right")]))
+
+
+def test_a_new_key_in_the_file_counts_and_a_broken_or_missing_file_changes_nothing(
+    guard, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(auth, "REREAD_S", 0.0)
+    record = tmp_path / "record.json"
+
+    def opens(key: str) -> bool:
+        return passed(ask(guard, headers=[("authorization", f"Bearer {key}")]))
+
+    write_private(record, json.dumps({"api_key": "new"}))
+    assert opens("new") and not opens("right")
+    for text in ("{", json.dumps({"api_key": ""}), json.dumps({})):
+        record.write_text(text)
+        assert opens("new") and not opens("")
+    record.unlink()
+    assert opens("new")
 
 
 def test_an_empty_key_serves_nobody(tmp_path, monkeypatch):

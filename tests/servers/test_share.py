@@ -11,8 +11,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import small_server
+from click.testing import CliRunner
 from needs import lacking
 
+from workshop.cli.keys import command as keys
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records
 from workshop.servers.records import ServerRecord, record_file, share
@@ -46,6 +48,20 @@ def test_copy_is_the_groups_and_holds_what_connect_needs(server, class_folder, m
     assert any("without limits" in note for note in notes)
     monkeypatch.setenv("WORKSHOP_SHARED", str(class_folder))
     assert [record.name for record in records.shared()] == ["big"]
+
+
+def test_a_new_key_is_in_the_record_and_its_copies(server, class_folder, monkeypatch):
+    path, _ = share.share("big", GROUP, class_folder)
+    done = CliRunner().invoke(keys, ["rotate", "big"])
+    assert done.exit_code == 0 and "new key" in done.output
+    new = records.require("big")
+    assert new == replace(server, api_key=new.api_key) and new.api_key != server.api_key
+    assert new.api_key not in done.output
+    assert json.loads(path.read_text())["api_key"] == new.api_key
+    assert path.stat().st_mode & 0o777 == 0o640
+    records.write(replace(new, state="failed", reason="it died"))
+    with pytest.raises(WorkshopError, match="failed"):
+        share.rotate("big")
 
 
 def test_limits_are_those_that_the_server_itself_names(server, class_folder):

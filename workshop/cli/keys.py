@@ -55,6 +55,20 @@ def list_(as_json: bool) -> None:
 
 
 @command.command
+@click.argument("server")
+def rotate(server: str) -> None:
+    """Give SERVER, one of yours that runs, a new key of its own, without a restart.
+
+    connect() and copies that you shared have the new one at once; the old one is refused within a
+    second. Learners' keys stay as they are.
+    """
+    from workshop.servers.records import share
+
+    share.rotate(server)
+    say(f"✓ {server} has a new key; the old one is refused within a second.", fg="green")
+
+
+@command.command
 @click.argument("name")
 @json_option("The name.")
 def revoke(name: str, as_json: bool) -> None:

@@ -2,8 +2,9 @@
 
 vLLM's own `--api-key` guards only some paths (0.32.0 answers `POST /invocations`, `/tokenize` and
 `/metrics` without it), so `workshop serve` puts this ASGI middleware in front of all of them. The
-key is read once from a file: the server's record, or, where there is none (a pod, a systemd unit),
-a file that holds the key alone. It is in no argument, no environment and no log, and the headers
+key comes from a file: the server's record, or, where there is none (a pod, a systemd unit), a file
+that holds the key alone. A file that has changed is read again, so a key can be exchanged while the
+server runs. It is in no argument, no environment and no log, and the headers
 that bring it go no further than the guard. Besides `asgi.py` it needs the standard library only, so
 that it works in a container that has little else of the workshop.
 
@@ -16,6 +17,8 @@ import hmac
 import json
 import os
 import sys
+import time
+from contextlib import suppress
 
 from workshop.guard.asgi import cors_of, header_of, keys_of, path_of, refuse, without_keys
 
@@ -32,10 +35,46 @@ KEY_FILE_VARIABLE = "WORKSHOP_API_KEY_FILE"
 # A file with a key for /metrics alone; without the file there is none.
 METRICS_KEY_FILE_VARIABLE = "WORKSHOP_METRICS_KEY_FILE"
 METRICS_PATH = "/metrics"
+REREAD_S = 0.5  # how old what the guard knows of the file may be
 HOW = (
     "send it as 'Authorization: Bearer KEY', or as 'x-api-key: KEY'. "
     "workshop.connect() does so by itself."
 )
+
+
+def key_file() -> str:
+    """Return the file that the environment names; "" for none."""
+    return os.environ.get(RECORD_VARIABLE) or os.environ.get(KEY_FILE_VARIABLE) or ""
+
+
+class Key:
+    """The key of a file, which is read again when the file has changed.
+
+    A file that is gone, or holds no key, changes nothing: the last key goes on.
+
+    Raises ValueError, OSError: there is none at the start.
+    """
+
+    def __init__(self) -> None:
+        self._path = key_file()
+        self._key = read_key()
+        self._state = self._now()
+        self._looked_s = time.monotonic()
+
+    def _now(self) -> tuple[int, int]:
+        status = os.stat(self._path)
+        return status.st_mtime_ns, status.st_ino
+
+    def is_right(self, key: bytes) -> bool:
+        """Return whether this is the key, in a time that tells nothing about it."""
+        if time.monotonic() - self._looked_s > REREAD_S:
+            self._looked_s = time.monotonic()
+            with suppress(OSError, ValueError, KeyError):
+                state = self._now()
+                if state != self._state:
+                    self._key = read_key()
+                    self._state = state
+        return hmac.compare_digest(key, self._key)
 
 
 def read_key() -> bytes:
@@ -45,7 +84,7 @@ def read_key() -> bytes:
         ValueError: no file is named, or it holds no key. A server never starts without its guard.
     """
     record = os.environ.get(RECORD_VARIABLE)
-    path = record or os.environ.get(KEY_FILE_VARIABLE)
+    path = key_file()
     if not path:
         raise ValueError(
             f"neither {RECORD_VARIABLE} nor {KEY_FILE_VARIABLE} is set: refusing to serve unguarded"
@@ -91,7 +130,7 @@ class RequireKey:
 
     def __init__(self, app):
         self.app = app
-        self._key = read_key()
+        self._key = Key()
         self._metrics_key = read_metrics_key()
         self._learners = learners_of_a_class()
         self._cors = None
@@ -135,7 +174,7 @@ class RequireKey:
         await refuse(send, 401, f"{problem}: {HOW}", "invalid_api_key", bearer)
 
     def _opens(self, key: bytes, path: str) -> bool:
-        is_right = hmac.compare_digest(key, self._key)
+        is_right = self._key.is_right(key)
         if self._metrics_key and path == METRICS_PATH:
             is_right |= hmac.compare_digest(key, self._metrics_key)
         return is_right

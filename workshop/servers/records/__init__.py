@@ -44,13 +44,11 @@ def new(
     trace: str = "",
 ) -> ServerRecord:
     """Return the record of a server of this machine that is about to start, with a new key."""
-    import secrets
-
     return ServerRecord(
         name=name,
         url=url,
         model=model,
-        api_key=secrets.token_urlsafe(32),
+        api_key=new_key(),
         where=where,
         host=socket.gethostname(),
         boot_id=boot_id,
@@ -60,6 +58,13 @@ def new(
         started=timestamps.now("milliseconds"),
         lab=os.environ.get(LAB_VARIABLE, ""),
     )
+
+
+def new_key() -> str:
+    """Return a new key: 43 characters, drawn by the system."""
+    import secrets
+
+    return secrets.token_urlsafe(32)
 
 
 def boot_id() -> str:

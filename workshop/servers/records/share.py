@@ -5,6 +5,7 @@ import grp
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
@@ -55,6 +56,23 @@ def renew(record: ServerRecord) -> None:
             status = path.lstat()
             if status.st_uid == os.geteuid():
                 write_private(path, records.as_text(record), 0o640, status.st_gid)
+
+
+def rotate(name: str) -> ServerRecord:
+    """Give a server that runs a new key, and return its record; the old key is refused within a second.
+
+    Copies that were shared get the new key, too.
+
+    Raises WorkshopError: there is no such server of this user's, or it is not ready.
+    """
+    record = records.require(name)
+    if record.state != "ready":
+        problem = f"The server {name!r} is {record.state}, and reads no new key."
+        raise WorkshopError(problem, "A server that starts anew gets a new key.")
+    record = replace(record, api_key=records.new_key())
+    records.write(record)
+    renew(record)
+    return record
 
 
 def _group_id(group: str) -> int:
