@@ -83,7 +83,9 @@ class Widgets:
 
     def _linked_to_pages(self) -> set[str]:
         """Return the controls that the browser links to a Stack: the page has its radio buttons for them."""
-        linked = {name for name, model in self._state.items() if model["model_name"] == "StackModel"}
+        linked = {
+            name for name, model in self._state.items() if model["model_name"] == "StackModel"
+        }
         stacks = set(linked)
         links = []
         for model in self._state.values():

@@ -239,12 +239,12 @@ def _empty(split: Split) -> str:
 
 def _weights(split: Split) -> str:
     if split.bits:
-        return f"{split.model} in {split.bits} bits: {gib(split.weights)} of weights. {_fits(split)}"
+        return (
+            f"{split.model} in {split.bits} bits: {gib(split.weights)} of weights. {_fits(split)}"
+        )
     if split.weights > split.usable:
         too_much = gib(split.weights - split.usable)
-        return (
-            f"{_on(split)}, the weights of {split.model} take {gib(split.weights)}: {too_much} too much."
-        )
+        return f"{_on(split)}, the weights of {split.model} take {gib(split.weights)}: {too_much} too much."
     if split.gpus == 1:
         return f"The weights of {split.model} pour in and stay: {gib(split.weights)}."
     share = SHARES.get(split.gpus, f"1/{split.gpus}")

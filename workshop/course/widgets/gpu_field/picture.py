@@ -207,7 +207,9 @@ def _field(frame: Frame, before: Frame | None, stage: Stage, gpu: int) -> str:
     split = frame.split
     x, y = stage.corner(split, gpu)
     scale = side(split) / FINE
-    free = [Box(*_place(square, split), 1 - 2 * INSET, 1 - 2 * INSET) for square in range(split.squares)]
+    free = [
+        Box(*_place(square, split), 1 - 2 * INSET, 1 - 2 * INSET) for square in range(split.squares)
+    ]
     parts = [_path(free, "free")]
     parts += _squares(boxes(0.0, split.reserve, split), "reserve")
     if frame.has_weights:
@@ -343,9 +345,7 @@ def _path(drawn: Iterable[Box], look: str, variables: str = "") -> str:
     """Return rectangles as one path; nothing where there are none."""
     d = ""
     for box in drawn:
-        x, y, width, height = (
-            round(FINE * size) for size in (box.x, box.y, box.width, box.height)
-        )
+        x, y, width, height = (round(FINE * size) for size in (box.x, box.y, box.width, box.height))
         d += f"M{x} {y}h{width}v{height}h-{width}z"
     if not d:
         return ""
