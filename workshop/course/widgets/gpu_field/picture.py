@@ -165,11 +165,13 @@ def spoken(frame: Frame) -> str:
 
 def _sign(frame: Frame) -> tuple[str, str]:
     split = frame.split
-    if frame.has_weights and split.weights > split.usable or frame.is_waiting and not split.room:
+    if (frame.has_weights and split.weights > split.usable) or (
+        frame.is_waiting and not split.room
+    ):
         return "✗", "bad"
     if frame.is_waiting:
         return "!", "warn"
-    if frame.requests or frame.has_weights and split.bits:
+    if frame.requests or (frame.has_weights and split.bits):
         return "✓", "good"
     return "▸", "open"
 
@@ -221,15 +223,21 @@ def _field(frame: Frame, before: Frame | None, stage: Stage, gpu: int) -> str:
     if frame.is_waiting:
         waiting = requests(frame, [frame.requests])[0]
         parts.append(_path(waiting, "waits drops"))
-    name = split.card
-    if split.gpus > 1:
-        name = f"GPU {gpu}"
     edge = f'<path class="rim" d="M0 0h{COLUMNS * FINE}"/>'
     field = f'<g transform="translate({x:g} {y:g}) scale({scale:g})">{"".join(parts)}{edge}</g>'
-    beside = text(x, y + rows(split) * side(split) + 15, name, size=12, fill=style.MUTED)
+    beside = _names(split, gpu, x, y + rows(split) * side(split) + 15)
     if frame.is_waiting and cells_of_a_square(split):  # small, so it is said
         beside += text(x + side(split), y - 4, f"request {frame.requests + 1:,} waits", size=12)
     return field + beside
+
+
+def _names(split: Split, gpu: int, x: float, y: float) -> str:
+    """Return what stands below a field: whose it is, and what the line above it means."""
+    if split.gpus > 1:
+        return text(x, y, f"GPU {gpu}", fill=style.MUTED)
+    end = x + COLUMNS * side(split)
+    line = text(end, y, f"the line: {split.squares} GB", anchor="end", fill=style.MUTED)
+    return text(x, y, split.card, fill=style.MUTED) + line
 
 
 def _work_space(split: Split) -> list[Box]:

@@ -59,13 +59,14 @@ class GpuField(View):
         stage = Stage.of(self.frames)
         befores = (None, *self.frames)
         pages = [
-            widgets.HTML(picture(frame, before, stage))
+            widgets.HTML(picture(frame, before, stage), layout=widgets.Layout(width="auto"))
             for frame, before in zip(self.frames, befores, strict=False)
         ]
         last = len(pages) - 1
         self.play = widgets.Play(value=0, min=0, max=last, interval=MS_A_STEP, show_repeat=False)
         self.step = whole("step", 0, 0, last, width="min(420px, 100%)")
-        self.pages = widgets.Stack(pages, selected_index=0)
+        wide = widgets.Layout(width="100%", max_width="860px")
+        self.pages = widgets.Stack(pages, selected_index=0, layout=wide)
         self._links = (
             widgets.jslink((self.play, "value"), (self.step, "value")),
             widgets.jslink((self.step, "value"), (self.pages, "selected_index")),
