@@ -218,7 +218,7 @@ def _field(frame: Frame, before: Frame | None, stage: Stage, gpu: int) -> str:
         parts += _weights(frame, before, stage, gpu)
     if frame.has_work_space:
         is_new = before is None or not (before.has_work_space and before.split == split)
-        parts += _squares(_work_space(split), "work", is_new)
+        parts += _squares(work_space(split), "work", is_new)
     parts += _requests(frame, before)
     if frame.is_waiting:
         waiting = requests(frame, [frame.requests])[0]
@@ -240,7 +240,7 @@ def _names(split: Split, gpu: int, x: float, y: float) -> str:
     return text(x, y, split.card, fill=style.MUTED) + line
 
 
-def _work_space(split: Split) -> list[Box]:
+def work_space(split: Split) -> list[Box]:
     """Return the rectangles of the work space.
 
     It shares its last square with the first requests, so it fills that in their strips.
