@@ -228,9 +228,9 @@ def gpu_field_70b() -> Canvas:
     """Draw the same field for 70B and a thesis: it overflows one H100, and is cut over two and four."""
     frames = story("llama-3.1-70b", FILLED["gpu"], tokens=THESIS_TOKENS)
     last = {frame.split.gpus: frame for frame in frames}
-    one, two, four = (last[gpus].split for gpus in (1, 2, 4))
+    single, two, four = (last[gpus].split for gpus in (1, 2, 4))
     captions = {
-        1: f"1 H100: {gib(one.weights - one.usable)} too much",
+        1: f"1 H100: {gib(single.weights - single.usable)} too much",
         2: f"2: {gib(two.request)} wanted, {two.kv_room:.1f} left",
         4: f"4: room for {four.room}, one waits",
     }

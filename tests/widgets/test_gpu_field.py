@@ -68,12 +68,12 @@ class TestStory:
 
     def test_70b_overflows_one_gpu_has_no_room_on_two_and_is_served_by_four(self, theses):
         assert sorted({frame.split.gpus for frame in theses}) == [1, 2, 4]
-        one, two, four = (
+        single, two, four = (
             [frame for frame in theses if frame.split.gpus == gpus] for gpus in (1, 2, 4)
         )
-        assert one[-1].split.weights == pytest.approx(WEIGHTS_70B_GIB, abs=0.1)
-        assert not one[-1].is_waiting
-        assert one[-1].top > one[-1].split.squares
+        assert single[-1].split.weights == pytest.approx(WEIGHTS_70B_GIB, abs=0.1)
+        assert not single[-1].is_waiting
+        assert single[-1].top > single[-1].split.squares
         assert two[-1].is_waiting
         assert two[-1].requests == 0
         assert 2 * two[-1].split.kv_room < THESIS_GIB
@@ -140,11 +140,11 @@ class TestDrawing:
     def test_each_frame_says_in_words_what_it_shows(self, theses):
         stage = Stage.of(theses)
         drawn = picture(theses[-1], theses[-2], stage)
-        said = re.search(r'role="img" aria-label="([^"]*)"', drawn)[1]
-        assert said.startswith(
+        label = re.search(r'role="img" aria-label="([^"]*)"', drawn)[1]
+        assert label.startswith(
             "Full: request 4 must wait until one of these 3 is done. on each GPU"
         )
-        assert "weights 32.9 GiB; work space 2.6 GiB; KV cache 29.3 GiB" in said
+        assert "weights 32.9 GiB; work space 2.6 GiB; KV cache 29.3 GiB" in label
 
     def test_only_what_is_new_moves(self, abstracts, theses):
         stage = Stage.of(abstracts)

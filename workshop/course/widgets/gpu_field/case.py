@@ -42,7 +42,7 @@ class Split:
 
     @property
     def kv_room(self) -> float:
-        """What weights and work space leave for the KV cache; below 0 where they are too much."""
+        """Return what weights and work space leave for the KV cache; below 0 where they are too much."""
         return self.usable - self.weights - self.work_space
 
 
@@ -59,7 +59,7 @@ class Frame:
 
     @property
     def first_request(self) -> float:
-        """Where the requests begin, in squares from the bottom.
+        """Return where the requests begin, in squares from the bottom.
 
         Small requests are cells of a square, so they begin at the next whole cell.
         """
