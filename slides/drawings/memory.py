@@ -205,10 +205,10 @@ def gpu_field() -> Canvas:
     some = next(frame for frame in frames if frame.requests == 256)
     split = full.split
     captions = (
-        (weights, f"1  weights: {gib(split.weights)}"),
-        (work_space, f"2  work space: {gib(split.work_space)}"),
-        (some, f"3  {some.requests} requests: {gib(some.requests * split.request)}"),
-        (full, f"4  full with {split.room}: request {split.room + 1} waits"),
+        (weights, f"weights: {gib(split.weights)}"),
+        (work_space, f"work space: {gib(split.work_space)}"),
+        (some, f"{some.requests} abstracts: {gib(some.requests * split.request)}"),
+        (full, f"full with {split.room}: abstract {split.room + 1} waits"),
     )
     c = Canvas(336, " ".join(frame.text for frame, _ in captions))
     for number, (frame, caption) in enumerate(captions):
@@ -219,7 +219,7 @@ def gpu_field() -> Canvas:
     entries = [
         (WEIGHTS, "weights"),
         (OVERHEAD, "work space"),
-        (KV_CACHE, "KV cache: a cell a request"),
+        (KV_CACHE, "KV cache: a cell an abstract"),
     ]
     return c.legend(0, 330, [*entries, (SPARE, "not for vLLM")])
 
@@ -231,8 +231,8 @@ def gpu_field_70b() -> Canvas:
     single, two, four = (last[gpus].split for gpus in (1, 2, 4))
     captions = {
         1: f"1 H100: {gib(single.weights - single.usable)} too much",
-        2: f"2: {gib(two.request)} wanted, {two.kv_room:.1f} left",
-        4: f"4: room for {four.room}, one waits",
+        2: f"2 H100s: {gib(two.request)} wanted, {two.kv_room:.1f} left",
+        4: f"4 H100s: room for {four.room} theses",
     }
     c = Canvas(414, " ".join(frame.text for frame in last.values()))
     side, floor, line = 16, 312, 88  # a line has one row of squares above it for what waits

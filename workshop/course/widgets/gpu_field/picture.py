@@ -192,7 +192,7 @@ def _keys(frame: Frame) -> list[tuple[str, str]]:
     if split.reserve:
         parts.append(("reserve edge", "not for vLLM", split.reserve))
     if used > split.usable:
-        parts.append(("bg-bad edge", "too much", used - split.usable))
+        parts.append(("too-much edge", "too much", used - split.usable))
     keys = []
     for look, name, size in parts:
         amount = ""
@@ -354,10 +354,23 @@ def _path(drawn: Iterable[Box], look: str, variables: str = "") -> str:
     d = ""
     for box in drawn:
         x, y, width, height = (round(FINE * size) for size in (box.x, box.y, box.width, box.height))
-        d += f"M{x} {y}h{width}v{height}h-{width}z"
+        if " over" in look:
+            d += _hatched(x, y, width, height)
+        else:
+            d += f"M{x} {y}h{width}v{height}h-{width}z"
     if not d:
         return ""
     moved = ""
     if variables:
         moved = f' style="{variables}"'
     return f'<path class="{look}" d="{d}"{moved}/>'
+
+
+def _hatched(x: int, y: int, width: int, height: int) -> str:
+    """Return three stripes across a rectangle: what is too much is not told by its colour alone."""
+    right, low = round(width / 3), round(height / 3)
+    return (
+        f"M{x} {y}h{right}l-{right} {low}z"
+        f"M{x + 2 * right} {y}H{x + width}L{x} {y + height}v-{low}z"
+        f"M{x + width} {y + low}v{low}L{x + 2 * right} {y + height}h-{right}z"
+    )
