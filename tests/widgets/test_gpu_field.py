@@ -142,9 +142,9 @@ class TestDrawing:
         drawn = picture(theses[-1], theses[-2], stage)
         label = re.search(r'role="img" aria-label="([^"]*)"', drawn)[1]
         assert label.startswith(
-            "Full: request 4 must wait until one of these 3 is done. on each GPU"
+            "Full: request 4 must wait until one of these 3 is done. On each GPU"
         )
-        assert "weights 32.9 GiB; work space 2.6 GiB; KV cache 29.3 GiB" in label
+        assert "weights 32.9 GiB, work space 2.6 GiB, KV cache 29.3 GiB" in label
 
     def test_only_what_is_new_moves(self, abstracts, theses):
         stage = Stage.of(abstracts)

@@ -152,15 +152,18 @@ def picture(frame: Frame, before: Frame | None, stage: Stage) -> Html:
     return panel(
         at_the_edge(sign, f"{kind} tall", frame.text),
         div(drawn, cls="field"),
-        legend(_keys(frame)),
+        legend([*_where(frame.split), *_keys(frame)]),
         label=spoken(frame),
     )
 
 
 def spoken(frame: Frame) -> str:
     """Return the picture in words, for a screen reader."""
+    where = "In it"
+    if frame.split.gpus > 1:
+        where = "On each GPU"
     parts = [meaning for _, meaning in _keys(frame)]
-    return f"{frame.text} {'; '.join(parts)}."
+    return f"{frame.text} {where}: {', '.join(parts)}."
 
 
 def _sign(frame: Frame) -> tuple[str, str]:
@@ -199,9 +202,14 @@ def _keys(frame: Frame) -> list[tuple[str, str]]:
         if size:
             amount = f" {gib(size)}"
         keys.append((look, f"{name}{amount}"))
-    if split.gpus > 1:
-        keys = [("clear", "on each GPU:"), *keys]
     return keys
+
+
+def _where(split: Split) -> list[tuple[str, str]]:
+    """Return what stands before the colours of several GPUs."""
+    if split.gpus > 1:
+        return [("clear", "on each GPU:")]
+    return []
 
 
 def _field(frame: Frame, before: Frame | None, stage: Stage, gpu: int) -> str:
