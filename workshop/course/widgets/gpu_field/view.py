@@ -59,7 +59,9 @@ class GpuField(View):
         stage = Stage.of(self.frames)
         befores = (None, *self.frames)
         pages = [
-            widgets.HTML(picture(frame, before, stage), layout=widgets.Layout(width="auto"))
+            widgets.HTML(
+                picture(frame, before, stage), layout=widgets.Layout(width="100%", margin="0")
+            )
             for frame, before in zip(self.frames, befores, strict=False)
         ]
         last = len(pages) - 1
