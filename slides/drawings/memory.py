@@ -30,7 +30,7 @@ from drawings.charts import Chart, chart
 from workshop.course.drawing.figure import draw
 from workshop.course.exercises.sets.e01_memory import TIGHT
 from workshop.course.widgets.gpu_field.case import Frame, cells_of_a_square, gib, story
-from workshop.course.widgets.gpu_field.picture import Box, boxes, requests, work_space
+from workshop.course.widgets.gpu_field.picture import Box, boxes, is_over, requests, work_space
 from workshop.engine.exact import plan
 
 TOKENS = ("San", "Francisco", "is", "a", "port", "in")
@@ -253,8 +253,8 @@ def field(c: Canvas, frame: Frame, x: float, y: float, side: float) -> None:
     _squares(c, boxes(0, split.reserve, split), x, y, side, SPARE)
     filled = split.reserve + split.weights
     weights = boxes(split.reserve, filled, split)
-    _squares(c, [box for box in weights if box.y >= 0], x, y, side, WEIGHTS)
-    _squares(c, [box for box in weights if box.y < 0], x, y, side, VERMILLION)
+    _squares(c, [box for box in weights if not is_over(box, split)], x, y, side, WEIGHTS)
+    _squares(c, [box for box in weights if is_over(box, split)], x, y, side, VERMILLION)
     if frame.has_work_space:
         _squares(c, work_space(split), x, y, side, OVERHEAD)
     for number, drawn in enumerate(requests(frame, range(frame.requests))):

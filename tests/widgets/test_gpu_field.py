@@ -13,7 +13,16 @@ import ipywidgets as widgets
 
 from workshop import GpuField, plan
 from workshop.course.widgets.gpu_field.case import Frame, story
-from workshop.course.widgets.gpu_field.picture import Box, Stage, boxes, picture, requests, rows
+from workshop.course.widgets.gpu_field.picture import (
+    Box,
+    Stage,
+    boxes,
+    is_over,
+    picture,
+    requests,
+    rim,
+    rows,
+)
 from workshop.errors import BadInput
 
 # config.json of Llama 3.1: 8B has 32 layers, 70B has 80; both 8 KV heads of 128 numbers, K and V, 2 bytes.
@@ -136,6 +145,13 @@ class TestDrawing:
         for frame in (abstracts[-1], theses[-1]):
             assert min(box.y for box in requests(frame, [frame.requests])[0]) < 0
             assert min(box.y for box in requests(frame, [0])[0]) >= 0
+
+    def test_a_card_whose_last_row_is_short_is_full_at_its_last_square(self):
+        _, poured = story("llama-3.1-8b", "rtx-4090", bits=(16,))
+        assert (poured.split.squares, rows(poured.split)) == (24, 2)
+        whole = boxes(0, 26, poured.split)
+        assert [is_over(box, poured.split) for box in whole] == [False] * 24 + [True] * 2
+        assert rim(poured.split, 1) == "M0 0h4v1h16"
 
     def test_each_frame_says_in_words_what_it_shows(self, theses):
         stage = Stage.of(theses)

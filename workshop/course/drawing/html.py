@@ -196,7 +196,7 @@ def _rules() -> tuple[tuple[str, tuple[set[str], ...]], ...]:
         rule = rule.strip()
         selectors = rule[: rule.index("{")].split(",")
         if rule.startswith("@media"):
-            selectors = re.findall(r"[{}]([^{}]+){", rule)
+            selectors = ",".join(re.findall(r"[{}]([^{}]+){", rule)).split(",")
         elif rule.startswith("@keyframes"):  # named as the class that it moves
             selectors = [rule.replace("@keyframes ", ".", 1).split("{")[0]]
         classes = []

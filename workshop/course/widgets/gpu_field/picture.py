@@ -221,22 +221,35 @@ def _field(frame: Frame, before: Frame | None, stage: Stage, gpu: int) -> str:
         Box(*_place(square, split), 1 - 2 * INSET, 1 - 2 * INSET) for square in range(split.squares)
     ]
     parts = [_path(free, "free")]
-    parts += _squares(boxes(0.0, split.reserve, split), "reserve")
+    parts += _squares(boxes(0.0, split.reserve, split), "reserve", split)
     if frame.has_weights:
         parts += _weights(frame, before, stage, gpu)
     if frame.has_work_space:
         is_new = before is None or not (before.has_work_space and before.split == split)
-        parts += _squares(work_space(split), "work", is_new)
+        parts += _squares(work_space(split), "work", split, is_new)
     parts += _requests(frame, before)
     if frame.is_waiting:
         waiting = requests(frame, [frame.requests])[0]
         parts.append(_path(waiting, "waits drops"))
-    edge = f'<path class="rim" d="M0 0h{COLUMNS * FINE}"/>'
+    edge = f'<path class="rim" d="{rim(split, FINE)}"/>'
     field = f'<g transform="translate({x:g} {y:g}) scale({scale:g})">{"".join(parts)}{edge}</g>'
     beside = _names(split, gpu, x, y + rows(split) * side(split) + 15)
     if frame.is_waiting and cells_of_a_square(split):  # small, so it is said
         beside += text(x + side(split), y - 4, f"request {frame.requests + 1:,} waits", size=12)
     return field + beside
+
+
+def rim(split: Split, side: float) -> str:
+    """Return the line at which the card is full, as the path of an SVG; with a step, where a row is short."""
+    short = split.squares % COLUMNS
+    if not short:
+        return f"M0 0h{COLUMNS * side:g}"
+    return f"M0 0h{short * side:g}v{side:g}h{(COLUMNS - short) * side:g}"
+
+
+def is_over(box: Box, split: Split) -> bool:
+    """Return whether a rectangle lies above the card's last square."""
+    return _height(box, split) >= split.squares
 
 
 def _names(split: Split, gpu: int, x: float, y: float) -> str:
@@ -259,17 +272,17 @@ def work_space(split: Split) -> list[Box]:
     return boxes(begin, whole, split) + boxes(whole, end, split, _strips(split))
 
 
-def _squares(drawn: Sequence[Box], look: str, is_new: bool = False) -> list[str]:
+def _squares(drawn: Sequence[Box], look: str, split: Split, is_new: bool = False) -> list[str]:
     """Return a part of the memory; what is new comes square by square, and what overflows is red."""
-    inside = [box for box in drawn if box.y >= 0]
-    above = [box for box in drawn if box.y < 0]
+    inside = [box for box in drawn if not is_over(box, split)]
+    above = [box for box in drawn if is_over(box, split)]
     if not is_new:
         return [_path(inside, look), _path(above, f"{look} over")]
     parts = []
     squares = list(_by_square(drawn).values())
     for number, square in enumerate(squares):
         kind = f"{look} drops"
-        if square[0].y < 0:
+        if is_over(square[0], split):
             kind = f"{look} over drops"
         parts.append(_path(square, kind, f"--d:{POUR_MS * number / len(squares):.0f}ms"))
     return parts
@@ -288,13 +301,13 @@ def _weights(frame: Frame, before: Frame | None, stage: Stage, gpu: int) -> list
     split = frame.split
     begin, end = split.reserve, split.reserve + split.weights
     if before is None or not before.has_weights:
-        return _squares(boxes(begin, end, split), "weights", is_new=True)
+        return _squares(boxes(begin, end, split), "weights", split, is_new=True)
     if before.split == split:
-        return _squares(boxes(begin, end, split), "weights")
+        return _squares(boxes(begin, end, split), "weights", split)
     parts = []
     for box in boxes(begin, end, split):
         look = "weights glides"
-        if box.y < 0:
+        if is_over(box, split):
             look = "weights over glides"
         parts.append(_path([box], look, _from(box, gpu, split, before.split, stage)))
     return parts
