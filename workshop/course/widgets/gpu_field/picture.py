@@ -24,7 +24,7 @@ NAME = 20  # the line below a field
 BETWEEN = 24  # fields that stand side by side
 FINE = 100  # a square has so many units in a field's own scale
 INSET = 0.04  # of a square, between it and its neighbour, on each side
-HAIR = 0.01  # of a square's side: what is thinner is not drawn
+HAIR = 0.001  # of a square's side: what is thinner is not drawn
 POUR_MS = 700  # until the last square of a frame sets out
 SINGLY = 16  # more new requests than these come square by square
 
@@ -235,7 +235,9 @@ def _field(frame: Frame, before: Frame | None, stage: Stage, gpu: int) -> str:
     field = f'<g transform="translate({x:g} {y:g}) scale({scale:g})">{"".join(parts)}{edge}</g>'
     beside = _names(split, gpu, x, y + rows(split) * side(split) + 15)
     if frame.is_waiting and cells_of_a_square(split):  # small, so it is said
-        beside += text(x + side(split), y - 4, f"request {frame.requests + 1:,} waits", size=12)
+        cell = requests(frame, [frame.requests])[0][0]
+        right, low = (floor(cell.x) + 1) * side(split), (floor(cell.y) + 1) * side(split)
+        beside += text(x + right, y + low - 4, f"request {frame.requests + 1:,} waits")
     return field + beside
 
 
