@@ -18,7 +18,7 @@ from workshop.course.widgets import style
 from workshop.course.widgets.gpu_field.case import Frame, Split, cells_of_a_square, gib
 
 COLUMNS = 20
-WIDTH = 664  # of the drawing, in its own units
+WIDTH = 668  # of the drawing, in its own units
 ONE, SEVERAL = 33, 16  # a square's side where there is one GPU, and where there are several
 NAME = 20  # the line below a field
 BETWEEN = 24  # fields that stand side by side
