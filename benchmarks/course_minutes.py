@@ -5,9 +5,9 @@ python benchmarks/course_minutes.py --run           # measure waiting and output
 python benchmarks/course_minutes.py --write         # write the minutes into the notebooks' heads and the README
 
 Words are read at 180 a minute. Solutions and what is folded are not counted, but for "What you should see"; what stands
-below "Deeper" is optional, and not counted either. A line of
-code takes 5 seconds, a line of output 2, a picture 30, a widget 120. A prediction takes 20 seconds, a concept question
-30 beside its words, an exercise three minutes. Waiting is the time that the cells ran, measured with vLLM on two CPU cores;
+below "Deeper" is optional, and not counted either. A line of code takes 5 seconds, a line of output 2, a picture 30,
+one that plays for 4 to 18 seconds (GpuField) 45, a widget 120. A prediction takes 20 seconds, a concept question 30
+beside its words, an exercise three minutes. Waiting is the time that the cells ran, measured with vLLM on two CPU cores;
 a notebook that is not in the file of measured times counts none.
 """
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = ROOT / "notebooks"
 MEASURED = ROOT / "workshop" / "data" / "course_minutes.json"
 WORDS_A_MINUTE = 180
-CODE_LINE_S, OUTPUT_LINE_S, PICTURE_S, WIDGET_S = 5, 2, 30, 120
+CODE_LINE_S, OUTPUT_LINE_S, PICTURE_S, PLAYED_S, WIDGET_S = 5, 2, 30, 45, 120
 PREDICTION_S, QUESTION_S, EXERCISE_S = 20, 30, 180
 MOST_LINES = 12  # of one output that anybody reads
 # What is folded is left out, but for what everybody opens after a cell.
@@ -210,6 +210,8 @@ def _output_s(output: dict) -> float:
     """Return the seconds that a reader gives to one output."""
     data = output.get("data", {})
     if "application/vnd.jupyter.widget-view+json" in data:
+        if str(data.get("text/plain", "")).startswith("GpuField("):
+            return PLAYED_S
         return WIDGET_S
     html = str(data.get("text/html", ""))
     if "<svg" in html or "image/png" in data:

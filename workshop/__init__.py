@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from workshop.course.notebooks import live
     from workshop.course.progress.course_map import course_map
     from workshop.course.widgets.batch.view import BatchProgress
+    from workshop.course.widgets.gpu_field.view import GpuField
     from workshop.course.widgets.kv_cache.view import KvCacheExplorer
     from workshop.course.widgets.logprobs.view import LogprobsViewer
     from workshop.course.widgets.memory.view import MemorySliders
@@ -85,6 +86,10 @@ _DOOR = {  # name → where it is, what it is
     "ServerPanel": (
         f"{_WIDGETS}.server.view:ServerPanel",
         "find a server, or start one at a click",
+    ),
+    "GpuField": (
+        f"{_WIDGETS}.gpu_field.view:GpuField",
+        "a GPU as a field of squares that fills, step by step",
     ),
     "MemorySliders": (
         f"{_WIDGETS}.memory.view:MemorySliders",

@@ -59,6 +59,8 @@ summary {{ cursor: pointer; font-weight: 600; }}
 .w-label {{ min-width: 76px; }} .w-wide {{ display: flex; }}
 .w-wide > input, .w-wide > textarea {{ flex: 1; min-width: 0; font: inherit; }}
 .w-control input[type=range] {{ width: 130px; accent-color: {style.BLUE}; }}
+.w-stack {{ display: flex; flex-wrap: wrap; align-items: center; }} .w-stack > input {{ accent-color: {style.BLUE}; }}
+.w-page {{ display: none; order: 1; flex: 0 0 100%; }} .w-stack > input:checked + .w-page {{ display: block; }}
 .w-html:empty {{ display: none; }} .w-button {{ font: inherit; font-size: 13px; padding: 3px 10px; }}
 .w-chosen {{ border-color: {style.BLUE}; font-weight: 600; }}
 .note {{ background: var(--jp-layout-color2); border-radius: 6px; padding: 8px 14px; font-size: 14px; }}

@@ -22,6 +22,7 @@ class Widgets:
         output_html: Callable[[Mapping], str] = lambda output: "",
     ):
         self._state, self._output_html = state, output_html
+        self._turning = self._linked_to_pages()
 
     @classmethod
     def of(
@@ -42,6 +43,10 @@ class Widgets:
         layout = self._layout(state)
         if layout.get("display") == "none" or layout.get("visibility") == "hidden":
             return ""
+        if model_id.removeprefix("IPY_MODEL_") in self._turning:
+            return ""
+        if kind == "Stack":
+            return self._pages(model_id, state)
         if kind in ("HTML", "HTMLMath"):
             return f'<div class="w-html">{self._label(state)}{state.get("value") or ""}</div>'
         if kind in _BOXES:
@@ -75,6 +80,33 @@ class Widgets:
                 f"<details{opened}><summary>{html.escape(title)}</summary>{self.html(child)}</details>"
             )
         return f'<div class="w-column">{"".join(parts)}</div>'
+
+    def _linked_to_pages(self) -> set[str]:
+        """Return the controls that the browser links to a Stack: the page has its radio buttons for them."""
+        linked = {
+            name for name, model in self._state.items() if model["model_name"] == "StackModel"
+        }
+        stacks = set(linked)
+        links = []
+        for model in self._state.values():
+            if model["model_name"] in ("LinkModel", "DirectionalLinkModel"):
+                ends = (model["state"][end][0] for end in ("source", "target"))
+                links.append({end.removeprefix("IPY_MODEL_") for end in ends})
+        while more := {name for pair in links if pair & linked for name in pair} - linked:
+            linked |= more
+        return linked - stacks
+
+    def _pages(self, model_id: str, state: Mapping) -> str:
+        """Return a Stack as pages that radio buttons turn, without a script. It is open at its last page."""
+        children = state.get("children", ())
+        parts = ['<span class="w-label">step</span>']
+        for number, child in enumerate(children):
+            chosen = " checked" if number == len(children) - 1 else ""
+            parts.append(
+                f'<input type="radio" name="{html.escape(model_id)}" aria-label="step {number}"{chosen}>'
+                f'<div class="w-page">{self.html(child)}</div>'
+            )
+        return f'<div class="w-stack">{"".join(parts)}</div>'
 
     @staticmethod
     def _label(state: Mapping) -> str:

@@ -29,10 +29,14 @@ from drawings.canvas import (
 from drawings.charts import Chart, chart
 from workshop.course.drawing.figure import draw
 from workshop.course.exercises.sets.e01_memory import TIGHT
+from workshop.course.widgets.gpu_field.case import Frame, cells_of_a_square, gib, story
+from workshop.course.widgets.gpu_field.picture import Box, boxes, is_over, requests, work_space
 from workshop.engine.exact import plan
 
 TOKENS = ("San", "Francisco", "is", "a", "port", "in")
 PROMPT = 4
+SPARE = "#b8bec4"  # what vLLM leaves alone; darker than FREE
+THESIS_TOKENS = 128_000
 FILLED = {"model": "llama-3.1-8b", "gpu": "h100", "max_model_len": 8192}
 
 
@@ -194,53 +198,81 @@ def filled_h100() -> Plan:
     return plan(FILLED["model"], FILLED["gpu"], max_model_len=FILLED["max_model_len"])
 
 
-def gpu_fill() -> Canvas:
-    """Draw what fills an H100 that serves Llama 3.1 8B: the plan's parts, to scale."""
-    p = filled_h100()
-    unused = p.gpu_memory_gib - p.requested_gib_per_gpu
-    over = sum(o.bytes for o in p.overheads) / 2**30
-    parts = (
-        ("weights", p.weights_gib_per_gpu, WEIGHTS),
-        ("overhead", over, OVERHEAD),
-        ("KV cache", p.available_kv_gib_per_gpu, KV_CACHE),
-        ("not taken", unused, FREE),
+def gpu_field() -> Canvas:
+    """Draw four frames of notebook 1's field: an H100 that Llama 3.1 8B and its requests fill."""
+    frames = story(FILLED["model"], FILLED["gpu"], max_model_len=FILLED["max_model_len"])
+    weights, work_space, full = frames[1], frames[2], frames[-1]
+    some = next(frame for frame in frames if frame.requests == 256)
+    split = full.split
+    captions = (
+        (weights, f"weights: {gib(split.weights)}"),
+        (work_space, f"work space: {gib(split.work_space)}"),
+        (some, f"{some.requests} abstracts: {gib(some.requests * split.request)}"),
+        (full, f"full with {split.room}: abstract {split.room + 1} waits"),
     )
-    c = Canvas(
-        270,
-        "An H100 that serves Llama 3.1 8B, in GiB: "
-        + ", ".join(f"{n} {v:.1f}" for n, v, _ in parts)
-        + ".",
-    )
-    x, per = 0.0, WIDTH / p.gpu_memory_gib
-    for name, gib, fill in parts:
-        w = gib * per
-        c.box(x, 60, w - 3, 110, fill)
-        if w > 130:
-            ink = "#ffffff" if fill == WEIGHTS else INK
-            c.text(x + w / 2, 108, name, 23, anchor="middle", bold=True, fill=ink)
-            c.text(x + w / 2, 142, f"{gib:.1f} GiB", 23, anchor="middle", fill=ink)
-        else:
-            c.line([(x + w / 2, 174), (x + w / 2, 200)], SOFT, 2)
-            at_end = x + w > WIDTH - 40
-            c.text(
-                WIDTH if at_end else x + w / 2,
-                226,
-                f"{name} {gib:.1f} GiB",
-                20,
-                anchor="end" if at_end else "middle",
-            )
-        x += w
-    end = p.requested_gib_per_gpu * per
-    c.line([(0, 44), (0, 34), (end, 34), (end, 44)], SOFT, 2)
-    share = p.settings.gpu_memory_utilization
-    return c.text(
-        end / 2,
-        24,
-        f"gpu_memory_utilization {share:g}: {p.requested_gib_per_gpu:.1f} of {p.gpu_memory_gib:.1f} GiB",
-        20,
-        anchor="middle",
-        fill=SOFT,
-    )
+    c = Canvas(336, " ".join(frame.text for frame, _ in captions))
+    for number, (frame, caption) in enumerate(captions):
+        line, column = divmod(number, 2)
+        x, y = column * 590, 38 + line * 160
+        field(c, frame, x, y, 27)
+        c.text(x, y - 14, caption, NORMAL, bold=True)
+    entries = [
+        (WEIGHTS, "weights"),
+        (OVERHEAD, "work space"),
+        (KV_CACHE, "KV cache: a cell an abstract"),
+    ]
+    return c.legend(0, 330, [*entries, (SPARE, "not for vLLM")])
+
+
+def gpu_field_70b() -> Canvas:
+    """Draw the same field for 70B and a thesis: it overflows one H100, and is cut over two and four."""
+    frames = story("llama-3.1-70b", FILLED["gpu"], tokens=THESIS_TOKENS)
+    last = {frame.split.gpus: frame for frame in frames}
+    single, two, four = (last[gpus].split for gpus in (1, 2, 4))
+    captions = {
+        1: f"1 H100: {gib(single.weights - single.usable)} too much",
+        2: f"2 H100s: {gib(two.request)} wanted, {two.kv_room:.1f} left",
+        4: f"4 H100s: room for {four.room} theses",
+    }
+    c = Canvas(414, " ".join(frame.text for frame in last.values()))
+    side, floor, line = 16, 312, 88  # a line has one row of squares above it for what waits
+    for column, (gpus, frame) in enumerate(last.items()):
+        x = column * 408
+        c.text(x, 20, captions[gpus], 20, bold=True)
+        for gpu in range(gpus):
+            field(c, frame, x, floor - gpu * line, side)
+    entries = [(WEIGHTS, "weights"), (OVERHEAD, "work space"), (KV_CACHE, "KV cache of a thesis")]
+    return c.legend(0, 408, [*entries, (VERMILLION, "no room"), (SPARE, "not for vLLM")])
+
+
+def field(c: Canvas, frame: Frame, x: float, y: float, side: float) -> None:
+    """Draw the squares of one GPU, as the widget places them."""
+    split = frame.split
+    squares = [boxes(square, square + 1, split)[0] for square in range(split.squares)]
+    _squares(c, squares, x, y, side, FREE)
+    _squares(c, boxes(0, split.reserve, split), x, y, side, SPARE)
+    filled = split.reserve + split.weights
+    weights = boxes(split.reserve, filled, split)
+    _squares(c, [box for box in weights if not is_over(box, split)], x, y, side, WEIGHTS)
+    _squares(c, [box for box in weights if is_over(box, split)], x, y, side, VERMILLION)
+    if frame.has_work_space:
+        _squares(c, work_space(split), x, y, side, OVERHEAD)
+    for number, drawn in enumerate(requests(frame, range(frame.requests))):
+        second = number % 2 and not cells_of_a_square(split)
+        _squares(c, drawn, x, y, side, "#F3CF80" if second else KV_CACHE)
+    if frame.is_waiting:
+        _squares(c, requests(frame, [frame.requests])[0], x, y, side, "#F2C9AC", VERMILLION)
+    c.line([(x, y), (x + 20 * side, y)], INK, 2.5)
+
+
+def _squares(
+    c: Canvas, drawn: list[Box], x: float, y: float, side: float, fill: str, stroke: str = "none"
+) -> None:
+    d = ""
+    for box in drawn:
+        width = box.width * side
+        d += f"M{x + box.x * side:.1f} {y + box.y * side:.1f}h{width:.1f}v{box.height * side:.1f}h-{width:.1f}z"
+    c.raw(f'<path d="{d}" fill="{fill}" stroke="{stroke}"/>')
 
 
 def one_change() -> Canvas:
@@ -267,9 +299,9 @@ def one_change() -> Canvas:
     for gpu in range(p.gpus):
         x, y = 90.0, 32 + gpu * 36
         c.text(0, y + 21, f"GPU {gpu}", 20, fill=SOFT)
-        for gib, colour in ((p.weights_gib_per_gpu, WEIGHTS), (over, OVERHEAD)):
-            c.box(x, y, gib * per - 2, 30, colour, radius=3)
-            x += gib * per
+        for size, colour in ((p.weights_gib_per_gpu, WEIGHTS), (over, OVERHEAD)):
+            c.box(x, y, size * per - 2, 30, colour, radius=3)
+            x += size * per
         c.label(
             x,
             y,
@@ -318,7 +350,8 @@ FIGURES = {
     "gpu_grid": gpu_grid,
     "weight_bars": weight_bars,
     "gib_table": gib_table,
-    "gpu_fill": gpu_fill,
+    "gpu_field": gpu_field,
+    "gpu_field_70b": gpu_field_70b,
     "one_change": one_change,
     "table_bars": table_bars,
 }

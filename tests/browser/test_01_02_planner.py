@@ -28,6 +28,29 @@ def whole(page) -> None:
     assert not page.errors
 
 
+def play_the_field(page) -> None:
+    """The field fills by ▶ alone, without the kernel; keys and the slider turn its pages as well."""
+    fields = page.page.locator(".jp-OutputArea-output", has=page.page.locator(".workshop .field"))
+    assert fields.count() == 4
+    root = fields.nth(2)
+    root.scroll_into_view_if_needed()
+    field = Widget(page.page, root)
+    assert "80 squares of 1 GiB" in field.picture()
+    field.changes(lambda: root.locator(".widget-play button").first.click())
+    root.locator(f"{PICTURE}[aria-label*='request 882 must wait']").wait_for(timeout=60_000)
+    page.shot("01_gpu_field")
+    field.step("step", "ArrowLeft")
+    assert "881 requests of 512 tokens: 55.1 GiB" in field.picture()
+    field.type("step", "3")
+    assert field.picture().startswith("1 request of 512 tokens: 64 MiB")
+    cut = Widget(page.page, fields.nth(3))
+    cut.type("step", "2")
+    assert "each holds half of every layer" in cut.picture()
+    cut.type("step", "10")
+    assert "request 4 must wait" in cut.picture()
+    assert cut.root.get_by_text("GPU 3").count() == 1
+
+
 def test_memory_and_kv_growth_answer_every_control(page, tmp_path):
     with lab(tmp_path / "home", tmp_path / "mine", "--no-server") as url:
         page.open(address(url, "01_memory.ipynb"))
@@ -36,6 +59,7 @@ def test_memory_and_kv_growth_answer_every_control(page, tmp_path):
         held_back = page.page.get_by_text("Held back until you have tried").count()
         assert held_back == solutions("01_memory"), "all solutions are silent"
 
+        play_the_field(page)
         sliders = Widget(page.page, "Memory of llama-3.1-70b")
         assert "wait" in sliders.picture(), "running all cells does not solve the exercise"
         page.shot("01_memory_sliders")

@@ -58,7 +58,7 @@ plots.figure(pd.DataFrame(curves), xlabel="tokens", ylabel="work", title="Growth
 KV_CACHING = "from workshop.course.drawing import plots\nplots.kv_caching()"
 PARALLEL = "from workshop.course.drawing import plots\ndisplay(plots.kinds(), plots.links(), plots.megatron())"
 IDEAS = """from workshop.course.drawing import plots
-for name in ("request", "model_and_gpu", "cluster", "sampling", "surprise", "batch",
+for name in ("request", "llama", "attention", "cluster", "sampling", "surprise", "batch",
              "places", "chat_text", "engine_step", "draft", "chain", "static_batch", "fewer_bits", "nvfp4",
              "agent_turns", "scale_out"):
     display(plots.drawing(name))"""
@@ -77,6 +77,7 @@ COURSE = """from workshop.course.progress.course_map import course_map
 display(course_map(), course_map("01_memory"))"""
 GALLERY = {
     "server_panel": f"from {WIDGETS}.server.view import ServerPanel\nServerPanel()",
+    "gpu_field": f"from {WIDGETS}.gpu_field.view import GpuField\nGpuField()",
     "memory_sliders": f"from {WIDGETS}.memory.view import MemorySliders\nMemorySliders()",
     "kv_cache": f"from {WIDGETS}.kv_cache.view import KvCacheExplorer\nKvCacheExplorer()",
     "parallelism_explorer": f"from {WIDGETS}.parallelism.view import ParallelismExplorer\n"

@@ -33,15 +33,19 @@ SILENT = """() => [...document.querySelectorAll('.jp-OutputArea-output')].flatMa
     .map(e => e.outerHTML.slice(0, 120));
 })"""
 
-# Sliders that a screen reader could not tell apart, or that it would read another value of than the one in sight.
-UNNAMED = """() => [...document.querySelectorAll('.widget-slider')].filter(s => s.offsetParent).flatMap(slider => {
-  const name = slider.querySelector('.widget-label').textContent, readout = slider.querySelector('.widget-readout');
-  const handle = slider.querySelector('.noUi-handle'), wrong = [];
-  if (handle.getAttribute('aria-label') !== name) wrong.push(`${name}: its handle has no name`);
-  if (readout && readout.getAttribute('aria-label') !== name) wrong.push(`${name}: its field has no name`);
-  const said = handle.getAttribute('aria-valuetext');
-  return readout && said !== readout.textContent ? [...wrong, `${name}: ${readout.textContent} is said as ${said}`] : wrong;
-})"""
+# Sliders and players that a screen reader could not tell apart, or that it would read another value of than the one in sight.
+UNNAMED = """() => {
+  const seen = selector => [...document.querySelectorAll(selector)].filter(e => e.offsetParent);
+  const silent = seen('.widget-play button').filter(b => !b.ariaLabel).map(() => 'a button of a player has no name');
+  return silent.concat(seen('.widget-slider').flatMap(slider => {
+    const name = slider.querySelector('.widget-label').textContent, readout = slider.querySelector('.widget-readout');
+    const handle = slider.querySelector('.noUi-handle'), wrong = [];
+    if (handle.getAttribute('aria-label') !== name) wrong.push(`${name}: its handle has no name`);
+    if (readout && readout.getAttribute('aria-label') !== name) wrong.push(`${name}: its field has no name`);
+    const said = handle.getAttribute('aria-valuetext');
+    return readout && said !== readout.textContent ? [...wrong, `${name}: ${readout.textContent} is said as ${said}`] : wrong;
+  }));
+}"""
 
 
 def write_notebook(path: Path, *sources: str, kernel: str = "python3") -> Path:

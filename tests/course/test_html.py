@@ -50,6 +50,14 @@ def test_an_output_brings_the_rules_that_it_needs_and_no_others():
     assert len(alone) < len(html.SHEET) / 3
 
 
+def test_motion_comes_with_what_moves_and_its_rule_for_who_wants_none():
+    moving = html.alone(html.panel(div("x", cls="drops")))
+    assert "@keyframes drops{from{" in moving and moving.count("{") == moving.count("}")
+    assert "@media (prefers-reduced-motion:reduce){" in moving
+    assert "@keyframes glides" not in moving
+    assert "@" not in html.alone(html.panel("x"))
+
+
 def test_colours_are_those_of_the_course_or_the_themes():
     written = set(re.findall(r"#\w{3,6}\b", re.sub(r"/\*.*?\*/", "", CSS, flags=re.DOTALL)))
     assert written <= {"#fff", "#000"}, "all else by its name in style.py"

@@ -109,6 +109,22 @@ def test_a_saved_notebook_leaves_defaults_out(site_modules):
     assert 'min="0" max="100" step="1" value="0"><output>0</output>' in drawn
 
 
+def test_pages_that_the_browser_turns_are_turned_without_a_script(site_modules):
+    from ipywidgets.widgets.widget import _instances
+
+    from workshop import GpuField
+
+    field = GpuField("llama-3.1-70b", tokens=128_000)
+    drawn = site_modules[1].Widgets(state_of(_instances)).html(field.model_id)
+    assert drawn.count('<input type="radio"') == len(field.frames)
+    assert 'type="range"' not in drawn and "▶" not in drawn, "nothing pretends that it can be moved"
+    *before, chosen = re.findall(r'<input type="radio"[^>]*>', drawn)
+    assert chosen.endswith(" checked>") and not any(" checked" in radio for radio in before)
+    for frame in field.frames:
+        assert drawn.count(f">{frame.text}<") == 1
+    assert ".w-stack > input:checked + .w-page { display: block; }" in site_modules[0].stylesheet()
+
+
 def test_a_widget_that_cannot_be_drawn_is_no_silent_gap(site_modules):
     with pytest.raises(KeyError, match="ColorPicker"):
         site_modules[1].Widgets({"a": {"model_name": "ColorPickerModel", "state": {}}}).html(

@@ -19,8 +19,8 @@ ControlT = TypeVar("ControlT", bound="widgets.DOMWidget")
 ResultT = TypeVar("ResultT")
 
 AUTO = {"description_width": "initial"}
-# ipywidgets gives a slider's handle no name, and says a place in a list for its value. The
-# stylesheet sees to both.
+# ipywidgets gives a slider's handle and a player's buttons no name, and says a place in a list for
+# the slider's value. The stylesheet sees to all three.
 NAMES = """const box = this.closest('.widget-vbox') ?? this.parentElement;
 const name = () => box.querySelectorAll('.widget-slider').forEach(slider => {
   const classes = ['.widget-label', '.noUi-handle', '.widget-readout'];
@@ -28,7 +28,11 @@ const name = () => box.querySelectorAll('.widget-slider').forEach(slider => {
   for (const part of [handle, readout]) part?.setAttribute('aria-label', label.textContent);
   if (readout) handle?.setAttribute('aria-valuetext', readout.textContent);
 });
-name(); new MutationObserver(name).observe(box, {childList: true, subtree: true});"""
+const player = () => box.querySelectorAll('.widget-play').forEach(play => {
+  ['play or pause', 'stop', 'repeat'].forEach((name, n) => play.children[n]?.setAttribute('aria-label', name));
+});
+const all = () => { name(); player(); };
+all(); new MutationObserver(all).observe(box, {childList: true, subtree: true});"""
 
 
 class View(widgets.VBox):
