@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from workshop.cli.model_argument import with_config
 from workshop.cli.plan import command as plan_command
 from workshop.cli.plan_options import Tokens
 from workshop.cli.say import force_option, json_option, say, say_json, waiting
@@ -268,8 +269,9 @@ def _simulate(model: str, gpu: str, options: dict[str, Any], force: bool, as_jso
         check_output(steps, force=force, inputs=read)
     from workshop.simulate.load import simulate
 
+    config = with_config(model)
     with waiting("vLLM's scheduler decides, step by step …"):
-        result = simulate(model, gpu, force=force, inputs=read, **options)
+        result = simulate(config, gpu, force=force, inputs=read, **options)
     to_stderr = steps is not None and is_stream(steps)  # standard output has the steps
     if as_json:
         say_json(result.to_dict(), err=to_stderr)
@@ -290,7 +292,8 @@ def _search(model: str, gpu: str, options: dict[str, Any], force: bool, as_json:
     from workshop.cli import choices as shown
     from workshop.simulate import choices
 
-    best = choices.search(model, gpu, report=lambda text: say(f"· {text}", err=True), **options)
+    config = with_config(model)
+    best = choices.search(config, gpu, report=lambda text: say(f"· {text}", err=True), **options)
     if plot:
         with output(plot, force=force, inputs=read) as file:
             file.write(shown.drawing(best).encode(errors="backslashreplace"))

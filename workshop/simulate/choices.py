@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from inference_planner.answer.command import Unservable, check_starts
-from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog import ModelConfig, load_gpu, load_model
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
@@ -169,7 +169,7 @@ class Choice:
 
 
 def search(
-    model: str,
+    model: str | ModelConfig,
     gpu: str,
     *,
     slo: str | None = None,
@@ -226,7 +226,7 @@ def search(
     return attempts.best()
 
 
-def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
+def candidates(model: str | ModelConfig, gpu: str, planned: dict) -> Iterator[dict]:
     """Yield plan()'s keyword arguments for each candidate.
 
     Candidates are splits, with weights and KV cache as they are and in FP8.
@@ -281,7 +281,7 @@ class _Search:
     `servers` are the options of `on_plan` that all candidates share.
     """
 
-    model: str
+    model: str | ModelConfig
     gpu: str
     arrivals: Sequence[Arrival]
     servers: ServerOptions

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
 from inference_planner.answer.parallelism import Plan
+from inference_planner.catalog import ModelConfig
 from inference_planner.split.communication import network_link, node_link
 
 from workshop.engine.exact import plan
@@ -71,13 +72,15 @@ class BeyondReach(BadInput):
         self.least_ms = least_ms
 
 
-def simulate(model: str, gpu: str, *, slo: str | None = None, **options: Any) -> Simulation:
+def simulate(
+    model: str | ModelConfig, gpu: str, *, slo: str | None = None, **options: Any
+) -> Simulation:
     """Predict how a load is served.
 
     How long requests wait, how fast tokens come, and how full the KV cache is.
 
     Args:
-        model: a catalog name, a Hub id, or a folder with a config.json.
+        model: a catalog name, a Hub id, a folder with a config.json, or a ModelConfig.
         gpu: a catalog name.
         slo: limits such as "ttft=500ms,tpot=50ms"; then `goodput_per_s` counts the requests that
             meet them.
