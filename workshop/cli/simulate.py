@@ -67,6 +67,12 @@ LOAD = [
     click.Option(["--seconds"], type=float, help="How long requests arrive."),
     click.Option(["--burst"], type=int, help="Or: this many requests at once."),
     click.Option(
+        ["--concurrency"],
+        type=int,
+        help="Or: this many clients, each of which sends its next request after its answer.",
+    ),
+    click.Option(["--requests"], type=int, help="Of those clients together."),
+    click.Option(
         ["--trace"], help="Or: a file of requests, one JSON line each (docs/simulate.md)."
     ),
     click.Option(
@@ -128,7 +134,7 @@ def planned(*names: str) -> list[click.Parameter]:
     return [option for option in plan_command.params if option.name in names]
 
 
-@click.command(params=[*LOAD, *planned("gpu", *PLACE, *ENGINE)])
+@click.command(params=[*LOAD, *planned("gpu", *PLACE, *ENGINE, "vllm_version")])
 @click.argument("model", required=False)
 @click.option(
     "--enable-prefix-caching/--no-enable-prefix-caching", default=None, help="As vLLM's flag."
@@ -203,12 +209,13 @@ def command(
 ) -> None:
     """Simulate a load on MODEL: waiting times, tokens/s, KV cache, preemptions. No GPU is needed.
 
-    vLLM's own scheduler decides every step, and the plan says how long a step takes.
+    vLLM's own scheduler decides every step, and the plan says how long a step takes. The scheduler
+    is that of the vLLM beside us; --vllm-version is the plan's.
 
     --search tries tensor and pipeline parallel sizes, replicas, weights and KV cache in FP8,
     max_num_batched_tokens and max_num_seqs. It lists the choices that no other beats in GPUs,
     requests within --slo and latency, the best first. All turns of a session go to one replica,
-    other requests to the least busy one.
+    other requests to the least busy one. --concurrency is the number of clients of all replicas.
 
     \b
       workshop simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60
@@ -216,6 +223,7 @@ def command(
       workshop simulate llama-3.1-70b --gpu h100 -tp 4 --burst 256 --prompt 1024 --output 128
       workshop simulate llama-3.1-70b --gpu h200 -tp 2 --replicas 2 --rate 20 --seconds 60 --slo ttft=500ms,tpot=50ms
       workshop simulate llama-3.1-8b --gpu h100 --sessions 90 --turns 6 --think 3 --system 1500 --tool 50:600
+      workshop simulate llama-3.1-8b --gpu h100 --concurrency 64 --requests 256 --prompt 1000 --output 200
       workshop simulate --local
     """
     if local and search:

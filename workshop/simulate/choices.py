@@ -16,7 +16,7 @@ from inference_planner.catalog import ModelConfig, load_gpu, load_model
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
-from workshop.simulate.arrivals import Arrival
+from workshop.simulate.arrivals import NEXT_ANSWER, Arrival
 from workshop.simulate.load import (
     MOST_REPLICAS,
     BeyondReach,
@@ -213,7 +213,7 @@ def search(
             )
     arrivals, others = arriving(options)
     servers, plan_options = server_options(slo, others)
-    sessions = any(arrival.follows is not None for arrival in arrivals)
+    sessions = any(arrival.follows not in (None, NEXT_ANSWER) for arrival in arrivals)
     servers["router"] = "prefix" if sessions else "least-busy"
     attempts = _Search(model, gpu, arrivals, servers, price, max_gpus, report)
     plans = list(candidates(model, gpu, plan_options))
