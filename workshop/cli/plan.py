@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 class PlanCommand(click.Command):
     """The command, whose help lists the options of every place in a section of its own."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read vLLM's dotted spelling of --compilation-config as well."""
+        from inference_planner.arguments import with_json
+
+        return super().parse_args(ctx, with_json(args))
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}

@@ -144,6 +144,8 @@ def kind_of(deployment: Deployment) -> Kind:
         extras.append("adapters")
     if deployment.model.moe and deployment.settings.moe_backend != AUTO:
         extras.append(f"experts by {deployment.settings.moe_backend}")
+    if not deployment.settings.compilation.is_default:
+        extras.append("compilation settings")
     kind = kind_of_model(deployment.model, ", ".join(split))
     if not extras:
         return kind

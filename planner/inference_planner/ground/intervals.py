@@ -37,7 +37,7 @@ from inference_planner.model import kv_cache
 from inference_planner.model.attention import has_states, kinds
 from inference_planner.releases.versions import is_outside
 from inference_planner.speed import kernels
-from inference_planner.speed.roofline import has_full_graphs
+from inference_planner.speed.roofline import has_full_decode_graphs
 from inference_planner.split.deployment import Deployment
 
 MEASURED_HERE = "measured here"
@@ -203,14 +203,25 @@ DOUBTS_OF_FEATURES = (
         1.2,
         0.1,
     ),
-    Doubt("no CUDA graphs", lambda deployment, g: deployment.settings.enforce_eager, 0.0, 0.3),
+    Doubt(
+        "no CUDA graphs",
+        lambda deployment, g: deployment.settings.decode_graphs == "none",
+        0.0,
+        0.3,
+    ),
     Doubt(
         "CUDA graphs in pieces",
         lambda deployment, g: (
-            not deployment.settings.enforce_eager and not has_full_graphs(deployment.model)
+            deployment.settings.decode_graphs != "none" and not has_full_decode_graphs(deployment)
         ),
         0.0,
         0.3,
+    ),
+    Doubt(
+        "settings of the compiler that no formula has",
+        lambda deployment, g: bool(deployment.settings.compilation.not_computed),
+        0.5,
+        0.2,
     ),
 )
 
