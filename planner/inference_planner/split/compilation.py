@@ -201,7 +201,9 @@ def _sizes(fields: Mapping[str, Any], has_graphs: bool) -> tuple[tuple[int, ...]
             f"max_cudagraph_capture_size is {str(most)[:40]}.",
             'Give a whole number from 1 on; for no graphs, "cudagraph_mode": "NONE".',
         )
-    captured = tuple(sorted(set(cast("list[int]", sizes) if sizes else ())))
+    captured: tuple[int, ...] = ()
+    if sizes is not None:
+        captured = tuple(sorted(set(cast("list[int]", sizes))))
     if captured and most is not None and most != captured[-1]:
         raise BadInput(
             f"max_cudagraph_capture_size {most} is not the largest of cudagraph_capture_sizes "
