@@ -192,7 +192,7 @@ class Ground:
             they are laid out alike; those of 16 bit are the same everywhere.
         same_formulas: the formulas are those of the version; False for a release that has none of
             its own.
-        learned: figures of this site's own start are in the plan (`workshop reconcile LOG --keep`).
+        learned: figures of this site's own start are in the plan (`workshop reconcile LOG`).
     """
 
     basis: Basis

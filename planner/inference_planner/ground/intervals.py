@@ -67,7 +67,7 @@ WIDTHS: dict[Basis, Width] = {
     "same generation": Width(0.003, 0.20, 0.15, 0.05, 0.12),
     "never measured": Width(0.003, 0.25, 0.25, 0.05, 0.16),
 }
-# Of a case that this site's own start measured (`workshop reconcile LOG --keep`).
+# Of a case that this site's own start measured (`workshop reconcile LOG`).
 LEARNED_WIDTH = Width(0.001, 0.05, 0.01, 0.0, 0.05)
 
 # The share of the weights where formulas do not give them (docs/exact.md).

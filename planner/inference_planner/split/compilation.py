@@ -185,15 +185,18 @@ def _sizes(fields: Mapping[str, Any], has_graphs: bool) -> tuple[tuple[int, ...]
     """
     sizes = fields.get("cudagraph_capture_sizes")
     most = fields.get("max_cudagraph_capture_size")
+    listed: list[Any] = []
     if sizes is not None:
         if not isinstance(sizes, list) or not all(map(_is_size, cast("list[Any]", sizes))):
+            shown = json.dumps(sizes)[:80]
             raise BadInput(
-                f"cudagraph_capture_sizes is {str(sizes)[:80]}.",
+                f"cudagraph_capture_sizes is {shown}.",
                 "Give a list of tokens, each a whole number from 1 on, such as [1, 2, 4, 8].",
             )
-        if has_graphs and not 1 <= len(cast("list[int]", sizes)) <= MOST_SIZES:
+        listed = cast("list[Any]", sizes)
+        if has_graphs and not 1 <= len(listed) <= MOST_SIZES:
             raise BadInput(
-                f"cudagraph_capture_sizes has {len(cast('list[int]', sizes))} sizes.",
+                f"cudagraph_capture_sizes has {len(listed)} sizes.",
                 f'Give 1 to {MOST_SIZES}; for none, "cudagraph_mode": "NONE".',
             )
     if most is not None and not _is_size(most):
@@ -201,9 +204,7 @@ def _sizes(fields: Mapping[str, Any], has_graphs: bool) -> tuple[tuple[int, ...]
             f"max_cudagraph_capture_size is {str(most)[:40]}.",
             'Give a whole number from 1 on; for no graphs, "cudagraph_mode": "NONE".',
         )
-    captured: tuple[int, ...] = ()
-    if sizes is not None:
-        captured = tuple(sorted(set(cast("list[int]", sizes))))
+    captured: tuple[int, ...] = tuple(sorted(set(listed)))
     if captured and most is not None and most != captured[-1]:
         raise BadInput(
             f"max_cudagraph_capture_size {most} is not the largest of cudagraph_capture_sizes "
