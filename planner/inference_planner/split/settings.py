@@ -10,6 +10,7 @@ sizes), both tags.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from inference_planner.model.attention import grouped
 from inference_planner.model.drafts import Draft
 from inference_planner.model.kv_cache import kv_dtype_bytes
 from inference_planner.releases import attention_backends, versions
+from inference_planner.releases.attention_backends import Answer
 from inference_planner.releases.versions import Version
 from inference_planner.split.compilation import DEFAULT_COMPILATION, NONE, Compilation
 
@@ -378,6 +380,22 @@ def cache_refusal(
     Args:
         text_only: the server is started with --language-model-only.
     """
+    for answer in selector_answers(model, capability, kv_cache_dtype, text_only):
+        if answer and answer.refusal:
+            return answer.refusal
+    return ""
+
+
+def selector_answers(
+    model: ModelConfig, capability: float, kv_cache_dtype: str, text_only: bool = False
+) -> Iterator[Answer | None]:
+    """Yield the answer of vLLM's attention selector for each kind of attention of the model.
+
+    None: it was not asked.
+
+    Args:
+        text_only: the server is started with --language-model-only.
+    """
     dtype = stored_cache_dtype(model, kv_cache_dtype)
     model_type = str(model.raw.get("model_type", model.model_type))
     if model.text_of:
@@ -392,10 +410,7 @@ def cache_refusal(
         name, head_size = selected
         if both_ways:
             name = "image prefix"
-        answer = attention_backends.answer(name, head_size, dtype, capability)
-        if answer and answer.refusal:
-            return answer.refusal
-    return ""
+        yield attention_backends.answer(name, head_size, dtype, capability)
 
 
 def check_kv_cache_dtype(
