@@ -37,13 +37,13 @@ def with_json(arguments: Sequence[str]) -> list[str]:
     """
     rest: list[str] = []
     fields: dict[str, Any] = {}
-    words = iter(arguments)
-    for word in words:
+    remaining = iter(arguments)
+    for word in remaining:
         dotted = COMPILATION.fullmatch(word)
         if not dotted:
             rest.append(word)
             continue
-        value = dotted[2] if dotted[2] is not None else next(words, None)
+        value = dotted[2] if dotted[2] is not None else next(remaining, None)
         if value is None:
             raise BadInput(f"{word} has no value.", f"Give one: {word}=….")
         *parents, name = dotted[1].split(".")

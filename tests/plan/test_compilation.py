@@ -151,9 +151,10 @@ def test_llama_4_with_full_graphs_alone_is_refused_as_vllm_refuses_it():
     ],
 )
 def test_the_dotted_spelling_is_read(arguments, joined):
-    words = with_json(["llama-3.1-8b", *arguments, "--gpu", "h100"])
-    assert words[:3] == ["llama-3.1-8b", "--gpu", "h100"]
-    assert words[3] == "--compilation-config" and json.loads(words[4]) == joined
+    joined_arguments = with_json(["llama-3.1-8b", *arguments, "--gpu", "h100"])
+    assert joined_arguments[:3] == ["llama-3.1-8b", "--gpu", "h100"]
+    assert joined_arguments[3] == "--compilation-config"
+    assert json.loads(joined_arguments[4]) == joined
 
 
 @pytest.mark.parametrize("module", ["workshop plan", "inference_planner"])
