@@ -120,10 +120,11 @@ def record(models: list[ModelConfig]) -> None:
             began = time.perf_counter()
             entry = build(m, worker)
             there.add(entry["digest"])
-            entries.append(entry)
             summary = entry.get("errors") or f"{len(entry['builds'])} splits"
             print(f"{m.name}: {summary}, {time.perf_counter() - began:.0f} s", flush=True)
-            write(entries)
+            if entry["builds"]:  # of a model that the class refuses, a plan learns nothing
+                entries.append(entry)
+                write(entries)
 
 
 def write(entries: list[dict]) -> None:

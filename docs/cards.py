@@ -238,7 +238,7 @@ def page(parts: list[tuple[dict, list[Row]]]) -> str:
         "Every figure of a plan has a low and a high value, and nine of ten measured figures are to lie between them. "
         "The farther a case is from what was measured, the wider its interval: `basis` names that distance, and "
         "`workshop plan --explain` each doubt that widens it. One start of your own narrows it: "
-        "`workshop reconcile server.log --keep`.",
+        "`workshop serve` and a job of SLURM keep what they measured, `workshop reconcile server.log` that of another start.",
         "",
         "## What `basis` means",
         "",
@@ -253,7 +253,7 @@ def page(parts: list[tuple[dict, list[Row]]]) -> str:
         "",
         "Your card is missing, or our interval does not hold? `workshop reconcile server.log --anonymise` removes your names, "
         "addresses, keys and prompts from vLLM's log and shows what it removed. Send what is left as an issue of this "
-        "repository: it becomes a row here. `workshop reconcile server.log --keep` uses it on your own site at once.",
+        "repository: it becomes a row here. `workshop reconcile server.log` uses it on your own site at once.",
         "",
         "## The points",
     ]

@@ -127,6 +127,8 @@ class FakeHub:
             and (name := path.split("/", 5)[5]) in self.files
         ):
             self._file(request, name, body)
+        elif path.startswith(f"/{self.hub_id}/resolve/"):
+            self._send(request, 404, b"{}", {"X-Error-Code": "EntryNotFound"})
         else:
             self._send(request, 404, b"{}", {"X-Error-Code": "RepoNotFound"})
 

@@ -1,8 +1,9 @@
 """The options of `inference-planner` and `workshop plan`, in the terms of argparse."""
 
+import json
 import re
 from argparse import BooleanOptionalAction
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import Field
 from typing import Any
 
@@ -22,6 +23,40 @@ def tokens(text: str) -> int:
     if not number:
         raise ValueError(f"{text[:40]!r} is not a whole number (131072, 128K and 128k are).")
     return int(number[1]) * UNITS[number[2]]
+
+
+COMPILATION = re.compile(r"(?:--compilation[-_]config|-cc)\.([\w.]+)(?:=(.*))?", re.DOTALL)
+
+
+def with_json(arguments: Sequence[str]) -> list[str]:
+    """Return a command line with --compilation-config.FIELD=VALUE as one --compilation-config JSON.
+
+    vLLM reads both spellings; -cc is its short flag. A value is JSON where it can be, else text.
+
+    Raises BadInput: the last flag has no value.
+    """
+    rest: list[str] = []
+    fields: dict[str, Any] = {}
+    remaining = iter(arguments)
+    for word in remaining:
+        dotted = COMPILATION.fullmatch(word)
+        if not dotted:
+            rest.append(word)
+            continue
+        value = dotted[2] if dotted[2] is not None else next(remaining, None)
+        if value is None:
+            raise BadInput(f"{word} has no value.", f"Give one: {word}=….")
+        *parents, name = dotted[1].split(".")
+        inner = fields
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        try:
+            inner[name] = json.loads(value)
+        except ValueError:
+            inner[name] = value
+    if fields:
+        rest += ["--compilation-config", json.dumps(fields)]
+    return rest
 
 
 def required(

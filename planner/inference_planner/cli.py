@@ -17,7 +17,7 @@ from typing import Any
 
 from inference_planner.answer import machines, report
 from inference_planner.answer.parallelism import plan
-from inference_planner.arguments import ARGUMENTS, check_no_card, required, tokens
+from inference_planner.arguments import ARGUMENTS, check_no_card, required, tokens, with_json
 from inference_planner.errors import BadInput, PlannerError, plain
 
 ABOUT = (
@@ -127,8 +127,8 @@ def main() -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    arguments, unknown = parser().parse_known_args()
     try:
+        arguments, unknown = parser().parse_known_args(with_json(sys.argv[1:]))
         check_known(unknown)
         return run(**vars(arguments))
     except PlannerError as error:

@@ -27,7 +27,9 @@ from inference_planner.model.attention import has_states
 from inference_planner.model.drafts import EAGLE3
 from inference_planner.releases.registries import lacks, registries
 from inference_planner.releases.versions import Version
+from inference_planner.speed.roofline import has_full_graphs
 from inference_planner.split import ranks, settings
+from inference_planner.split.compilation import FULL
 from inference_planner.split.deployment import Deployment
 from inference_planner.split.settings import DTYPES
 
@@ -108,7 +110,16 @@ def needs_state_blocks(deployment: Deployment) -> bool:
 
     It does with states, and with CUDA graphs of whole decoding steps.
     """
-    return has_states(deployment.model) and not deployment.settings.enforce_eager
+    return has_states(deployment.model) and deployment.settings.decode_graphs == FULL
+
+
+def _full_graphs(deployment: Deployment) -> Finding | None:
+    if deployment.settings.mixed_graphs != FULL or has_full_graphs(deployment.model):
+        return None
+    return Finding(
+        f"{deployment.model.name} has attention that no full CUDA graph captures.",
+        "--compilation-config.cudagraph_mode=PIECEWISE",
+    )
 
 
 def safe_state_blocks(deployment: Deployment) -> int:
@@ -661,6 +672,12 @@ ARGUMENT_ROWS = (
         "together with fully_sharded_loras=True",
         "lora/layers/fused_moe.py FusedMoEWithLoRA._verify_ep_fs",
         _adapters_of_dealt_experts,
+    ),
+    Refusal(
+        "full graphs",
+        "CUDAGraphMode.FULL is not supported with … backend (support: AttentionCGSupport.NEVER)",
+        "config/compilation.py CompilationConfig.resolve_cudagraph_mode_and_sizes",
+        _full_graphs,
     ),
     Refusal(
         "length",

@@ -138,6 +138,12 @@ class PlanRequest:
         "  [default: vLLM's]"
     )
     enforce_eager: bool = _setting("No CUDA graphs.", False)
+    compilation_config: str | Mapping[str, Any] | None = _setting(
+        'Graphs and compiler, as vLLM takes it: \'{"cudagraph_mode": "PIECEWISE"}\', or '
+        "--compilation-config.cudagraph_mode=PIECEWISE.",
+        short="-cc",
+        metavar="JSON",
+    )
     kv_cache_memory_bytes: int | None = _setting(
         "Bytes of KV cache on each GPU, whatever gpu_memory_utilization leaves; vLLM measures nothing."
     )

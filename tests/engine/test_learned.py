@@ -1,4 +1,4 @@
-"""`reconcile --keep`: after one start on a site, its plans are those of that site; nothing is kept unasked."""
+"""After one start on a site, its plans are those of that site; what is not of a site is not kept."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import os
 import stat
 import statistics
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from inference_planner.catalog.gpus import GIB
+from small_server import launch
 
 from workshop.cli.plan import command as plan_command
 from workshop.cli.reconcile import command
@@ -21,18 +23,21 @@ from workshop.engine import log as engine_log
 from workshop.engine.measured_runs import model_of, plan_of, runs
 from workshop.engine.reconcile import learned
 from workshop.engine.reconcile.case import make_case
+from workshop.engine.reconcile.keeping import keep_start
 from workshop.engine.reconcile.learned import KeptStart, Measured
 from workshop.engine.reconcile.recording import kept_start
 from workshop.errors import BadInput
+from workshop.servers.local import supervise
 
 LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
 H100 = LOGS / "llama-3.1-8b_vllm-0.32.0_h100.log"
+CPU = LOGS / "tiny_cpu_server.log"
 GPU_LOGS = sorted(LOGS.glob("*h[12]00.log"))
 RUNS = [run for run in runs() if run.get("kv_cache_tokens")]
 
 
 def start_of(run: dict) -> KeptStart:
-    """What `--keep` would have kept of a recorded run."""
+    """What would have been kept of a recorded run."""
     plan = plan_of(run)
     described = {
         "model": run["model"],
@@ -91,7 +96,7 @@ def test_the_same_start_is_planned_to_the_log_s_own_tokens(workshop_home, path):
     settings = {**case.settings, "max_num_seqs": case.max_num_seqs}
     plan = exact.plan(case.model, case.card.name, **settings)
     assert plan.kv_cache_tokens == pytest.approx(case.logged_tokens, rel=1e-4)
-    assert any("Measured here" in reason for reason in plan.reasons)
+    assert any("started here" in reason for reason in plan.reasons)
 
 
 def test_a_gibibyte_that_the_formulas_miss_is_in_the_next_plan(workshop_home):
@@ -169,26 +174,65 @@ def test_the_tokens_per_second_of_a_log_set_the_pace(workshop_home):
     assert after.single_stream_tokens_per_s == pytest.approx(speed, rel=0.01)
 
 
-def test_nothing_is_kept_without_the_flag_and_forget_removes_it(workshop_home):
+def own_log(folder: Path) -> Path:
+    """The H100's log as a server of this site would have left it."""
+    folder.mkdir(exist_ok=True)
+    file = folder / "vllm.log"
+    file.write_text(
+        f"[workshop] GPUs: 1 × NVIDIA H100 80GB HBM3, 79.2 GiB each\n{H100.read_text()}"
+    )
+    return file
+
+
+def test_a_start_is_kept_unless_it_is_refused_and_forget_removes_it(workshop_home, tmp_path):
     run = CliRunner().invoke
-    assert run(command, [str(H100), "--gpu", "h100"]).exit_code == 0
-    assert not learned.files()
-    result = run(command, [str(H100), "--gpu", "h100", "--keep"])
-    assert result.exit_code == 0, result.output
+    log = str(own_log(tmp_path / "logs"))
+    compared = run(command, [log, "--no-keep", "--json"])
+    assert compared.exit_code == 0 and not learned.files()
+    result = run(command, [log, "--json"])
+    assert result.stdout == compared.stdout and "Kept: plans of this card" in result.stderr
     (file,) = learned.files()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    plan = json.loads(
-        run(
-            plan_command, ["llama-3.1-8b", "--gpu", "h100", "--vllm-version", "0.32.0", "--json"]
-        ).output
-    )
-    assert any("Measured here" in reason for reason in plan["reasons"])
-    assert "Removed 1" in run(command, [str(H100), "--gpu", "h100", "--forget"]).output
+    arguments = ["llama-3.1-8b", "--gpu", "h100", "--vllm-version", "0.32.0", "--json"]
+    plan = json.loads(run(plan_command, arguments).output)
+    assert any(reason.startswith("As this server started here") for reason in plan["reasons"])
+    assert "Removed 1" in run(command, [log, "--forget"]).output
     assert not learned.files()
-    assert "Nothing" in run(command, [str(H100), "--gpu", "h100", "--forget"]).output
-    run(command, [str(H100), "--gpu", "h100", "--keep"])
+    assert "Nothing" in run(command, [log, "--forget"]).output
+    run(command, [log])
     assert "Removed 1" in run(command, ["--forget-all"]).output
+    assert not learned.files()
+
+
+def test_a_recorded_log_of_the_course_is_no_start_of_this_site(workshop_home):
+    result = CliRunner().invoke(command, [str(H100), "--gpu", "h100"])
+    assert result.exit_code == 0 and "Kept" not in result.stderr
+    assert not learned.files()
+
+
+def test_another_model_of_the_kind_is_planned_as_the_start_that_was_kept(workshop_home):
+    learned.keep(kept_start(make_case(engine_log.read(H100), None, "h100")))
+    reasons = exact.plan("qwen2.5-7b", "h100", vllm_version="0.32.0").reasons
+    assert any(reason.startswith("As llama-3.1-8b on this card started here") for reason in reasons)
+
+
+def test_a_server_keeps_what_its_start_measured(workshop_home, tmp_path):
+    server = supervise.start(launch(LOG_OF_VLLM=str(own_log(tmp_path / "logs"))))
+    try:
+        deadline = time.monotonic() + 30
+        while not learned.files() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        (file,) = learned.files()
+        assert learned.read(file).run["gpu"] == "h100"
+    finally:
+        supervise.stop(server.name)
+
+
+def test_nothing_of_a_cpu_or_of_half_a_start_is_kept(workshop_home):
+    half = H100.read_text().partition("Available KV cache")[0]
+    for text in (half, CPU.read_text()):
+        assert keep_start(engine_log.parse(text)) is None
     assert not learned.files()
 
 
@@ -218,7 +262,7 @@ def test_a_damaged_file_is_left_alone_and_plans_go_on(workshop_home, damage):
         learned.keep(start)
     assert file.read_text() == damage
     plan = exact.plan("llama-3.1-8b", "h100", vllm_version="0.32.0")
-    assert plan.fits and not any("Measured here" in reason for reason in plan.reasons)
+    assert plan.fits and not any("started here" in reason for reason in plan.reasons)
     assert any(str(file) in reason for reason in plan.reasons)
 
 
@@ -244,24 +288,18 @@ def test_ten_who_keep_at_once_leave_whole_files(workshop_home):
     assert os.listdir(learned.folder()) == [learned.files()[0].name]
 
 
-@pytest.mark.parametrize(
-    ("left_out", "missing"),
-    [("Model loading took", "the weights"), ("Available KV cache", "the KV cache")],
-)
-def test_a_log_that_does_not_say_what_was_measured_keeps_nothing(
-    workshop_home, tmp_path, left_out, missing
-):
+@pytest.mark.parametrize("left_out", ["Model loading took", "Available KV cache"])
+def test_a_log_that_does_not_say_what_was_measured_keeps_nothing(workshop_home, tmp_path, left_out):
     lines = [line for line in H100.read_text().splitlines() if left_out not in line]
     file = tmp_path / "vllm.log"
     shortened = [line for line in lines if "kv cache memory in use" not in line]
     file.write_text("\n".join(shortened))
-    result = CliRunner().invoke(command, [str(file), "--gpu", "h100", "--keep"])
-    assert isinstance(result.exception, BadInput) and missing in str(result.exception)
+    CliRunner().invoke(command, [str(file), "--gpu", "h100"])
     assert not learned.files()
 
 
 def test_actions_that_exclude_each_other_are_refused(workshop_home):
-    for flags in (["--keep", "--forget"], ["--anonymise", "--keep"], ["--forget", "--forget-all"]):
+    for flags in (["--anonymise", "--forget"], ["--forget", "--forget-all"]):
         result = CliRunner().invoke(command, [str(H100), *flags])
         assert isinstance(result.exception, BadInput) or result.exit_code == 2
     assert isinstance(CliRunner().invoke(command, []).exception, BadInput)
@@ -285,7 +323,7 @@ def test_formulas_that_came_after_a_start_was_kept_are_compared_with_it(workshop
     (start_on_disk,) = exact.kept_starts()
     plan = exact.plan("llama-3.1-8b", "h100", vllm_version="0.28.0")
     assert start_on_disk.vllm_version == "0.28.0"
-    assert any("Measured here" in reason for reason in plan.reasons)
+    assert any("started here" in reason for reason in plan.reasons)
 
 
 def test_simulations_tuning_and_sliders_take_it(workshop_home):

@@ -67,7 +67,7 @@ def test_an_old_release_may_not_be_given():
 def test_an_old_log_is_wrong_use(tmp_path):
     path = tmp_path / "vllm.log"
     path.write_text(V1.format(version="0.7.3"))
-    for options in ([], ["--json"], ["--keep"]):
+    for options in ([], ["--json"], ["--no-keep"]):
         error = CliRunner().invoke(command, [str(path), *options]).exception
         assert isinstance(error, BadInput) and error.exit_code == 2
         assert "vLLM 0.7.3" in error.message

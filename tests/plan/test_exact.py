@@ -306,3 +306,20 @@ def test_a_latent_in_fewer_bits_is_unpacked_once_for_decoding():
         for m in (v3, lite)
     )
     assert packed[-1] == 16 << 20 and len(plain) == 1  # on each of two ranks
+
+
+def test_an_output_layer_beside_the_language_model_is_no_encoder():
+    """Muse-Glimmer's lm_head is no part of its language_model: 202,048 × 6,656 in 16 bit."""
+    text = builds.with_records(plan("muse-glimmer-30b", "b300").deployment).model.exact.of(1, 1)
+    assert not any(text.encoder_bytes)
+    images = builds.with_records(plan("qwen3-vl-8b", "b300").deployment).model.exact.of(1, 1)
+    assert images.encoder_bytes[0] > 2**30 / 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gemma-4-e2b", "gemma-4-12b", "qwen3.5-4b", "ministral-3-14b", "glm-4.5", "glm-4.1v-9b"],
+)
+def test_a_model_without_formulas_is_planned_from_its_record(name):
+    """A plan then asks no vLLM, which takes half a minute."""
+    assert plan(name, "b300:8").sizes_from == "recorded"

@@ -131,6 +131,24 @@ def test_at_home_single_streams_lie_within():
     assert sum(inside) / len(inside) >= 0.9
 
 
+HYBRID_ON_PRO_6000 = [
+    # vllm-project/recipes pull request 831: Qwen3.8-27B has the sizes of Qwen3.5-27B
+    ({"gpu_memory_utilization": 0.95, "max_num_seqs": 544}, 556),
+    ({"quantization": "fp8", "max_num_seqs": 1024}, 939),
+]
+
+
+@pytest.mark.parametrize(("settings", "blocks"), HYBRID_ON_PRO_6000)
+def test_the_blocks_of_a_hybrid_on_an_rtx_pro_6000_lie_within(settings, blocks):
+    p = plan("qwen3.5-27b", "rtx-pro-6000", vllm_version="0.27.1", gpus_per_node=1, **settings)
+    assert p.intervals["num_gpu_blocks"].low <= blocks <= p.num_gpu_blocks
+    few = plan(
+        "qwen3.5-27b", "rtx-pro-6000", vllm_version="0.27.1", gpus_per_node=1,
+        **{**settings, "max_num_seqs": 8},
+    )  # fmt: skip
+    assert few.spread.available_gib < 2
+
+
 @pytest.mark.parametrize(
     ("gpu", "sets", "basis"),
     [

@@ -153,6 +153,11 @@ CASES = {
         "cannot be fully sharded",
         "--no-fully-sharded-loras",
     ),
+    "full graphs": (
+        lambda: on("llama-4-scout", gpu="h200", compilation_config='{"cudagraph_mode": "FULL"}'),
+        "no full CUDA graph",
+        "--compilation-config.cudagraph_mode=PIECEWISE",
+    ),
     "length": (
         lambda: on().with_settings(max_model_len=200_000),
         "131,072 tokens",

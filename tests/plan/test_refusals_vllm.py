@@ -51,6 +51,11 @@ def graphs(mode):
     resolve = CompilationConfig(cudagraph_mode=mode).resolve_cudagraph_mode_and_sizes
     resolve(AttentionCGSupport.ALWAYS, "", kv_cache_config=cache, max_num_reqs=1024)
 
+def whole(mode):
+    resolve = CompilationConfig(cudagraph_mode=mode).resolve_cudagraph_mode_and_sizes
+    resolve(AttentionCGSupport.NEVER, "FLASH_ATTN")
+
+attempt("full graphs", whole, CUDAGraphMode.FULL)
 attempt("state blocks", graphs, CUDAGraphMode.FULL_AND_PIECEWISE)
 attempt("state blocks with --enforce-eager", graphs, CUDAGraphMode.NONE)
 sizes = {"max_model_len": 8192, "is_encoder_decoder": False}
@@ -143,6 +148,7 @@ EXECUTED = (
     "decode context parallel",
     "expert parallel",
     "draft over stages",
+    "full graphs",
 )
 
 

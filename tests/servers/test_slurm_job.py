@@ -10,7 +10,9 @@ import threading
 from pathlib import Path
 
 import pytest
+import small_server
 
+from workshop.engine.reconcile import learned
 from workshop.errors import WorkshopError
 from workshop.servers import records
 from workshop.servers.slurm import job as slurm_job
@@ -19,6 +21,7 @@ from workshop.servers.slurm.job import Shell, Supervisor, Task
 
 SERVE = ["/models/Llama", "--tensor-parallel-size", "4", "--pipeline-parallel-size", "1"]
 SRUN = ["srun", "--label", "bash", "node.sh", "vllm", "serve", *SERVE]
+LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
 LISTENS = (
     "import pathlib, signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exit(75)); "
     "pathlib.Path(sys.argv[1]).touch(); signal.pause()"
@@ -133,6 +136,20 @@ def test_a_job_that_is_cancelled_before_its_server_is_ready_says_so_and_leaves_n
     assert Supervisor(Task(4, 0.0, SRUN, []), shell).run() == 143
     assert record() is None
     assert capfd.readouterr().err.endswith("ended: cancelled: the job was told to end\n")
+
+
+def test_a_job_keeps_what_its_start_measured(shell, monkeypatch, capfd):
+    task = Task(4, 0.0, SRUN, [])
+    log = LOGS / "llama-3.1-8b_vllm-0.32.0_h100.log"
+    gpu = "[workshop] GPUs: 1 × NVIDIA H100 80GB HBM3, 79.2 GiB each\n"
+    task.output.write_text(gpu + log.read_text())
+    monkeypatch.setattr(slurm_job.slurm_queue, "listens", lambda url: True)
+    monkeypatch.setattr(slurm_job, "answers", lambda record: True)
+    server_record = small_server.record("one", job_id="7")
+    slurm_job.watch(server_record, task, threading.Event())
+    assert record("one")["state"] == "ready"
+    (file,) = learned.files()
+    assert learned.read(file).run["gpu"] == "h100"
 
 
 def test_a_time_limit_ends_the_engine_first(shell, monkeypatch):

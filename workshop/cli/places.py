@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from workshop.cli.model_argument import with_config
 from workshop.cli.say import say
 from workshop.errors import BadInput
 
@@ -149,7 +150,7 @@ def print_for(
             f"--as {place} asks for GPUs by their name, and --gpu-memory alone has none.",
             "Give --gpu as well.",
         )
-    plan = exact.plan(model, gpu, **settings)
+    plan = exact.plan(with_config(model), gpu, **settings)
     check_fits(plan)
     check_starts(plan)
     if plan.nodes > 1 and plan.data_parallel_size > 1:

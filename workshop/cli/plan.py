@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workshop.cli import places
+from workshop.cli.model_argument import with_config
 from workshop.cli.plan_options import plan_options
 
 if TYPE_CHECKING:
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 
 class PlanCommand(click.Command):
     """The command, whose help lists the options of every place in a section of its own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read vLLM's dotted spelling of --compilation-config as well."""
+        from inference_planner.arguments import with_json
+
+        return super().parse_args(ctx, with_json(args))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections."""
@@ -54,8 +61,8 @@ def command(
 ) -> None:
     """Predict memory, parallelism and speed of MODEL on GPUs.
 
-    MODEL is a catalog name (llama-3.1-70b), its Hub id, or a folder or file with a Hugging Face
-    config.json. Exit code 0 if it fits, 1 if not, 2 for wrong use. Names: workshop models.
+    MODEL is a catalog name (llama-3.1-70b), a Hub id, or a folder or file with a Hugging Face
+    config.json; what the catalog lacks is fetched from the Hub, once. Exit code 0 if it fits, 1 if not, 2 for wrong use. Names: workshop models.
 
     \b
       workshop plan llama-3.1-70b --gpu h100:4
@@ -83,12 +90,12 @@ def command(
         check_no_card(options)
         if options["exact"] is None:
             options["exact"] = False  # one plan for each of many machines
-        offers = machines.offers(model, exact.plan, **options)
+        offers = machines.offers(with_config(model), exact.plan, **options)
         click.echo(report.machines_json(offers) if as_json else report.machines_text(offers))
         machines.check_any_fits(offers, model)
     else:
         model, gpu = required(model, gpu, options["gpu_memory_gib"])
-        plan = exact.plan(model, gpu, **options)
+        plan = exact.plan(with_config(model), gpu, **options)
         if as_json:
             click.echo(report.plan_json(plan))
         else:

@@ -10,7 +10,7 @@ from workshop.cli.say import console, json_option, say, say_json, shown
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
-    from workshop.engine.reconcile.case import LoggedRun
+    from workshop.engine.log.facts import EngineLog
 
 NUMBERS = ("predicted", "actual", "error")
 
@@ -56,9 +56,9 @@ NUMBERS = ("predicted", "actual", "error")
     "--record", type=click.Path(path_type=Path), help="Add the run to FILE, for docs/accuracy.md."
 )
 @click.option(
-    "--keep",
+    "--no-keep",
     is_flag=True,
-    help="Keep what the start measured on this site: plans of its card, version and kind of model use it from then on.",
+    help="Compare alone. Without it, plans of this card, version and kind of model use what the start measured.",
 )
 @click.option("--forget", is_flag=True, help="Remove what was kept of this LOG's case.")
 @click.option("--forget-all", is_flag=True, help="Remove everything that was kept; needs no LOG.")
@@ -78,7 +78,7 @@ def command(
     gpu_memory_utilization: float | None,
     gpu_memory_gib: float | None,
     record: Path | None,
-    keep: bool,
+    no_keep: bool,
     forget: bool,
     forget_all: bool,
     anonymise: bool,
@@ -86,19 +86,20 @@ def command(
 ) -> None:
     """Compare the plan with vLLM's own LOG, line by line.
 
-    It says why they differ, and which flag to change.
+    It says why they differ, and which flag to change. What the start measured is kept for plans on
+    this site.
 
     \b
-      workshop reconcile vllm.log --gpu h100             compare
-      workshop reconcile vllm.log --gpu h100 --keep      plan this site with what the start measured
+      workshop reconcile vllm.log --gpu h100             compare, and keep what was measured
+      workshop reconcile vllm.log --gpu h100 --no-keep   compare a log of somebody else's machine
       workshop reconcile vllm.log --anonymise > out.log  a copy that can be shared
     """
     from workshop.engine import log as engine_log
-    from workshop.engine.reconcile import learned
+    from workshop.engine.reconcile import learned, recording
     from workshop.engine.reconcile.case import make_case
     from workshop.engine.reconcile.compare import reconcile
 
-    _check_actions(log, keep=keep, forget=forget, forget_all=forget_all, anonymise=anonymise)
+    _check_actions(log, forget=forget, forget_all=forget_all, anonymise=anonymise)
     if forget_all:
         _say_removed(learned.forget_all(), as_json)
     if log is None:
@@ -114,8 +115,11 @@ def command(
         "gpu_memory_gib": gpu_memory_gib,
     }
     read = engine_log.read(log)
-    if keep or forget:
-        _keep_or_forget(make_case(read, model, gpu, **of_the_run), keep, as_json)
+    if forget:
+        case = make_case(read, model, gpu, **of_the_run)
+        for assumption in case.assumed:
+            say(f"· {assumption}", err=True)
+        _say_removed(learned.forget(recording.kept_run(case)), as_json)
         return
     result = reconcile(read, model, gpu, record, **of_the_run)
     for assumption in result.assumed:
@@ -124,6 +128,8 @@ def command(
         say_json(result.to_dict())
     else:
         _print(result)
+    if not no_keep and not _is_of_the_course(log):
+        _keep(read, model, gpu, **of_the_run)
 
 
 def _check_actions(log: Path | None, **flags: bool) -> None:
@@ -137,27 +143,25 @@ def _check_actions(log: Path | None, **flags: bool) -> None:
         raise BadInput("--forget-all takes no log.", "Give --forget to remove what one log kept.")
 
 
-def _keep_or_forget(case: LoggedRun, keep: bool, as_json: bool) -> None:
-    from dataclasses import asdict
+def _is_of_the_course(log: Path) -> bool:
+    """Return True for a recorded log that comes with the course: it is of no machine of this site."""
+    import workshop
 
-    from workshop.engine.reconcile import learned, recording
+    data = Path(workshop.__file__).parent / "data"
+    return log.resolve().is_relative_to(data.resolve())
 
-    for assumption in case.assumed:
-        say(f"· {assumption}", err=True)
-    if not keep:
-        _say_removed(learned.forget(recording.kept_run(case)), as_json)
-        return
-    start = recording.kept_start(case)
-    measured = start.measured
-    file = learned.keep(start)
-    if as_json:
-        say_json({"file": str(file), "run": start.run, "measured": asdict(measured)})
-        return
-    say(
-        f"Kept: {case.model.name} on {case.card.title}, vLLM {case.log.version}: {measured.weights_gib:.2f} GiB of weights, "
-        f"{measured.available_kv_gib:.2f} GiB for the KV cache."
-    )
-    say(f"Plans of this card, version and kind of model use it from now on. It is in {file}.")
+
+def _keep(log: EngineLog, model: str | None, gpu: str | None, **of_the_run: Any) -> None:
+    """Keep what a start measured, and say so where something was."""
+    from workshop.engine.reconcile import keeping
+
+    file = keeping.keep_start(log, model, gpu, **of_the_run)
+    if file:
+        say(
+            "· Kept: plans of this card, version and kind of model use what this start measured "
+            f"({file}). --no-keep compares alone, --forget removes it.",
+            err=True,
+        )
 
 
 def _say_removed(count: int, as_json: bool) -> None:

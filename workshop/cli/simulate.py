@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from workshop.cli.model_argument import with_config
 from workshop.cli.plan import command as plan_command
 from workshop.cli.plan_options import Tokens
 from workshop.cli.say import force_option, json_option, say, say_json, waiting
@@ -65,6 +66,12 @@ LOAD = [
     click.Option(["--rate"], type=float, help="Requests a second, Poisson."),
     click.Option(["--seconds"], type=float, help="How long requests arrive."),
     click.Option(["--burst"], type=int, help="Or: this many requests at once."),
+    click.Option(
+        ["--concurrency"],
+        type=int,
+        help="Or: this many clients, each of which sends its next request after its answer.",
+    ),
+    click.Option(["--requests"], type=int, help="Of those clients together."),
     click.Option(
         ["--trace"], help="Or: a file of requests, one JSON line each (docs/simulate.md)."
     ),
@@ -127,7 +134,7 @@ def planned(*names: str) -> list[click.Parameter]:
     return [option for option in plan_command.params if option.name in names]
 
 
-@click.command(params=[*LOAD, *planned("gpu", *PLACE, *ENGINE)])
+@click.command(params=[*LOAD, *planned("gpu", *PLACE, *ENGINE, "vllm_version")])
 @click.argument("model", required=False)
 @click.option(
     "--enable-prefix-caching/--no-enable-prefix-caching", default=None, help="As vLLM's flag."
@@ -202,12 +209,13 @@ def command(
 ) -> None:
     """Simulate a load on MODEL: waiting times, tokens/s, KV cache, preemptions. No GPU is needed.
 
-    vLLM's own scheduler decides every step, and the plan says how long a step takes.
+    vLLM's own scheduler decides every step, and the plan says how long a step takes. The scheduler
+    is that of the vLLM beside us; --vllm-version is the plan's.
 
     --search tries tensor and pipeline parallel sizes, replicas, weights and KV cache in FP8,
     max_num_batched_tokens and max_num_seqs. It lists the choices that no other beats in GPUs,
     requests within --slo and latency, the best first. All turns of a session go to one replica,
-    other requests to the least busy one.
+    other requests to the least busy one. --concurrency is the number of clients of all replicas.
 
     \b
       workshop simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60
@@ -215,6 +223,7 @@ def command(
       workshop simulate llama-3.1-70b --gpu h100 -tp 4 --burst 256 --prompt 1024 --output 128
       workshop simulate llama-3.1-70b --gpu h200 -tp 2 --replicas 2 --rate 20 --seconds 60 --slo ttft=500ms,tpot=50ms
       workshop simulate llama-3.1-8b --gpu h100 --sessions 90 --turns 6 --think 3 --system 1500 --tool 50:600
+      workshop simulate llama-3.1-8b --gpu h100 --concurrency 64 --requests 256 --prompt 1000 --output 200
       workshop simulate --local
     """
     if local and search:
@@ -268,8 +277,9 @@ def _simulate(model: str, gpu: str, options: dict[str, Any], force: bool, as_jso
         check_output(steps, force=force, inputs=read)
     from workshop.simulate.load import simulate
 
+    config = with_config(model)
     with waiting("vLLM's scheduler decides, step by step …"):
-        result = simulate(model, gpu, force=force, inputs=read, **options)
+        result = simulate(config, gpu, force=force, inputs=read, **options)
     to_stderr = steps is not None and is_stream(steps)  # standard output has the steps
     if as_json:
         say_json(result.to_dict(), err=to_stderr)
@@ -290,7 +300,8 @@ def _search(model: str, gpu: str, options: dict[str, Any], force: bool, as_json:
     from workshop.cli import choices as shown
     from workshop.simulate import choices
 
-    best = choices.search(model, gpu, report=lambda text: say(f"· {text}", err=True), **options)
+    config = with_config(model)
+    best = choices.search(config, gpu, report=lambda text: say(f"· {text}", err=True), **options)
     if plot:
         with output(plot, force=force, inputs=read) as file:
             file.write(shown.drawing(best).encode(errors="backslashreplace"))

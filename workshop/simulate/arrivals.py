@@ -40,6 +40,7 @@ NAMES = {
 
 # A part of a prompt: (name, tokens). Parts of one name are the same text, as far as both go.
 Piece = tuple[str, int]
+NEXT_ANSWER = -1  # in `follows`: whichever answer ends next
 ANSWER_MARK = -2  # of an answer's tokens: below all other ids
 
 
@@ -54,6 +55,8 @@ class Arrival:
         pieces: or several in their order. What is left of the prompt no other request has.
         answer: the name of this request's answer, so that a later prompt can have it as a piece.
         follows: the place in the load of the request whose answer the client waits for, or None.
+            NEXT_ANSWER in a closed loop, whose clients take the next request of the load when they
+            have an answer to any.
         think_s: from the end of that answer to this request. `arrival_s` is then the earliest
             possible time.
     """
@@ -81,12 +84,17 @@ def drawn(
     rate: float | None = None,
     seconds: float | None = None,
     burst: int | None = None,
+    concurrency: int | None = None,
+    requests: int | None = None,
     prompt: tuple[int, int] = (64, 512),
     output: tuple[int, int] = (16, 256),
     prefix: int = 0,
     seed: int = 0,
 ) -> list[Arrival]:
     """Draw a load: `rate` requests a second (Poisson) for `seconds`, or `burst` requests at once.
+
+    Or a closed loop: `concurrency` clients send `requests` requests in all, each client the next
+    one when its answer has ended. So does `vllm bench serve --max-concurrency`.
 
     Args:
         prompt, output: (fewest, most) tokens; lengths are uniform in between.
@@ -95,7 +103,7 @@ def drawn(
         seed: of arrival times and lengths.
 
     Raises:
-        BadInput: a number out of range, or both or neither of rate and burst.
+        BadInput: a number out of range, or not one of the three kinds of load.
     """
     for name, (low, high) in (("prompt", prompt), ("output", output)):
         if not 1 <= low <= high <= MOST_TOKENS:
@@ -108,31 +116,45 @@ def drawn(
         raise BadInput(problem, remedy)
     dice = random.Random(seed)
     prefix_name = "shared" if prefix else None
+    kinds = ((rate, seconds), (burst,), (concurrency, requests))
+    kinds_given = [kind for kind in kinds if any(value is not None for value in kind)]
+    if len(kinds_given) != 1 or None in kinds_given[0]:
+        raise BadInput(
+            "It is not clear when requests arrive.",
+            "Give --rate with --seconds, or --burst, or --concurrency with --requests, or --trace.",
+        )
+    if requests is not None and concurrency is not None:
+        _check_closed_loop(concurrency, requests)
+        burst = requests
     arrivals = []
-    for arrival_s in _times(rate, seconds, burst, dice):
+    for number, arrival_s in enumerate(_times(rate, seconds, burst, dice)):
         prompt_tokens = dice.randint(*prompt)
         output_tokens = dice.randint(*output)
-        arrivals.append(Arrival(arrival_s, prompt_tokens, output_tokens, prefix_name, prefix))
+        arrival = Arrival(arrival_s, prompt_tokens, output_tokens, prefix_name, prefix)
+        if concurrency is not None and number >= concurrency:
+            arrival = replace(arrival, follows=NEXT_ANSWER)
+        arrivals.append(arrival)
     return arrivals
+
+
+def _check_closed_loop(concurrency: int, requests: int) -> None:
+    if not 1 <= concurrency <= requests <= MOST_REQUESTS:
+        raise BadInput(
+            f"{concurrency} clients with {requests} requests in all cannot be.",
+            f"Give --concurrency from 1, and --requests from that number to {MOST_REQUESTS:,}.",
+        )
 
 
 def _times(
     rate: float | None, seconds: float | None, burst: int | None, dice: random.Random
 ) -> list[float]:
-    unclear = BadInput(
-        "It is not clear when requests arrive.",
-        "Give --rate with --seconds, or --burst, or --trace.",
-    )
     if burst is not None:
-        if rate is not None or seconds is not None:
-            raise unclear
         if not 1 <= burst <= MOST_REQUESTS:
             raise BadInput(
                 f"A burst of {burst} requests cannot be.", f"Give 1 to {MOST_REQUESTS:,}."
             )
         return [0.0] * burst
-    if rate is None or seconds is None:
-        raise unclear
+    assert rate is not None and seconds is not None
     return _poisson_times(rate, seconds, dice)
 
 
@@ -354,6 +376,8 @@ def check_size(arrivals: Sequence[Arrival]) -> None:
     tokens: Counter[float] = Counter()
     requests: Counter[float] = Counter()
     for arrival in arrivals:
+        if arrival.follows == NEXT_ANSWER:
+            continue
         moment = arrival.arrival_s
         tokens[moment] += arrival.prompt_tokens
         requests[moment] += 1

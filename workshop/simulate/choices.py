@@ -12,11 +12,11 @@ from itertools import product
 from typing import Any
 
 from inference_planner.answer.command import Unservable, check_starts
-from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog import ModelConfig, load_gpu, load_model
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
-from workshop.simulate.arrivals import Arrival
+from workshop.simulate.arrivals import NEXT_ANSWER, Arrival
 from workshop.simulate.load import (
     MOST_REPLICAS,
     BeyondReach,
@@ -169,7 +169,7 @@ class Choice:
 
 
 def search(
-    model: str,
+    model: str | ModelConfig,
     gpu: str,
     *,
     slo: str | None = None,
@@ -213,7 +213,7 @@ def search(
             )
     arrivals, others = arriving(options)
     servers, plan_options = server_options(slo, others)
-    sessions = any(arrival.follows is not None for arrival in arrivals)
+    sessions = any(arrival.follows not in (None, NEXT_ANSWER) for arrival in arrivals)
     servers["router"] = "prefix" if sessions else "least-busy"
     attempts = _Search(model, gpu, arrivals, servers, price, max_gpus, report)
     plans = list(candidates(model, gpu, plan_options))
@@ -226,7 +226,7 @@ def search(
     return attempts.best()
 
 
-def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
+def candidates(model: str | ModelConfig, gpu: str, planned: dict) -> Iterator[dict]:
     """Yield plan()'s keyword arguments for each candidate.
 
     Candidates are splits, with weights and KV cache as they are and in FP8.
@@ -281,7 +281,7 @@ class _Search:
     `servers` are the options of `on_plan` that all candidates share.
     """
 
-    model: str
+    model: str | ModelConfig
     gpu: str
     arrivals: Sequence[Arrival]
     servers: ServerOptions

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
 from inference_planner.answer.parallelism import Plan
+from inference_planner.catalog import ModelConfig
 from inference_planner.split.communication import network_link, node_link
 
 from workshop.engine.exact import plan
@@ -25,6 +26,7 @@ from workshop.simulate.sessions import Sessions, drawn_sessions
 
 ROUTERS = ("round-robin", "least-busy", "prefix")
 SESSION_OPTIONS = ("sessions", "turns", "think", "system", "tool")
+TIMES = ("rate", "seconds", "burst", "concurrency", "requests")
 MOST_REPLICAS = 64
 # Seconds that a request's KV transfer through NIXL takes on top of its bytes. Fitted to the busy
 # load of two H200, vLLM 0.32.0 (tests/data/simulate/records/h200_llama-3.1-8b_prefill-apart.json).
@@ -71,19 +73,21 @@ class BeyondReach(BadInput):
         self.least_ms = least_ms
 
 
-def simulate(model: str, gpu: str, *, slo: str | None = None, **options: Any) -> Simulation:
+def simulate(
+    model: str | ModelConfig, gpu: str, *, slo: str | None = None, **options: Any
+) -> Simulation:
     """Predict how a load is served.
 
     How long requests wait, how fast tokens come, and how full the KV cache is.
 
     Args:
-        model: a catalog name, a Hub id, or a folder with a config.json.
+        model: a catalog name, a Hub id, a folder with a config.json, or a ModelConfig.
         gpu: a catalog name.
         slo: limits such as "ttft=500ms,tpot=50ms"; then `goodput_per_s` counts the requests that
             meet them.
         options: three kinds.
             The load: rate (requests a second, Poisson) and seconds; or burst (requests at once); or
-            trace (a file); prompt and output ((fewest, most) tokens), prefix (tokens that all
+            concurrency (clients in a closed loop) and requests; or trace (a file); prompt and output ((fewest, most) tokens), prefix (tokens that all
             prompts share), seed. Or sessions, whose prompts grow with each turn: see
             `sessions.Sessions`, whose think_s is `think` here. The servers: replicas,
             prefill_replicas, router, steps, force, inputs, enable_prefix_caching, host_factor, as
@@ -99,6 +103,34 @@ def simulate(model: str, gpu: str, *, slo: str | None = None, **options: Any) ->
     arrivals, others = arriving(options)
     servers, plan_options = server_options(slo, others)
     return on_plan(plan(model, gpu, **plan_options), arrivals, **servers)
+
+
+def closed_loop(
+    plan: Plan,
+    concurrency: int,
+    requests: int,
+    prompt_tokens: int,
+    output_tokens: int,
+    **options: Unpack[ServerOptions],
+) -> Simulation:
+    """Simulate clients on a plan, each of which sends its next request when it has its answer.
+
+    Args:
+        plan: of `workshop.plan`.
+        concurrency: clients, over all replicas.
+        requests: of all clients together.
+        prompt_tokens, output_tokens: of each request.
+        options: those of `on_plan`.
+
+    Raises what `on_plan` does; BadInput also for a number out of range.
+    """
+    arrivals = drawn(
+        concurrency=concurrency,
+        requests=requests,
+        prompt=(prompt_tokens, prompt_tokens),
+        output=(output_tokens, output_tokens),
+    )
+    return on_plan(plan, arrivals, **options)
 
 
 def server_options(
@@ -139,10 +171,10 @@ def arriving(options: dict[str, Any]) -> tuple[list[Arrival], dict[str, Any]]:
         return _sessions(session_options, load, trace), others
     if trace is None:
         return drawn(**load), others
-    times = (load.get("rate"), load.get("seconds"), load.get("burst"))
-    if times != (None, None, None):
+    if any(load.get(name) is not None for name in TIMES):
         raise BadInput(
-            "A trace says itself when requests arrive.", "Leave --rate, --seconds and --burst out."
+            "A trace says itself when requests arrive.",
+            "Leave --rate, --seconds, --burst, --concurrency and --requests out.",
         )
     return read_trace(trace), others
 
@@ -158,7 +190,8 @@ def _sessions(
         raise BadInput(
             f"--{next(iter(options))} is about sessions.", "Say how many: --sessions 40."
         )
-    unfit = {name: load.get(name) for name in ("seconds", "burst", "prefix")} | {"trace": trace}
+    names = ("seconds", "burst", "concurrency", "requests", "prefix")
+    unfit = {name: load.get(name) for name in names} | {"trace": trace}
     for name, value in unfit.items():
         if value:
             raise BadInput(
@@ -382,7 +415,7 @@ def check(
         )
     if len(replicas) > 1 and any(arrival.follows is not None for arrival in arrivals):
         raise BadInput(
-            "Sessions cannot be simulated with disaggregated prefill.",
+            "Sessions and closed loops cannot be simulated with disaggregated prefill.",
             "Leave --prefill-replicas out, or give a --trace with the times of all requests.",
         )
     _check_lengths(plan, arrivals)

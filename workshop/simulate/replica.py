@@ -86,9 +86,12 @@ class Replica:
         idlest = min(self.engines, key=lambda engine: engine.unfinished)
         idlest.add(name, prompt, max_tokens, answer_token)
 
-    def advance(self, until_s: float) -> None:
-        """Run the host until `until_s`; steps that it has scheduled stay under way."""
-        while True:
+    def advance(self, until_s: float, *, to_an_end: bool = False) -> None:
+        """Run the host until `until_s`; steps that it has scheduled stay under way.
+
+        to_an_end: no longer than to the end of an answer.
+        """
+        while not (to_an_end and self.ended):
             if self.unfinished and len(self._under_way) < self._most_under_way:
                 if self._now_s > until_s:
                     return

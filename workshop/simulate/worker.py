@@ -9,6 +9,7 @@ next.
 import io
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,7 +20,7 @@ from typing import Any
 
 from workshop.engine.trace_writer import line
 from workshop.errors import WorkshopError
-from workshop.simulate.arrivals import Arrival, Texts, refuse_large
+from workshop.simulate.arrivals import NEXT_ANSWER, Arrival, Texts, refuse_large
 from workshop.simulate.clock import Clock
 from workshop.simulate.engine import Rules, ScheduledStep
 from workshop.simulate.replica import Replica
@@ -153,9 +154,13 @@ class Cluster:
         while queue:
             busy = any(replica.unfinished for replica in replicas)
             now_s = queue.next_s(now_s, busy)
+            closed_loop = queue.is_closed_loop
             for replica in replicas:
-                replica.advance(now_s + self.clock.way_in_s)
-            self._note_ends(replicas, queue)
+                replica.advance(now_s + self.clock.way_in_s, to_an_end=closed_loop)
+            first_end_s = self._note_ends(replicas, queue)
+            if closed_loop and first_end_s < now_s:
+                now_s = first_end_s
+                continue  # the next request is sent then, before the servers run on
             number = queue.pop(now_s)
             if number is None:
                 continue
@@ -186,18 +191,26 @@ class Cluster:
         return [outcomes[str(number)] for number in range(len(arrivals))]
 
     @staticmethod
-    def _note_ends(replicas: list[Replica], queue: "Queue") -> None:
-        """Tell the queue which answers have ended, so that their clients go on."""
+    def _note_ends(replicas: list[Replica], queue: "Queue") -> float:
+        """Tell the queue which answers have ended, so that their clients go on.
+
+        Returns when the first of them ended; infinity without one.
+        """
+        first_s = inf
         for replica in replicas:
             for name in replica.ended:
-                queue.ended(int(name), replica.requests[name].last_s)
+                end_s = replica.requests[name].last_s
+                queue.ended(int(name), end_s)
+                first_s = min(first_s, end_s)
             replica.ended.clear()
+        return first_s
 
 
 class Queue:
     """The requests that were not sent yet.
 
-    One that follows an answer gets its time when that answer has ended.
+    One that follows an answer gets its time when that answer has ended. In a closed loop, each
+    answer that ends gives the next request its time.
 
     `arrivals` are all requests in their order, with their times as far as they are known.
     """
@@ -206,15 +219,23 @@ class Queue:
         self.arrivals = list(arrivals)
         self._times: list[tuple[float, int]] = []
         self._followers: dict[int, list[int]] = {}
+        self._next: deque[int] = deque()  # of a closed loop
         for number, arrival in enumerate(arrivals):
             if arrival.follows is None:
                 self._times.append((arrival.arrival_s, number))
+            elif arrival.follows == NEXT_ANSWER:
+                self._next.append(number)
             else:
                 self._followers.setdefault(arrival.follows, []).append(number)
         heapify(self._times)
 
     def __bool__(self) -> bool:
-        return bool(self._times or self._followers)
+        return bool(self._times or self._followers or self._next)
+
+    @property
+    def is_closed_loop(self) -> bool:
+        """True while a client waits for any answer, to send the next request."""
+        return bool(self._next)
 
     def next_s(self, now_s: float, busy: bool) -> float:
         """Return until when the servers can run.
@@ -224,13 +245,16 @@ class Queue:
         slice_s = now_s + SLICE_S
         if not self._times:
             return slice_s
-        if not self._followers or not busy:
+        if not (self._followers or self._next) or not busy:
             return self._times[0][0]
         return min(self._times[0][0], slice_s)
 
     def ended(self, number: int, end_s: float) -> None:
         """Give the requests that follow this answer their times."""
-        for follower in self._followers.pop(number, ()):
+        followers = self._followers.pop(number, [])
+        if self._next:
+            followers.append(self._next.popleft())
+        for follower in followers:
             arrival = self.arrivals[follower]
             arrival = replace(arrival, arrival_s=end_s + arrival.think_s)
             self.arrivals[follower] = arrival

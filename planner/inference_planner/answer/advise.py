@@ -161,7 +161,7 @@ def small_batch(deployment: Deployment) -> Iterator[Change]:
 
 def eager(deployment: Deployment) -> Iterator[Change]:
     """Capture no CUDA graphs."""
-    if not deployment.settings.enforce_eager:
+    if deployment.settings.has_graphs:
         after = deployment.with_settings(enforce_eager=True)
         note = "no CUDA graphs: each token takes longer"
         yield Change("eager", "--enforce-eager", "", after, note)

@@ -135,6 +135,8 @@ def _flags(deployment: Deployment) -> dict[str, str]:
         needed["--enable-expert-parallel"] = ""
     if settings.enforce_eager:
         needed["--enforce-eager"] = ""
+    if settings.compilation.config:
+        needed["--compilation-config"] = settings.compilation.config
     if settings.kv_cache_memory_bytes:
         needed["--kv-cache-memory-bytes"] = str(settings.kv_cache_memory_bytes)
     if settings.cpu_offload_gb:

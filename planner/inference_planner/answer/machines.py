@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from inference_planner.answer.parallelism import Plan, plan
-from inference_planner.catalog import load_model
+from inference_planner.catalog import ModelConfig, load_model
 from inference_planner.errors import BadInput, PlannerError
 from inference_planner.model import weights
 from inference_planner.split.settings import Settings
@@ -73,7 +73,9 @@ def list_machines() -> tuple[Machine, ...]:
     return tuple(machines)
 
 
-def offers(model: str, make_plan: Callable[..., Plan] = plan, **settings: object) -> list[Offer]:
+def offers(
+    model: str | ModelConfig, make_plan: Callable[..., Plan] = plan, **settings: object
+) -> list[Offer]:
     """Return every machine with the plan on it, those that hold the model first.
 
     Args:
@@ -106,7 +108,10 @@ def check_any_fits(offers: list[Offer], model: str) -> None:
 
 
 def _offer(
-    model: str, machine: Machine, settings: dict[str, Any], make_plan: Callable[..., Plan]
+    model: str | ModelConfig,
+    machine: Machine,
+    settings: dict[str, Any],
+    make_plan: Callable[..., Plan],
 ) -> Offer:
     try:
         p = make_plan(model, machine.gpu, gpus_per_node=machine.gpus, nodes=1, **settings)

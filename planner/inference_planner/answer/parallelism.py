@@ -52,8 +52,8 @@ def plan(
         model: a catalog name, a folder or file with a config.json, or a ModelConfig.
         gpu: a name of the catalog (`list_gpus`), or a GPU; "h100:4" is four of them in a node. None
             with gpu_memory_gib, where bandwidth and link are unknown, and so is the speed.
-        learned: what starts on this site measured; the workshop keeps them (`workshop reconcile LOG
-            --keep`).
+        learned: what starts on this site measured; the workshop keeps it (`workshop serve`, a job of
+            SLURM, `workshop reconcile LOG`).
         find_split: finds the split of a deployment, from the formulas and the records; the workshop
             gives one that also asks vLLM's own classes.
         settings: those of `PlanRequest`.

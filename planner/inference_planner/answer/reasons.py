@@ -123,9 +123,12 @@ def _measured_here(plan: Plan) -> Iterator[str]:
     result = "agrees with the formulas"
     if parts:
         result = f"changes the formulas by {', '.join(parts)}"
+    server = f"{start.model} on this card"
+    if measured.likeness == learned.Likeness.MODEL:
+        server = "this server"
     yield (
-        f"Measured here: a start of {start.model} with vLLM {start.logged_version}, kept on "
-        f"{start.day}, {result}. `workshop reconcile --forget-all` removes what was kept."
+        f"As {server} started here on {start.day} with vLLM {start.logged_version}: it {result}. "
+        "`workshop reconcile --forget-all` removes what was kept."
     )
 
 

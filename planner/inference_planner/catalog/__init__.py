@@ -24,6 +24,7 @@ from inference_planner.errors import BadInput
 __all__ = [
     "GPU",
     "ModelConfig",
+    "NotInCatalog",
     "list_gpus",
     "list_models",
     "load_gpu",
@@ -36,6 +37,10 @@ FILES = ("models.json", "models_2026.json")
 ENTRY = re.compile(r'^  "([^"]+)": (\{.*\}),?$', re.MULTILINE)
 SPELLINGS = re.compile(r'"(?:aliases|hub_ids)": (\[.*?\])')
 LONGEST_SHOWN = 200  # letters of a name in a message
+
+
+class NotInCatalog(BadInput):
+    """A Hub id whose config.json the catalog neither has nor derives."""
 
 
 @lru_cache(maxsize=1)
@@ -145,8 +150,10 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
     A size alone, such as `70b`, is that of Llama 3.1. A Hub id is one that the catalog has, or is
     read by the rules of names.py: then `derived_from` and `assumed` say from what.
 
-    Raises BadInput: no such name (the nearest are offered) or folder, or a config.json that is cut,
-    wrong, or of an architecture that is not known.
+    Raises:
+        NotInCatalog: a Hub id that the catalog does not have; the remedy gets its config.json.
+        BadInput: no such name (the nearest are offered) or folder, or a config.json that is cut,
+            wrong, or of an architecture that is not known.
     """
     if isinstance(name_or_path, ModelConfig):
         return name_or_path
@@ -170,7 +177,7 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
         return derived
     if HUB_ID.fullmatch(shown_name):
         folder = shown_name.rpartition("/")[2]
-        raise BadInput(
+        raise NotInCatalog(
             f"The catalog has no model of the shapes of {shown_name}.",
             f"Get its config.json: hf download {shown_name} config.json --local-dir {folder}, "
             f"then workshop plan ./{folder}.",

@@ -144,6 +144,8 @@ def kind_of(deployment: Deployment) -> Kind:
         extras.append("adapters")
     if deployment.model.moe and deployment.settings.moe_backend != AUTO:
         extras.append(f"experts by {deployment.settings.moe_backend}")
+    if not deployment.settings.compilation.is_default:
+        extras.append("compilation settings")
     kind = kind_of_model(deployment.model, ", ".join(split))
     if not extras:
         return kind
@@ -190,7 +192,7 @@ class Ground:
             they are laid out alike; those of 16 bit are the same everywhere.
         same_formulas: the formulas are those of the version; False for a release that has none of
             its own.
-        learned: figures of this site's own start are in the plan (`workshop reconcile LOG --keep`).
+        learned: figures of this site's own start are in the plan (`workshop reconcile LOG`).
     """
 
     basis: Basis

@@ -117,7 +117,11 @@ def is_of_catalog(deployment: Deployment) -> bool:
 
 def _parts(deployment: Deployment, start: Start, likeness: Likeness) -> Correction:
     same_kind = likeness >= Likeness.KIND
-    same_graphs = same_kind and start.enforce_eager == deployment.settings.enforce_eager
+    same_graphs = (
+        same_kind
+        and start.enforce_eager == deployment.settings.enforce_eager
+        and deployment.settings.compilation.is_default
+    )
     weights = activations = graphs = 0
     speed = 1.0
     if likeness == Likeness.MODEL:

@@ -31,6 +31,7 @@ from inference_planner.model.attention import (
 )
 from inference_planner.releases.versions import Version
 from inference_planner.speed.kernels import has_marlin_experts
+from inference_planner.split.compilation import FULL, NONE, PIECEWISE
 from inference_planner.split.deployment import Deployment
 from inference_planner.split.encoders import LEFT_BY_ENCODER, EncoderRun, encoder_run
 from inference_planner.split.settings import Settings
@@ -72,7 +73,7 @@ def compiles(settings: Settings) -> bool:
 
     0.32.0 compiles before the profile run, except for the kernel that looks embeddings up.
     """
-    return not settings.enforce_eager and settings.version.compiles_in_profile_run
+    return settings.compiles and settings.version.compiles_in_profile_run
 
 
 def workspace(model: ModelConfig, gpu: GPU, version: Version) -> int:
@@ -321,7 +322,7 @@ def candidates(deployment: Deployment, first: bool, last: bool) -> list[Peak]:
         peaks.append(_sampler(deployment))
     # a multimodal model looks embeddings up outside of what is compiled
     embeds = encoder_run(model, settings, deployment.tp) is not None
-    compiled = compiles(settings) or (deployment.tp == 1 and not settings.enforce_eager)
+    compiled = compiles(settings) or (deployment.tp == 1 and settings.compiles)
     compiles_embedding = compiled and not embeds
     if first and compiles_embedding:
         peaks.append(_embedding_compile(model, settings, deployment.tp))
@@ -374,35 +375,50 @@ def graph_estimate(deployment: Deployment, layers: int) -> int:
     """
     model, settings = deployment.model, deployment.settings
     graph_sizes = settings.graph_sizes
-    if settings.enforce_eager or not graph_sizes:
+    if not graph_sizes:
         return 0
+    has_full = settings.decode_graphs == FULL
+    has_pieces = PIECEWISE in (settings.decode_graphs, settings.mixed_graphs)
+    has_pieces |= settings.mixed_graphs == FULL and not _captures_mixed_steps(deployment)
     decode_sizes = settings.decode_graph_sizes
     largest = decode_sizes[-1]
-    request_bytes = _partial_sums(deployment)
+    request_bytes = _partial_sums(deployment) if has_full else 0
     cases = 1
     if settings.adapters:
         cases = settings.adapters.graph_cases
     if runner(model, settings.version) == 1:
         if not settings.version.graphs_are_profiled:
             return 0
-        graph = FULL_GRAPH + PIECEWISE_GRAPH
+        full_graph = FULL_GRAPH if has_full else 0
+        piece = PIECEWISE_GRAPH
         if has_states(model):
-            graph = FULL_GRAPH + PIECEWISE_GRAPH_OF_STATES
+            piece = PIECEWISE_GRAPH_OF_STATES
             if model.quantization and model.quantization.activation_bits == 8:
-                graph += MORE_OF_8_BITS
+                piece += MORE_OF_8_BITS
         elif model.num_hidden_layers <= FEW_LAYERS:
-            graph = FULL_GRAPH + PIECEWISE_GRAPH_OF_FEW_LAYERS
-        return largest * request_bytes + FULL_GRAPH + graph * (cases * len(graph_sizes) - 1)
+            piece = PIECEWISE_GRAPH_OF_FEW_LAYERS
+        graph = full_graph + (piece if has_pieces else 0)
+        return largest * request_bytes + full_graph + graph * (cases * len(graph_sizes) - 1)
     if not settings.version.graphs_are_estimated:
         return 0
     second = largest
     if cases == 1 and len(decode_sizes) > 1:
         second = decode_sizes[-2]
     partial_sums = (largest + _times_summed_again(deployment) * second) * request_bytes
-    full_graphs = (cases * len(decode_sizes) - 1) * MIB
-    layer_bytes = _layer_graphs(model)
+    full_graphs = (cases * len(decode_sizes) - 1) * MIB if has_full else 0
+    layer_bytes = _layer_graphs(model) if has_pieces else 0
     pieces = layers * cases * len(graph_sizes) * layer_bytes // 51
     return partial_sums + CAPTURED_BESIDE + full_graphs + pieces + _draft_graphs(deployment)
+
+
+def _captures_mixed_steps(deployment: Deployment) -> bool:
+    """Return True if a step that prefills can be captured as a whole; else vLLM captures pieces.
+
+    FlashAttention 3 can, FlashAttention 2 and FlashInfer cannot, nor can latents and states.
+    Source: _cudagraph_support in v1/attention/backends (0.32.0).
+    """
+    keys = {kind.key for kind in kinds(deployment.model)}
+    return deployment.gpu.is_hopper and keys <= {"full", "sliding"}
 
 
 def _draft_graphs(deployment: Deployment) -> int:
@@ -604,7 +620,9 @@ def _cuda_graphs(deployment: Deployment, stage: int) -> Iterator[Overhead]:
     if not size:
         return
     settings = deployment.settings
-    reason = f"vLLM sets aside what it estimates for {2 * len(settings.graph_sizes)} graphs"
+    kinds_of_graphs = (settings.decode_graphs, settings.mixed_graphs)
+    graphs = len(settings.graph_sizes) * len({*kinds_of_graphs} - {NONE})
+    reason = f"vLLM sets aside what it estimates for {graphs} graphs"
     source = f"profile_cudagraph_memory ({settings.vllm_version})"
     if runner(deployment.model, settings.version) == 1:
         size += GRAPHS_LEFT_OVER * deployment.tp

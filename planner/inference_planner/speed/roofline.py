@@ -39,6 +39,7 @@ from inference_planner.speed.kernels import (
     kernel,
 )
 from inference_planner.split.communication import traffic
+from inference_planner.split.compilation import FULL, NONE
 from inference_planner.split.deployment import Deployment
 
 WEIGHTS_SHARE = (
@@ -244,12 +245,12 @@ def decode_terms(
                 "a factor of 2",
             )
         )
-    if s.enforce_eager:
+    if s.decode_graphs == NONE:
         launches = model.num_hidden_layers * EAGER_LAYER_MS + STEP_MS - sum(t.ms for t in terms)
         terms.append(
             Term("launches without CUDA graphs", max(0.0, launches), "one run on H200", "±40 %")
         )
-    elif not has_full_graphs(model) and tokens_each <= s.tokens_per_request:
+    elif not has_full_decode_graphs(deployment) and tokens_each <= s.tokens_per_request:
         pieces = model.num_hidden_layers * PIECES_LAYER_MS
         terms.append(
             Term("CUDA graphs in pieces", pieces, "chunked attention: one run on H100", "±40 %")
@@ -270,6 +271,11 @@ def host_gb_s(gpu: GPU) -> float:
 def has_full_graphs(model: ModelConfig) -> bool:
     """Return False where vLLM captures no whole decoding step of the model in a CUDA graph."""
     return all(attention_backends.has_full_graphs(kind.key) for kind, _, _ in grouped(model))
+
+
+def has_full_decode_graphs(deployment: Deployment) -> bool:
+    """Return True if a decoding step is captured as a whole."""
+    return deployment.settings.decode_graphs == FULL and has_full_graphs(deployment.model)
 
 
 def decode_tokens_per_s(deployment: Deployment) -> float:

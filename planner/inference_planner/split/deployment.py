@@ -18,7 +18,7 @@ from inference_planner.catalog.weight import ExpertSplit
 from inference_planner.model import adapters, drafts
 from inference_planner.releases import moe_backends, versions
 from inference_planner.request import DEFAULT_NETWORK, NAMES, PlanRequest, request_of
-from inference_planner.split import encoders, settings
+from inference_planner.split import compilation, encoders, settings
 from inference_planner.split.measured_start import Start
 from inference_planner.split.settings import Settings
 
@@ -224,6 +224,7 @@ def deployment_of(
         draft=drafts.read(config, request),
         adapters=adapters.checked(request),
         moe_backend=moe_backend,
+        compilation=compilation.checked(request.compilation_config, version.name),
     )
     encoders.check_inputs(config, chosen)
     if encoders.skips_tower(config, chosen):

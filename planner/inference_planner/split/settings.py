@@ -10,6 +10,7 @@ sizes), both tags.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +24,9 @@ from inference_planner.model.attention import grouped
 from inference_planner.model.drafts import Draft
 from inference_planner.model.kv_cache import kv_dtype_bytes
 from inference_planner.releases import attention_backends, versions
+from inference_planner.releases.attention_backends import Answer
 from inference_planner.releases.versions import Version
+from inference_planner.split.compilation import DEFAULT_COMPILATION, NONE, Compilation
 
 USAGES = ("serve", "llm")
 # vLLM looks at the free memory after its CUDA context has taken some. Logs say 46.99 of 47.37,
@@ -70,6 +73,7 @@ class Settings:
     max_num_seqs: int = 0
     seqs_given: bool = False  # max_num_seqs was given, not left to vLLM's default
     enforce_eager: bool = False
+    compilation: Compilation = DEFAULT_COMPILATION  # --compilation-config
     enable_prefix_caching: bool | None = None  # None: where vLLM supports it
     moe_backend: str = "auto"  # the kernels of experts: moe_backends.py
     # (modality, most items of it in a prompt); a multimodal model alone has them
@@ -94,9 +98,33 @@ class Settings:
 
         It is no more than twice max_num_seqs (config/vllm.py _set_cudagraph_sizes).
         """
-        if self.enforce_eager:
+        if not self.has_graphs:
             return 0
+        if self.compilation.capture_sizes:
+            return max(self.graph_sizes, default=0)
+        if self.compilation.most_graph_tokens:
+            return self.compilation.most_graph_tokens
         return min(self.max_num_seqs * self.tokens_per_request * 2, self.most_graph_tokens)
+
+    @property
+    def compiles(self) -> bool:
+        """True if torch.compile compiles the model."""
+        return self.compilation.compiles and not self.enforce_eager
+
+    @property
+    def decode_graphs(self) -> str:
+        """The CUDA graphs of steps in which every request decodes: "none", "piecewise" or "full"."""
+        return NONE if self.enforce_eager else self.compilation.decode_graphs
+
+    @property
+    def mixed_graphs(self) -> str:
+        """The CUDA graphs of steps that prefill: "none", "piecewise" or "full"."""
+        return NONE if self.enforce_eager else self.compilation.mixed_graphs
+
+    @property
+    def has_graphs(self) -> bool:
+        """True if any step has CUDA graphs."""
+        return self.decode_graphs != NONE
 
     @property
     def offload_bytes(self) -> int:
@@ -116,13 +144,19 @@ class Settings:
         rounded up to whole requests (config/vllm.py, uniform_decode_sizes; config/compilation.py,
         adjust_cudagraph_sizes_for_spec_decode).
         """
-        top = min(self.largest_graph, self.max_num_batched_tokens)
-        sizes = _grid(top)
+        if not self.has_graphs:
+            return []
+        if self.compilation.capture_sizes:
+            top = self.max_num_batched_tokens
+            sizes = [size for size in self.compilation.capture_sizes if size <= top]
+        else:
+            top = min(self.largest_graph, self.max_num_batched_tokens)
+            sizes = _grid(top)
         width = self.tokens_per_request
         if width > 1 and not self.version.graphs_of_whole_steps:
             rounded = {-(-size // width) * width for size in sizes}
             sizes = sorted(size for size in rounded if size <= top)
-        elif width > 1:
+        elif width > 1 and not self.compilation.config:
             requests = _grid(min(self.max_num_seqs, self.most_graph_tokens))
             whole_steps = [width * count for count in requests if width * count <= top]
             sizes = sorted({*sizes, *whole_steps})
@@ -346,12 +380,27 @@ def cache_refusal(
     Args:
         text_only: the server is started with --language-model-only.
     """
+    for answer in selector_answers(model, capability, kv_cache_dtype, text_only):
+        if answer and answer.refusal:
+            return answer.refusal
+    return ""
+
+
+def selector_answers(
+    model: ModelConfig, capability: float, kv_cache_dtype: str, text_only: bool = False
+) -> Iterator[Answer | None]:
+    """Yield the answer of vLLM's attention selector for each kind of attention of the model.
+
+    None: it was not asked. Images see each other both ways only where a prompt may hold one: the
+    catalog's text models are served with --language-model-only, which ends it (vLLM 0.32.0,
+    config/model.py _supports_multimodal_for_mm_prefix).
+
+    Args:
+        text_only: the server is started with --language-model-only.
+    """
     dtype = stored_cache_dtype(model, kv_cache_dtype)
     model_type = str(model.raw.get("model_type", model.model_type))
-    if model.text_of:
-        model_type = model_type.removesuffix("_text")
-    has_images = bool(model.text_of) or is_multimodal(model.architecture)
-    has_images = has_images and not (text_only or model.text_only)
+    has_images = is_multimodal(model.architecture) and not (text_only or model.text_only)
     both_ways = has_images and attention_backends.sees_images_both_ways(model.raw, model_type)
     for kind, size, _ in grouped(model):
         selected = kind.selected_by(model, size)
@@ -360,10 +409,7 @@ def cache_refusal(
         name, head_size = selected
         if both_ways:
             name = "image prefix"
-        answer = attention_backends.answer(name, head_size, dtype, capability)
-        if answer and answer.refusal:
-            return answer.refusal
-    return ""
+        yield attention_backends.answer(name, head_size, dtype, capability)
 
 
 def check_kv_cache_dtype(

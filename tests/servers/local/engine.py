@@ -31,5 +31,8 @@ if os.environ.get("HELPER") and not os.fork():
 if os.environ.get("STUBBORN"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 server = HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+if os.environ.get("LOG_OF_VLLM"):
+    with open(os.environ["LOG_OF_VLLM"]) as file:
+        print(file.read(), flush=True)
 print("Application startup complete.", flush=True)
 server.serve_forever()

@@ -261,7 +261,7 @@ def plan(
         exact: True asks vLLM's classes. None asks them if the architecture has no formulas and vLLM
             is installed.
         learned: what starts measured; None takes the starts of this site
-            (`workshop reconcile LOG --keep`).
+            (`workshop reconcile LOG`).
         settings: those of `PlanRequest`.
 
     Raises:
@@ -296,7 +296,7 @@ def kept_starts(
 ) -> tuple[Start, ...]:
     """Return what starts on this site measured, for plans with the same `exact`.
 
-    `workshop reconcile LOG --keep` keeps them.
+    `workshop serve`, a job of SLURM and `workshop reconcile LOG` keep them.
 
     Args:
         learned_files: the files of what was kept; None lists them.

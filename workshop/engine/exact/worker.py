@@ -172,6 +172,8 @@ def stage(config: Any, number: int) -> tuple[dict[str, int], dict[str, Any]]:
         language_sizes = sizes
         if hasattr(model, "get_language_model"):
             language_sizes = tensor_sizes(model.get_language_model())
+            if hasattr(model, "lm_head"):  # Muse's is beside its language model
+                language_sizes |= tensor_sizes(model.lm_head)
     memory = Allocator()
     for size in sizes.values():
         memory.alloc(size)

@@ -77,6 +77,9 @@ class EngineLog:
     enable_prefix_caching: bool | None = None
     # the kernels of experts that it took, as --moe-backend names them
     moe_backend: str | None = None
+    # of attention, as vLLM names them: those that it took, and those that it could have taken
+    attention_backends: list[str] = field(default_factory=list)
+    possible_attention_backends: list[str] = field(default_factory=list)
     platform: str | None = None
     gpu: str | None = None
     ranks: dict[str, RankFacts] = field(default_factory=dict)

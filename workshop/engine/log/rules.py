@@ -149,6 +149,14 @@ def _listed_gpu(log: EngineLog, match: Match, line: Line) -> None:
         _gpu(log, match, line)
 
 
+def _attention_backend(log: EngineLog, match: Match, line: Line) -> None:
+    if match[1] not in log.attention_backends:
+        log.attention_backends.append(match[1])
+    for name in re.findall(r"\b[A-Z][A-Z\d_]+\b", match[2] or ""):
+        if name not in log.possible_attention_backends:
+            log.possible_attention_backends.append(name)
+
+
 def _moe_backend(log: EngineLog, match: Match, line: Line) -> None:
     """Set which kernels of experts vLLM chose, which replaces the argument.
 
@@ -286,7 +294,9 @@ ROWS: tuple[Row, ...] = (
      _moe_backend),
     (" backend", r"Using (\w{1,30}) backend for \w{1,12} MoE", _moe_backend),
     (" backend", r"Using (Marlin|Triton|CUTLASS) backend$", _moe_backend),  # of MXFP4, up to 0.13
-    ("attention backend", r"Using \w+ attention backend"),
+    # AttentionBackendEnum: 0.12 to 0.15
+    ("attention backend", r"Using (?:AttentionBackendEnum\.)?([A-Z]\w{1,40}) attention backend"
+     r"(?: out of potential backends: [\[(]([^\])]{0,500})[\])])?", _attention_backend),
     ("backend.", r"Using [\w ]+? backend(?: on V1 engine)?\.$"),
     ("Model Runner", r"Using V\d Model Runner"),
     ("[workshop] GPUs:", r"\[workshop\] GPUs: \d+ [x×] (?P<gpu>.+?), [\d.]+ GiB each"),

@@ -11,7 +11,7 @@ from inference_planner.model.weights import whole_bytes
 
 from workshop.engine import log as engine_log
 from workshop.engine.log.facts import EngineLog
-from workshop.engine.reconcile import recording
+from workshop.engine.reconcile import attention, recording
 from workshop.engine.reconcile.advice import Advice, advise
 from workshop.engine.reconcile.case import END_OF_LOG, LoggedRun, make_case, size_words
 
@@ -155,7 +155,11 @@ def _gpu_rows(case: LoggedRun) -> list[Row]:
     rows += _capacity_rows(case, available_gib)
     rows.append(_graphs_row(case))
     rows += _speed_rows(case)
-    return [row for row in rows if row.actual is not None]
+    rows = [row for row in rows if row.actual is not None]
+    backend = attention.difference(case)
+    if backend:
+        rows.append(Row("attention backend", None, None, "", None, backend))
+    return rows
 
 
 def _requested(case: LoggedRun) -> tuple[float, float]:

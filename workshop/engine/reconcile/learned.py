@@ -1,4 +1,4 @@
-"""Keep what a start on this site measured, for later plans: `workshop reconcile LOG --keep`.
+"""The files of what starts on this site measured, for later plans.
 
 One file a case in $WORKSHOP_HOME/learned (0600): the run in the form of a recorded run, and what
 its log says it measured. No text of the log is kept. The differences from the formulas are computed
@@ -33,7 +33,7 @@ from workshop.home import home
 
 FORMAT = 1
 LARGEST_FILE_BYTES = 1 << 20
-MOST_FILES = 1000  # that are read; more were not kept by a person
+MOST_FILES = 1000  # that are read
 ROUNDING_GIB = 0.006  # the log prints two decimals
 SUFFIX = ".json"
 

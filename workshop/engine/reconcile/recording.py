@@ -141,7 +141,7 @@ def _further_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kept_run(case: LoggedRun) -> dict[str, Any]:
-    """Return the case that a start is kept under (`workshop reconcile LOG --keep`).
+    """Return the case that a start is kept under.
 
     Raises BadInput: a log of a CPU, or one that does not say its version.
     """

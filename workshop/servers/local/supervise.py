@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from workshop import preloaded, python_process
 from workshop.engine.log import Reader
+from workshop.engine.reconcile.keeping import keep_start
 from workshop.errors import WorkshopError
 from workshop.home import new_log, private_folder
 from workshop.servers import records
@@ -74,6 +75,7 @@ def run(
             joules = energy.taken_joules()
             version = installed()[1]
             on_ready(claim.write(state="ready", vllm_version=version, joules_at_ready=joules))
+            keep_start(watch.reader.log)
             watch.until_end()
         except WorkshopError as error:
             # the disk may be full: then the first error counts

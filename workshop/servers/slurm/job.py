@@ -25,6 +25,7 @@ from typing import TextIO
 from workshop import python_process
 from workshop.engine import trace_writer
 from workshop.engine.log.failures import ROOT
+from workshop.engine.reconcile.keeping import keep_start
 from workshop.errors import WorkshopError
 from workshop.home import private_folder
 from workshop.servers import records
@@ -350,6 +351,7 @@ def watch(record: ServerRecord, task: Task, over: threading.Event) -> None:
     share.renew(record)
     where = f"{record.name} answers at {record.url} (node {record.host}, job {record.job_id})"
     _say(f"ready after {time.monotonic() - began:.0f} s: {where}")
+    keep_start(follower.reader.log)
     _say(f"in a notebook: workshop.connect({record.name!r}); stop it: workshop stop {record.name}")
 
 

@@ -1,0 +1,190 @@
+"""--compilation-config: what it changes is computed, what it may change is a doubt, the rest is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+from inference_planner import errors, plan
+from inference_planner.answer import report
+from inference_planner.arguments import with_json
+from inference_planner.memory import overheads
+from inference_planner.split import compilation
+from needs import lacking
+
+from workshop.engine import exact
+
+PLACE = {"tensor_parallel_size": 1, "max_model_len": 8192}
+
+
+def planned(config: object = None, model: str = "llama-3.1-8b", gpu: str = "h100", **settings):
+    return plan(model, gpu, compilation_config=config, **{**PLACE, **settings})
+
+
+def graphs_gib(p) -> float:
+    return (
+        sum(
+            part.bytes
+            for part in overheads.overheads(p.deployment, 0)
+            if part.name == "CUDA graphs"
+        )
+        / 2**30
+    )
+
+
+def doubts(p) -> str:
+    return " ".join(json.loads(report.plan_json(p))["doubts"])
+
+
+@pytest.fixture(scope="module")
+def default():
+    return planned()
+
+
+def test_no_graphs_take_no_memory_and_each_token_takes_longer(default):
+    eager = planned(enforce_eager=True)
+    none = planned('{"cudagraph_mode": "NONE"}')
+    assert graphs_gib(none) == graphs_gib(eager) == 0 < graphs_gib(default)
+    # --enforce-eager compiles nothing, either: no compiled embedding is in the peak
+    assert eager.overhead_gib_per_gpu < none.overhead_gib_per_gpu < default.overhead_gib_per_gpu
+    assert none.single_stream_tokens_per_s == eager.single_stream_tokens_per_s
+    assert none.single_stream_tokens_per_s < default.single_stream_tokens_per_s
+    both = planned('{"mode": 0, "cudagraph_mode": "none"}')
+    assert both.overhead_gib_per_gpu == eager.overhead_gib_per_gpu
+
+
+def test_without_compilation_graphs_of_whole_steps_remain(default):
+    """config/vllm.py _normalize_piecewise_cudagraph_mode: FULL_AND_PIECEWISE becomes FULL_DECODE_ONLY."""
+    alone = planned('{"mode": 0}')
+    decode_only = planned({"cudagraph_mode": "FULL_DECODE_ONLY"})
+    assert 0 < graphs_gib(alone) == graphs_gib(decode_only) < graphs_gib(default)
+    assert alone.single_stream_tokens_per_s == default.single_stream_tokens_per_s
+    assert planned('{"mode": 0, "cudagraph_mode": "PIECEWISE"}').settings.decode_graphs == "none"
+
+
+def test_graphs_in_pieces_hold_no_partial_sums_and_a_token_takes_longer(default):
+    pieces = planned({"cudagraph_mode": "PIECEWISE"})
+    assert pieces.overhead_gib_per_gpu < default.overhead_gib_per_gpu
+    assert pieces.single_stream_tokens_per_s < default.single_stream_tokens_per_s
+    assert "CUDA graphs in pieces" in doubts(pieces)
+
+
+def test_fewer_sizes_take_less_memory(default):
+    few = planned({"cudagraph_capture_sizes": [8, 4, 2, 1, 4]})
+    assert few.settings.graph_sizes == [1, 2, 4, 8]
+    assert few.settings.largest_graph == 8
+    assert few.overhead_gib_per_gpu < default.overhead_gib_per_gpu
+    smaller = planned({"max_cudagraph_capture_size": 64})
+    assert max(smaller.settings.graph_sizes) == 64
+    assert few.overhead_gib_per_gpu < smaller.overhead_gib_per_gpu < default.overhead_gib_per_gpu
+
+
+def test_vllms_default_written_out_changes_nothing_but_the_command(default):
+    written = planned({"mode": 3, "cudagraph_mode": "FULL_AND_PIECEWISE"})
+    assert written.kv_cache_tokens == default.kv_cache_tokens
+    assert written.command != default.command
+
+
+def test_the_command_has_it_as_vllm_reads_it():
+    command = planned({"cudagraph_mode": "PIECEWISE"}).command
+    assert """--compilation-config '{"cudagraph_mode": "PIECEWISE"}'""" in command
+
+
+def test_a_field_without_a_formula_is_passed_on_with_a_doubt(default):
+    plain = planned({"cache_dir": "/tmp/x"})
+    assert doubts(plain) == doubts(default)
+    passes = planned({"pass_config": {"fuse_norm_quant": True}})
+    assert "settings of the compiler" in doubts(passes)
+    assert passes.kv_cache_tokens == default.kv_cache_tokens
+    assert "pass_config" in passes.command
+    newer = planned({"a_field_of_tomorrow": 1}, vllm_version="0.33.0")
+    assert "settings of the compiler" in doubts(newer)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("cudagraph_mode", "cannot be read"),
+        ("[1]", "is not an object"),
+        ({"cudagraph_modes": "NONE"}, "no field 'cudagraph_modes'. Did you mean cudagraph_mode?"),
+        ({"level": 0}, "no field 'level'"),
+        ({"mode": 4}, "mode '4' is not known"),
+        ({"mode": True}, "is not known"),
+        ({"cudagraph_mode": "SOME"}, "Choose from: NONE, PIECEWISE"),
+        ({"cudagraph_mode": 2}, "is not known"),
+        ({"cudagraph_capture_sizes": []}, "has 0 sizes"),
+        ({"cudagraph_capture_sizes": [0, 1]}, "a whole number from 1 on"),
+        ({"cudagraph_capture_sizes": 8}, "Give a list"),
+        ({"max_cudagraph_capture_size": 0}, "for no graphs"),
+        (
+            {"cudagraph_capture_sizes": [1, 8], "max_cudagraph_capture_size": 16},
+            "is not the largest",
+        ),
+    ],
+)
+def test_what_vllm_would_refuse_is_refused_in_a_sentence(config, message):
+    with pytest.raises(errors.BadInput) as refused:
+        planned(config)
+    assert message in str(refused.value)
+
+
+def test_llama_4_with_full_graphs_alone_is_refused_as_vllm_refuses_it():
+    p = plan("llama-4-scout", "h200:4", compilation_config={"cudagraph_mode": "FULL"})
+    assert not p.starts and "no full CUDA graph" in str(p.refusals)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "joined"),
+    [
+        (["-cc.mode=0"], {"mode": 0}),
+        (
+            ["--compilation-config.cudagraph_mode", "NONE", "-cc.pass_config.fuse_norm_quant=true"],
+            {"cudagraph_mode": "NONE", "pass_config": {"fuse_norm_quant": True}},
+        ),
+        (
+            ["--compilation_config.cudagraph_capture_sizes=[1,2]"],
+            {"cudagraph_capture_sizes": [1, 2]},
+        ),
+    ],
+)
+def test_the_dotted_spelling_is_read(arguments, joined):
+    joined_arguments = with_json(["llama-3.1-8b", *arguments, "--gpu", "h100"])
+    assert joined_arguments[:3] == ["llama-3.1-8b", "--gpu", "h100"]
+    assert joined_arguments[3] == "--compilation-config"
+    assert json.loads(joined_arguments[4]) == joined
+
+
+@pytest.mark.parametrize("module", ["workshop plan", "inference_planner"])
+def test_both_commands_read_it(module):
+    name, *verb = module.split()
+    flags = ("-cc.cudagraph_mode=NONE", "-tp", "1")
+    run = subprocess.run(
+        [sys.executable, "-m", name, *verb, "llama-3.1-8b", "--gpu", "h100", "--json", *flags],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert '{"cudagraph_mode": "NONE"}' in json.loads(run.stdout)["command"]
+
+
+def test_the_fields_and_modes_are_those_of_the_release():
+    if exact.version() != compilation.READ_RELEASE:
+        lacking(f"vLLM {compilation.READ_RELEASE} is not installed: make workshop installs it")
+    from vllm.config.compilation import CompilationConfig, CompilationMode, CUDAGraphMode
+
+    fields = {field.name for field in dataclasses.fields(CompilationConfig) if field.init}
+    assert {*compilation.COMPUTED, *compilation.PASSED_ON} == fields
+    assert {mode.name: mode.value for mode in CompilationMode} == compilation.MODES
+    names = {mode: name.lower() for name, mode in CUDAGraphMode.__members__.items()}
+    assert {
+        mode.name: (names[mode.decode_mode()], names[mode.mixed_mode()]) for mode in CUDAGraphMode
+    } == compilation.GRAPH_MODES
+    for name in compilation.GRAPH_MODES:
+        left = CUDAGraphMode[name].without_piecewise()
+        assert (
+            compilation.checked({"mode": 0, "cudagraph_mode": name}, "0.32.0").decode_graphs
+            == (names[left.decode_mode()])
+        )
