@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from inference_planner import plan
 from inference_planner.answer.advise import advise
-from inference_planner.catalog import load_gpu, load_model, with_encoder
+from inference_planner.catalog import load_gpu, load_model
 from inference_planner.errors import BadInput
 from inference_planner.releases.attention_backends import answer, recorded
 from inference_planner.speed.roofline import decode_terms
-from needs import lacking
 
-from workshop.engine import exact, log
+from workshop.engine import log
 
 LOGS = Path(__file__).parents[2]
 LINE = re.compile(r"Using (\w+) attention backend out of potential backends: \[([^\]]*)\]")
@@ -51,33 +50,8 @@ def test_the_table_agrees_with_every_log_of_a_gpu():
 @pytest.mark.parametrize("card", ["a100-80gb", "rtx-3090"])
 @pytest.mark.parametrize("name", ["gemma-4-31b-nvfp4", "gemma-4-26b-a4b", "gemma-3-4b"])
 def test_an_fp8_cache_for_gemma_with_images_is_refused_on_ampere(name, card):
-    published = with_encoder(load_model(name))
     with pytest.raises(BadInput, match="FP8 KV cache is not supported by the Triton"):
-        plan(published, card, kv_cache_dtype="fp8", max_model_len=2048)
-
-
-@pytest.mark.parametrize("card", ["a100-80gb", "rtx-3090"])
-def test_the_text_model_of_the_catalog_is_served_without_images_and_takes_it(card):
-    """Its command has --language-model-only, with which no prompt holds an image."""
-    text = plan("gemma-3-4b", card, kv_cache_dtype="fp8", max_model_len=2048)
-    assert text.fits and "--language-model-only" in text.command
-
-
-def test_vllm_ends_the_prefix_of_images_with_language_model_only():
-    """The class that decides, asked as for a server with and without the flag."""
-    if exact.version() != "0.32.0":
-        lacking("vLLM 0.32.0 is not installed: make workshop installs it")
-    from types import SimpleNamespace
-
-    from vllm.config.multimodal import MultiModalConfig
-    from vllm.transformers_utils.model_arch_config_convertor import ModelArchConfigConvertorBase
-
-    gemma = SimpleNamespace(hf_config=SimpleNamespace(model_type="gemma3"))
-    for text_only in (False, True):
-        config = MultiModalConfig(language_model_only=text_only)
-        may_hold_images = config.get_limit_per_prompt("image") > 0
-        both_ways = ModelArchConfigConvertorBase.is_mm_prefix_lm(gemma, may_hold_images)
-        assert both_ways is not text_only
+        plan(name, card, kv_cache_dtype="fp8", max_model_len=2048)
 
 
 def test_the_cache_that_a_checkpoint_asks_for_is_refused_as_well():
@@ -88,10 +62,11 @@ def test_the_cache_that_a_checkpoint_asks_for_is_refused_as_well():
 
 
 def test_no_fp8_cache_is_advised_where_vllm_refuses_it():
-    published = with_encoder(load_model("gemma-3-4b"))
-    result = plan(published, "rtx-3090", gpus_per_node=1, max_model_len=8192)
+    result = plan("gemma-3-4b", "rtx-3090", gpus_per_node=1, max_model_len=8192)
     assert not any("kv-cache-dtype fp8" in line for line in advise(result))
-    text = plan("gemma-3-4b", "rtx-3090", gpus_per_node=1, max_model_len=8192)
+    text = plan(
+        "gemma-3-4b", "rtx-3090", gpus_per_node=1, max_model_len=8192, language_model_only=True
+    )
     assert any("kv-cache-dtype fp8" in line for line in advise(text))
 
 

@@ -391,16 +391,17 @@ def selector_answers(
 ) -> Iterator[Answer | None]:
     """Yield the answer of vLLM's attention selector for each kind of attention of the model.
 
-    None: it was not asked. Images see each other both ways only where a prompt may hold one: the
-    catalog's text models are served with --language-model-only, which ends it (vLLM 0.32.0,
-    config/model.py _supports_multimodal_for_mm_prefix).
+    None: it was not asked.
 
     Args:
         text_only: the server is started with --language-model-only.
     """
     dtype = stored_cache_dtype(model, kv_cache_dtype)
     model_type = str(model.raw.get("model_type", model.model_type))
-    has_images = is_multimodal(model.architecture) and not (text_only or model.text_only)
+    if model.text_of:
+        model_type = model_type.removesuffix("_text")
+    has_images = bool(model.text_of) or is_multimodal(model.architecture)
+    has_images = has_images and not (text_only or model.text_only)
     both_ways = has_images and attention_backends.sees_images_both_ways(model.raw, model_type)
     for kind, size, _ in grouped(model):
         selected = kind.selected_by(model, size)
