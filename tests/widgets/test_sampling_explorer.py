@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import re
@@ -13,6 +14,14 @@ pytest.importorskip("ipywidgets")
 
 from workshop.client.sampling import pipeline
 from workshop.client.sampling_settings import Settings
+from workshop.course.drawing import html
+from workshop.course.widgets.sampling.branching import (
+    LABEL_PX,
+    WHOLE_PX,
+    end_of,
+    height,
+    places,
+)
 from workshop.course.widgets.sampling.picture import (
     AXES,
     bars,
@@ -90,7 +99,7 @@ class TestBars:
         expected = pipeline(explorer.source.logprobs, Settings(temperature=0.5))
         assert explorer.result.probabilities == expected.probabilities
 
-    def test_rows_and_axis_stay_where_they_are(self, explorer):
+    def test_rows_keep_their_order(self, explorer):
         rows = labels(explorer.picture.value)
         for name, value in (
             ("temperature", 2.0),
@@ -138,8 +147,66 @@ class TestBars:
         drawn = bars(result, [0, 1], str)
         assert drawn.rows[0].sampled == pytest.approx(0.5)  # not 0.71: the rest is elsewhere
         assert "30 % of the model's probability lies on tokens that are not listed" in picture(
-            drawn
+            drawn, "San Francisco is a"
         )
+
+    def test_the_axis_fits_the_longest_bar(self, explorer):
+        axes = []
+        for temperature in (1, 2, 0):
+            explorer.sliders["temperature"].value = temperature
+            axes.append(explorer._drawn.axis)
+            most = max(max(row.model, row.sampled) for row in explorer._drawn.rows)
+            assert axes[-1] == min(end for end in AXES if end >= most)
+        assert axes == [0.6, 0.6, 1.0], "53 % of the model; at temperature 0 all of it"
+
+
+class TestBranching:
+    SHARES = ((0.5, 0.3, 0.2), (1.0, 0.0, 0.0), (0.4, 0.3, 0.3))
+
+    def test_a_branch_is_as_wide_as_its_word_is_probable(self):
+        for shares in self.SHARES:
+            widths = [place.width for place in places(shares)]
+            assert widths == pytest.approx([WHOLE_PX * share for share in shares])
+
+    def test_the_picture_keeps_its_height_and_branches_do_not_overlap_at_their_ends(self):
+        for shares in self.SHARES:
+            drawn = places(shares)
+            assert sum(place.height for place in drawn) == pytest.approx(height(3))
+            for first, second in itertools.pairwise(drawn):
+                between = (first.width + second.width) / 2
+                assert second.begin - first.begin == pytest.approx(between)
+                assert second.end - first.end == pytest.approx(between + LABEL_PX)
+
+    def test_a_picture_glides_from_the_one_before(self, explorer):
+        old = explorer.picture.value
+        explorer.sliders["temperature"].value = 0.5
+        new = explorer.picture.value
+        assert re.findall(r"--h0:([\d.]+px)", new) == re.findall(
+            r"[ \"]height:([\d.]+px);--h0", old
+        )
+        assert re.findall(r"--t0:([^;]+);", new) == re.findall(r'"transform:([^;]+);', old)
+        assert re.findall(r"--h0:([\d.]+px)", new) != re.findall(
+            r"[ \"]height:([\d.]+px);--h0", new
+        )
+
+    def test_who_wants_less_motion_sees_none(self):
+        moving = re.findall(r"[^{}]*{[^{}]*animation:", html.SHEET)
+        quiet = html.SHEET.index("@media (prefers-reduced-motion:no-preference)")
+        end = html.SHEET.index("}}", html.SHEET.index("animation:workshop-bar"))
+        assert len(moving) == 3
+        assert all(quiet < html.SHEET.index(rule) < end for rule in moving)
+
+    @pytest.mark.parametrize(
+        ("text", "shown"),
+        [
+            ("San Francisco is a", "San Francisco is a"),
+            ("Abstract: We count.\nField:", "Abstract: We count. Field:"),
+            ("one two three four five six seven", "… three four five six seven"),
+            ("x" * 99, "… " + "x" * 26),
+        ],
+    )
+    def test_the_end_of_the_text_stands_beside_the_stem(self, text, shown):
+        assert end_of(text) == shown
 
 
 class TestWords:

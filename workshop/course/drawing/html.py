@@ -190,11 +190,16 @@ def alone(body: str) -> Html:
 
 @cache
 def _rules() -> tuple[tuple[str, tuple[set[str], ...]], ...]:
-    """Return each rule of the stylesheet with the classes that each of its selectors wants."""
+    """Return each rule of the stylesheet with the classes that each of its selectors wants.
+
+    A rule that holds others (@media) wants the classes of one of them.
+    """
     rules = []
-    for rule in re.findall(r"[^{}]+{[^}]*}", _stylesheet()):
+    for rule in re.findall(r"[^{}]+{(?:[^{}]*{(?:[^{}]*{[^{}]*})*[^{}]*})*[^{}]*}", _stylesheet()):
         rule = rule.strip()
         selectors = rule[: rule.index("{")].split(",")
+        if rule.startswith("@"):
+            selectors = re.findall(r"(?<=[{},])\.[^{},]*", rule)
         classes = []
         for selector in selectors:
             classes.append(set(re.findall(r"\.([a-z][\w-]*)", selector)))
