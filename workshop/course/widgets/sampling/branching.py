@@ -1,10 +1,11 @@
 """The branching of a text into its next words: the stem is the text, and a branch is as wide as its word is probable.
 
-The functions are pure: shares in, HTML out. A picture replaces the one before it, so each carries
+Shares in, HTML out. A picture replaces the one before it, so each carries
 both states: the old one in the variables that end in 0, from which CSS glides to the new one.
 docs/site/live/first_words.js draws the same in a page; tests/browser/test_first_words.py compares.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,21 @@ from workshop.course.drawing.html import Html, div, join, span, tag
 LABEL_PX = 19  # height of a row whose word has no probability
 WHOLE_PX = 96  # what a probability of 1 adds: the height of the stem
 THINNEST_PX = 0.7  # a branch that can still be seen
+GLIDE_S = 0.3  # as long as in style.css
 STEM_CHARACTERS = 26  # of the text's end, beside the stem
 NOTHING = Html()
+
+
+class Steps:
+    """The steps of a picture: those of a slider that is dragged come fast, one after the other."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def come_fast(self) -> bool:
+        """Note a step; return True if the glide of the one before it is not over yet."""
+        before, self._last = self._last, time.monotonic()
+        return self._last - before < GLIDE_S
 
 
 @dataclass(frozen=True)
@@ -68,18 +82,34 @@ def end_of(text: str) -> str:
     return f"… {cut}"
 
 
-def branching(text: str, words: Sequence[Word], head: Html = NOTHING) -> Html:
+def branching(
+    text: str,
+    words: Sequence[Word],
+    head: Html = NOTHING,
+    *,
+    look: str = "",
+    is_still: bool = False,
+) -> Html:
     """Return the picture: the end of the text, a branch for each word, and the words with what stands behind them.
 
-    `head` stands above the words.
+    Args:
+        text: what the words follow.
+        words: from top to bottom.
+        head: what stands above the words.
+        look: further classes of the picture.
+        is_still: it does not glide: a slider that is dragged moves it in small steps already.
     """
+    classes = ["branching", look]
+    if not is_still:
+        classes.append("glides")
     now = places([word.share for word in words])
     before = places([word.before for word in words])
     branches, rows = [], []
     for word, new, old in zip(words, now, before, strict=True):
         branches.append(_branch(word, new, old))
         place = f"height:{new.height:.1f}px;--h0:{old.height:.1f}px"
-        node = tag("i", cls=f"node bg-{word.look}")
+        color = f" bg-{word.look}" if word.share else ""
+        node = tag("i", cls=f"node{color}")
         rows.append(div(node, word.name, word.more, cls="word", style=place))
     whole = height(len(words))
     flow = Html(
@@ -87,7 +117,13 @@ def branching(text: str, words: Sequence[Word], head: Html = NOTHING) -> Html:
         f'style="height:{whole}px">{join(branches)}</svg>'
     )
     stem = div(span(end_of(text), cls="text"), tag("i", cls="trunk bg-blue"), cls="stem")
-    return div(div(head, cls="head"), stem, flow, div(*rows, cls="words"), cls="branching")
+    return div(
+        div(head, cls="head"),
+        stem,
+        flow,
+        div(*rows, cls="words"),
+        cls=" ".join(filter(None, classes)),
+    )
 
 
 def _branch(word: Word, new: Place, old: Place) -> Html:

@@ -273,13 +273,14 @@ def _share(token: Token, step: Step) -> float:
     return step.probabilities.get(token, 0.0) * step.listed_share
 
 
-def picture(drawn: Bars, text: str, before: Bars | None = None) -> Html:
+def picture(drawn: Bars, text: str, before: Bars | None = None, *, is_still: bool = False) -> Html:
     """Return the branching with the bars, and their numbers as text for those who cannot see them.
 
     Args:
         drawn: what is shown.
         text: what the tokens follow.
         before: what was shown before it; branches and bars glide from there.
+        is_still: they do not.
     """
     keys = [("edge", "the model's probability"), ("bg-blue", "what is sampled")]
     if drawn.others.pinned is not None:
@@ -292,7 +293,7 @@ def picture(drawn: Bars, text: str, before: Bars | None = None) -> Html:
         old = old_rows.get(row.token, Bar(row.token, row.label, 0.0, 0.0))
         words.append(_word(row, old, drawn.axis, before.axis if before else drawn.axis))
     marks = div(span("0"), span(percent(drawn.axis / 2)), span(percent(drawn.axis)), cls="axis")
-    shown = branching(text, words, marks)
+    shown = branching(text, words, marks, is_still=is_still)
     return panel(legend(keys), shown, _foot(drawn), label=spoken_shares(drawn.rows))
 
 

@@ -21,6 +21,7 @@ from workshop.course.widgets.controls import (
     whole,
 )
 from workshop.course.widgets.sampling import picture as draws
+from workshop.course.widgets.sampling.branching import Steps
 from workshop.course.widgets.sampling.picture import USUAL
 from workshop.course.widgets.sampling.source import (
     END,
@@ -95,6 +96,7 @@ class SamplingExplorer(Explorer[Pipeline]):
         self.output: list[Token] = []  # what was generated
         self._shown: list[Token] = []  # what has a row
         self._drawn: draws.Bars | None = None  # what is on the screen
+        self._steps = Steps()
         self.pinned: Settings | None = None
         self._position: Position | None = None
         self._model: Step | None = None
@@ -261,7 +263,7 @@ class SamplingExplorer(Explorer[Pipeline]):
             result, self._shown, self._text, pinned=pinned, generated=self.output
         )
         text = self._prompt_text + self.source.text(tuple(self.output))
-        return draws.picture(self._drawn, text, before)
+        return draws.picture(self._drawn, text, before, is_still=self._steps.come_fast())
 
     def sentences(self) -> dict[str, Html]:
         if self.result is None:
