@@ -142,4 +142,6 @@ def is_word(text: str) -> bool:
 
 def plain(text: str) -> str:
     """Return a token as a beginner reads it: without the space in front."""
-    return text.strip() or draws.token_label(text)
+    if not text.strip() or "�" in text:
+        return draws.token_label(text)
+    return text.strip()
