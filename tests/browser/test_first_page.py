@@ -59,8 +59,8 @@ def test_on_a_phone_words_branch_as_she_types_and_as_the_temperature_moves(opene
         page.get_by_label("temperature").fill(str(temperature))
         box.controls["text"].value = text
         box.controls["temperature"].value = temperature
-        said = page.evaluate(LABEL)
-        assert said.split(",")[0] in box.picture.value, "what the notebook's box says"
+        label = page.evaluate(LABEL)
+        assert label.split(",")[0] in box.picture.value, "what the notebook's box says"
     page.get_by_label("temperature").fill("0")
     assert page.evaluate(LABEL) == "Next token: city 100 %"
     page.get_by_role("button", name="Add a word").tap()
@@ -75,16 +75,18 @@ def test_on_a_phone_words_branch_as_she_types_and_as_the_temperature_moves(opene
 def test_it_draws_as_the_course_does(opened):
     page = opened()
     for shares, before in (SHARES, SHARES[::-1]):
-        given, words = [], []
+        rows, next_words = [], []
         for text, share, old in zip(WORDS, shares, before, strict=True):
             look = "grey" if text == WORDS[-1] else "blue"
-            given.append({"text": text, "share": share, "before": old, "look": look})
+            rows.append({"text": text, "share": share, "before": old, "look": look})
             name = div(plain(text), cls="name cut", title=spoken(text))
-            words.append(Word(name, share, old, span(percent(share), cls="number"), look))
+            next_words.append(Word(name, share, old, span(percent(share), cls="number"), look))
         for is_still in (False, True):
-            arguments = ["one two three four five six seven", given, is_still]
-            drawn = page.evaluate("given => drawing.branching(...given)", arguments)
-            assert Html(drawn) == branching(arguments[0], words, look="plain", is_still=is_still)
+            arguments = ["one two three four five six seven", rows, is_still]
+            drawn = page.evaluate("rows => drawing.branching(...rows)", arguments)
+            assert Html(drawn) == branching(
+                arguments[0], next_words, look="plain", is_still=is_still
+            )
     for text in ("San Francisco is a", "a\nb", "x" * 99, "one two three four five six seven"):
         assert page.evaluate("text => drawing.endOf(text)", text) == end_of(text)
 

@@ -14,6 +14,8 @@ import pytest
 from lab_page import lab
 from widget_page import CUT, SILENT, UNNAMED, Widget, address, choose_theme, write_notebook
 
+from workshop.lab.places import place_of
+
 pytestmark = [pytest.mark.browser]
 ROOT = Path(__file__).parents[2]
 WIDGETS = "workshop.course.widgets"
@@ -84,6 +86,7 @@ GALLERY = {
     "load_explorer": f"from {WIDGETS}.load.view import LoadExplorer\nLoadExplorer()",
     "loading_view": f"from {WIDGETS}.loading.view import LoadingView\nLoadingView()",
     "reconcile": f"from {WIDGETS}.reconcile.view import ReconcileView\nReconcileView()",
+    "first_words": f"from {WIDGETS}.sampling.first_words import FirstWords\nFirstWords()",
     "sampling_explorer": f"from {WIDGETS}.sampling.view import SamplingExplorer\nSamplingExplorer()",
     "logprobs_viewer": LOGPROBS,
     "metrics_panel": METRICS,
@@ -179,7 +182,7 @@ WIDE = """() => [...document.querySelectorAll('.jp-RenderedMarkdown *')].filter(
 def test_each_notebook_opens_at_a_clean_page(page, url):
     page.page.set_viewport_size({"width": 900, "height": 1000})
     for name in NOTEBOOKS:
-        page.page.goto(address(url, f"{name}.ipynb"))
+        page.page.goto(address(url, place_of(name)))
         first = page.page.locator(".jp-Notebook .jp-MarkdownCell").first
         first.get_by_role("heading", level=1).wait_for(timeout=60_000)
         if page.page.locator("#jp-left-stack").is_visible():
@@ -221,6 +224,7 @@ def operate(page) -> None:
         ("kv_cache", "step", "ArrowRight"),
         ("parallelism_explorer", "TP", "ArrowLeft"),
         ("bits_explorer", "bits", "ArrowLeft"),
+        ("first_words", "temperature", "ArrowLeft"),
         ("sampling_explorer", "temperature", "ArrowLeft"),
     ):
         widget = Widget(page.page, output(page, name))

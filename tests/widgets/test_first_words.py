@@ -1,4 +1,4 @@
-"""The box of the first minute without a browser, and what its page is asked."""
+"""The box of the first minute without a browser, and what its page is texts."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class TestBox:
             assert row.sampled == pytest.approx(shares[row.token], abs=1e-4)
 
     def test_typing_asks_again_and_the_temperature_does_not(self, box):
-        asked = []
+        texts = []
         look = box.source.position
-        box.source.position = lambda text: asked.append(text) or look(text)
+        box.source.position = lambda text: texts.append(text) or look(text)
         box.controls["text"].value = "A dog is a"
         assert "member 100 %" in box.picture.value
         box.controls["temperature"].value = 0.5
         box.controls["text"].value = "A dog is a "  # a space at the end: the same question
-        assert asked == ["A dog is a"]
+        assert texts == ["A dog is a"]
 
     def test_an_empty_box_keeps_the_last_picture(self, box):
         box.controls["text"].value = "A dog is a"

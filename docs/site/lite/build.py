@@ -119,7 +119,7 @@ def build(to: Path) -> None:
         (project / "files").mkdir()
         for path in [*NOTEBOOKS.glob("*.ipynb")]:
             (project / "files" / path.name).write_text(for_the_page(path))
-        for name, content in course_pages.linked_pages(NOTEBOOKS).items():
+        for name, content in course_pages.linked_pages(NOTEBOOKS, "{}.ipynb".format).items():
             page = project / "files" / name
             page.parent.mkdir(parents=True, exist_ok=True)
             page.write_bytes(content)

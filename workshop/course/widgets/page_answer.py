@@ -1,4 +1,4 @@
-"""Whether the page that a notebook is open in shows widgets: an invisible button that the page presses.
+"""Ask the page that a notebook is open in whether it shows widgets: it presses an invisible button.
 
 A kernel does not learn that its widgets are shown. The stylesheet of a view (controls.py) presses
 this button as soon as it is on a page, and the click comes to the kernel as any other does.
@@ -77,7 +77,7 @@ def a_page_asks() -> bool:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a page shows widgets; if not, the likely causes, each with its remedy, and the static form."""
+    """Verdict on a page: it shows widgets, or the likely causes, each with its remedy, and the static form."""
 
     is_shown: bool
     static_form: str = ""

@@ -2,7 +2,7 @@
 
 Shares in, HTML out. A picture replaces the one before it, so each carries
 both states: the old one in the variables that end in 0, from which CSS glides to the new one.
-docs/site/live/first_words.js draws the same in a page; tests/browser/test_first_words.py compares.
+docs/site/live/first_words.js draws the same in a page; tests/browser/test_first_page.py compares.
 """
 
 import time
@@ -44,7 +44,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a word's branch leaves the stem and where it ends, in pixels from the top."""
+    """Places of a word's branch: where it leaves the stem and where it ends, in pixels from the top."""
 
     begin: float
     end: float
@@ -66,9 +66,9 @@ def places(shares: Sequence[float]) -> list[Place]:
     return result
 
 
-def height(words: int) -> float:
+def height(rows: int) -> float:
     """Return the height of the picture in pixels."""
-    return words * LABEL_PX + WHOLE_PX
+    return rows * LABEL_PX + WHOLE_PX
 
 
 def end_of(text: str) -> str:
@@ -84,7 +84,7 @@ def end_of(text: str) -> str:
 
 def branching(
     text: str,
-    words: Sequence[Word],
+    next_words: Sequence[Word],
     head: Html = NOTHING,
     *,
     look: str = "",
@@ -94,7 +94,7 @@ def branching(
 
     Args:
         text: what the words follow.
-        words: from top to bottom.
+        next_words: from top to bottom.
         head: what stands above the words.
         look: further classes of the picture.
         is_still: it does not glide: a slider that is dragged moves it in small steps already.
@@ -102,16 +102,16 @@ def branching(
     classes = ["branching", look]
     if not is_still:
         classes.append("glides")
-    now = places([word.share for word in words])
-    before = places([word.before for word in words])
+    now = places([word.share for word in next_words])
+    before = places([word.before for word in next_words])
     branches, rows = [], []
-    for word, new, old in zip(words, now, before, strict=True):
+    for word, new, old in zip(next_words, now, before, strict=True):
         branches.append(_branch(word, new, old))
         place = f"height:{new.height:.1f}px;--h0:{old.height:.1f}px"
         color = f" bg-{word.look}" if word.share else ""
         node = tag("i", cls=f"node{color}")
         rows.append(div(node, word.name, word.more, cls="word", style=place))
-    whole = height(len(words))
+    whole = height(len(next_words))
     flow = Html(
         f'<svg class="flow" viewBox="0 0 1 {whole}" preserveAspectRatio="none" aria-hidden="true" '
         f'style="height:{whole}px">{join(branches)}</svg>'

@@ -46,9 +46,9 @@ class FirstWords(Explorer[Pipeline]):
     is computed here.
 
     >>> from workshop import FirstWords
-    >>> words = FirstWords()
-    >>> words.controls["temperature"].value = 0     # as if dragged there
-    >>> len(words.result.probabilities)             # words that may come
+    >>> box = FirstWords()
+    >>> box.controls["temperature"].value = 0     # as if dragged there
+    >>> len(box.result.probabilities)             # words that may come
     1
 
     Args:
@@ -112,13 +112,13 @@ class FirstWords(Explorer[Pipeline]):
         if self._drawn is not None:
             before = {row.token: row.sampled for row in (*self._drawn.rows, self._drawn.others)}
         self._drawn = drawn
-        words = []
+        next_words = []
         for row in (*drawn.rows, drawn.others):
             name = div(plain(row.label), cls="name cut", title=draws.spoken(row.label))
             number = span(percent(row.sampled), cls="number")
             old = before.get(row.token, 0.0)
-            words.append(Word(name, row.sampled, old, number, draws.look_of(row)))
-        shown = branching(self._text, words, look="plain", is_still=self._steps.come_fast())
+            next_words.append(Word(name, row.sampled, old, number, draws.look_of(row)))
+        shown = branching(self._text, next_words, look="plain", is_still=self._steps.come_fast())
         return panel(shown, muted(self.source.describe()), label=draws.spoken_shares(drawn.rows))
 
     def _word(self, token: Token) -> str:

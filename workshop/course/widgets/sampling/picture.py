@@ -288,12 +288,12 @@ def picture(drawn: Bars, text: str, before: Bars | None = None, *, is_still: boo
     old_rows = {}
     if before is not None:
         old_rows = {row.token: row for row in (*before.rows, before.others)}
-    words = []
+    next_words = []
     for row in (*drawn.rows, drawn.others):
         old = old_rows.get(row.token, Bar(row.token, row.label, 0.0, 0.0))
-        words.append(_word(row, old, drawn.axis, before.axis if before else drawn.axis))
+        next_words.append(_word(row, old, drawn.axis, before.axis if before else drawn.axis))
     marks = div(span("0"), span(percent(drawn.axis / 2)), span(percent(drawn.axis)), cls="axis")
-    shown = branching(text, words, marks, is_still=is_still)
+    shown = branching(text, next_words, marks, is_still=is_still)
     return panel(legend(keys), shown, _foot(drawn), label=spoken_shares(drawn.rows))
 
 

@@ -63,7 +63,7 @@ class Completion:
 
 
 class Distributions(Protocol):
-    """What says which tokens may come next."""
+    """Distributions of the next token, and the texts of tokens."""
 
     def describe(self) -> str:
         """Say in one line what it is."""
