@@ -52,11 +52,11 @@ class View(widgets.VBox):
         return html.alone(html.join(_static_parts(self.children[1:])))
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
-        bundle = super()._repr_mimebundle_(**kwargs)
+        bundle = super()._repr_mimebundle_(**kwargs) or {}
         return {**bundle, "text/html": self.static_form()}
 
 
-def _static_parts(children: Iterable[widgets.Widget]) -> Iterator[html.Html]:
+def _static_parts(children: Iterable[Any]) -> Iterator[html.Html]:
     """Yield the static form of each widget that is shown."""
     for child in children:
         if child.layout.display == "none":

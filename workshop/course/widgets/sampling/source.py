@@ -276,7 +276,7 @@ class TeachingModel:
 
     def text(self, tokens: tuple[Token, ...]) -> str:
         """Return the text of tokens."""
-        return reference.decode([int(token) for token in tokens])
+        return reference.decode([token for token in tokens if isinstance(token, int)])
 
 
 class RecordedSource:
