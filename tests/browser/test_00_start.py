@@ -41,7 +41,7 @@ def test_the_first_notebook_runs_in_a_real_jupyterlab(page, server, live_home, t
         assert not page.page.evaluate(CUT), "nothing is cut on a narrow screen"
         assert not page.page.evaluate(SILENT), "no picture is without words"
         page.page.locator(".jp-MarkdownCell", has_text="Optional: this section").locator(
-            ".jp-collapseHeadingButton"
+            ".jp-showHiddenCellsButton"
         ).click()
         page.replace(
             "total_tokens = ...", 'total_tokens = 40\ncheck("start.total_tokens", total_tokens)'

@@ -136,6 +136,14 @@ class TestBars:
         assert drawn.axis in AXES
         assert drawn.axis >= drawn.rows[0].model
 
+    def test_what_is_longer_than_the_axis_is_marked(self):
+        """The axis fits the tokens; all others together may hold more than any of them."""
+        result = pipeline(dict.fromkeys(range(100), math.log(0.01)), Settings())
+        drawn = bars(result, list(range(8)), str)
+        assert drawn.axis == 0.01
+        assert drawn.others.sampled == pytest.approx(0.92)
+        assert picture(drawn, "One of").count("longer than the axis") == 1
+
     def test_a_generated_token_gets_a_row_and_a_count(self, explorer):
         explorer._append(1)
         explorer._append(1)

@@ -350,6 +350,8 @@ def _track(row: Bar, old: Bar, axis: float, old_axis: float) -> Html:
     if row.pinned:
         parts.append(bar("pin", row.pinned, old.pinned or 0.0))
     parts.append(bar("model", row.model, old.model))
+    if max(row.model, row.sampled, row.pinned or 0.0) > axis:  # all others together
+        parts.append(span("▶", cls="over", title="longer than the axis"))
     if row.removed_by:
         why = f"cut by {row.removed_by}"
         if row.removed_by == "temperature":
