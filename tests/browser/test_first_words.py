@@ -8,6 +8,8 @@ import pytest
 from lab_page import lab
 from widget_page import CUT, SILENT, UNNAMED, address, write_notebook
 
+from workshop.course.widgets.sampling.branching import WHOLE_PX
+
 pytestmark = [pytest.mark.browser]
 BOX = "from workshop import FirstWords\n\nbox = FirstWords()\nbox"
 CHECK = "box.check_page()"
@@ -35,8 +37,8 @@ def test_words_branch_as_she_types_and_as_the_temperature_moves(page, tmp_path):
         page.page.wait_for_function(f"{LABEL}.includes('port 100 %')")
         first_frames = page.page.evaluate(WIDTH)
         page.page.wait_for_timeout(600)
-        assert as_it_was == pytest.approx(0.52 * 96, abs=2)
-        assert as_it_was - 1 < first_frames <= page.page.evaluate(WIDTH) == pytest.approx(96)
+        assert as_it_was == pytest.approx(0.52 * WHOLE_PX, abs=2)
+        assert as_it_was - 1 < first_frames <= page.page.evaluate(WIDTH) == pytest.approx(WHOLE_PX)
         page.page.get_by_role("button", name="Add a word").click()
         page.page.wait_for_function(f"!{LABEL}.includes('port 100 %')")
         assert box.input_value() == "San Francisco is a port"

@@ -135,6 +135,7 @@ def url(tmp_path_factory):
     """One JupyterLab for the tests here; its folder has the course, and a notebook with all of GALLERY."""
     folder = tmp_path_factory.mktemp("gallery")
     write_notebook(folder / "mine" / "gallery.ipynb", *GALLERY.values())
+    write_notebook(folder / "mine" / "explorer.ipynb", GALLERY["sampling_explorer"])
     with lab(folder / "home", folder / "mine", "--no-server") as lab_url:
         yield lab_url
 
@@ -201,6 +202,21 @@ def test_each_notebook_opens_at_a_clean_page(page, url):
         assert not wide, name
         page.shot(f"opening_{name}")
     assert not page.elsewhere and not page.errors
+
+
+ONE_SCREEN = """() => {
+  const output = document.querySelector('.branching .axis').closest('.jp-OutputArea-output');
+  const top = output.querySelector('.widget-slider').getBoundingClientRect().top;
+  return output.querySelector('.branching').getBoundingClientRect().bottom - top;
+}"""
+
+
+def test_the_explorer_with_all_sliders_is_on_one_screen_of_a_projector(page, url):
+    page.page.set_viewport_size({"width": 1024, "height": 700})
+    page.open(address(url, "explorer.ipynb"))
+    page.run_all()
+    notebook = page.page.locator(".jp-WindowedPanel-outer").first.bounding_box()
+    assert page.page.evaluate(ONE_SCREEN) <= notebook["height"]
 
 
 def keep_whole(page, width: int, name: str) -> None:

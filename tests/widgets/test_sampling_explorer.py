@@ -16,6 +16,7 @@ from workshop.client.sampling import pipeline
 from workshop.client.sampling_settings import Settings
 from workshop.course.drawing import html
 from workshop.course.widgets.sampling.branching import (
+    GLIDE_S,
     LABEL_PX,
     WHOLE_PX,
     end_of,
@@ -196,6 +197,13 @@ class TestBranching:
         assert re.findall(r"--h0:([\d.]+px)", new) != re.findall(
             r"[ \"]height:([\d.]+px);--h0", new
         )
+
+    def test_the_stylesheet_has_the_same_heights(self):
+        assert f".stem>.trunk{{flex:none;width:5px;height:{WHOLE_PX}px" in html.SHEET.replace(
+            " > ", ">"
+        )
+        assert f"calc(100% - {LABEL_PX}px)" in html.SHEET
+        assert html.SHEET.count(f"{GLIDE_S:g}s ease-out".lstrip("0")) == 3
 
     def test_who_wants_less_motion_sees_none(self):
         moving = re.findall(r"[^{}]*{[^{}]*animation:", html.SHEET)

@@ -1,6 +1,6 @@
 // The first minute in a page: a text that is typed, and its next words, which branch as the temperature says. The
 // teaching model (llama.js, above) computes them here; the drawing is that of workshop/course/widgets/sampling.
-const LABEL_PX = 19, WHOLE_PX = 96, THINNEST_PX = 0.7, STEM_CHARACTERS = 26, ROWS = 8, GLIDE_MS = 300, TRIES = 20;
+const LABEL_PX = 18, WHOLE_PX = 88, THINNEST_PX = 0.7, STEM_CHARACTERS = 26, ROWS = 8, GLIDE_MS = 300, TRIES = 20;
 const [box, slider, add, shown, status] = ["text", "temperature", "add", "picture", "status"].map(id => document.getElementById(id));
 
 const escaped = text => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");

@@ -240,7 +240,7 @@ def beside(
     left = widgets.Box(groups, layout=columns)
     wide = Layout(flex=f"3 1 {least_px}px", min_width="330px")
     right = widgets.VBox([picture], layout=wide)
-    return widgets.HBox([left, right], layout=Layout(flex_flow="row wrap", grid_gap="20px"))
+    return widgets.HBox([left, right], layout=Layout(flex_flow="row wrap", grid_gap="8px 20px"))
 
 
 def in_a_row(*children: widgets.Widget, gap: str = "2px 4px") -> widgets.HBox:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from workshop.course.drawing.html import Html, div, join, span, tag
 
-LABEL_PX = 19  # height of a row whose word has no probability
-WHOLE_PX = 96  # what a probability of 1 adds: the height of the stem
+LABEL_PX = 18  # height of a row whose word has no probability
+WHOLE_PX = 88  # what a probability of 1 adds: the height of the stem
 THINNEST_PX = 0.7  # a branch that can still be seen
 GLIDE_S = 0.3  # as long as in style.css
 STEM_CHARACTERS = 26  # of the text's end, beside the stem
