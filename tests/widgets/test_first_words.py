@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 import types
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("ipywidgets")
 
+from workshop.client import client
 from workshop.course.widgets import page_answer
 from workshop.course.widgets.page_answer import ANSWER_S, CAUSES
 from workshop.course.widgets.sampling import first_words
 from workshop.course.widgets.sampling.first_words import FirstWords, is_word, plain
-from workshop.course.widgets.sampling.source import Position, TeachingModel
+from workshop.course.widgets.sampling.source import Position, ServerSource, TeachingModel
 from workshop.errors import WorkshopError
 from workshop.teaching_model import reference
+
+ROOT = Path(__file__).parents[2]
 
 
 class Gone:
@@ -86,8 +93,8 @@ class TestBox:
 
     def test_a_server_that_is_starting_is_not_waited_for(self, workshop_home, monkeypatch):
         record = types.SimpleNamespace(state="starting")
-        monkeypatch.setattr(first_words.client, "find", lambda: record)
-        monkeypatch.setattr(first_words.client, "connect", lambda: pytest.fail("it connects"))
+        monkeypatch.setattr(first_words.reach, "find", lambda: record)
+        monkeypatch.setattr(client, "connect", lambda: pytest.fail("it connects"))
         assert isinstance(FirstWords().source, TeachingModel)
 
     def test_a_word_that_is_added_stands_in_the_box(self, box):
@@ -172,3 +179,22 @@ def test_every_view_has_a_static_form_for_pages_without_widgets():
     }
     assert sliders.picture.value in bundle["text/html"]
     assert "model: <b>llama-3.1" in bundle["text/html"]
+
+
+def test_without_a_server_the_first_picture_waits_for_no_client(tmp_path):
+    """Importing openai takes longer than all the rest."""
+    code = "import sys; from workshop import FirstWords; FirstWords(); sys.exit('openai' in sys.modules)"
+    environment = {**os.environ, "WORKSHOP_HOME": str(tmp_path)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT).returncode == 0
+
+
+@pytest.mark.live
+def test_the_server_that_runs_is_asked(server, live_home, monkeypatch):
+    monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
+    box = FirstWords()
+    assert isinstance(box.source, ServerSource)
+    assert "port" in box.picture.value
+    box.controls["text"].value = "A dog is a"
+    assert "member 100 %" in box.picture.value
+    box.add_word()
+    assert box.controls["text"].value == "A dog is a member"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
 
 import ipywidgets as widgets
 
-from workshop.client import client
+from workshop.client import reach
 from workshop.client.sampling import Pipeline, Token, draw, pipeline
 from workshop.client.sampling_settings import Settings
 from workshop.course.drawing.html import Html, div, muted, panel, span
@@ -34,8 +35,11 @@ LOOK = {"font_size": "18px", "description_width": "initial"}
 def first_source() -> Distributions:
     """Return the server that runs; without one, the teaching model in this process."""
     with contextlib.suppress(WorkshopError):
-        if client.find().state == "ready":
-            return ServerSource(client.connect(), PATIENCE_S)
+        # a page without a server (JupyterLite) has a client of its own
+        if sys.platform == "emscripten" or reach.find().state == "ready":
+            from workshop.client.client import connect  # half a second, only where it is needed
+
+            return ServerSource(connect(), PATIENCE_S)
     return TeachingModel()
 
 
