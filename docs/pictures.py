@@ -25,6 +25,8 @@ import lab_page  # pyright: ignore[reportMissingImports]  it lies in tests/brows
 from playwright.sync_api import sync_playwright
 from widget_page import address  # pyright: ignore[reportMissingImports]
 
+from workshop.lab.places import place_of
+
 FOLDER = ROOT / "docs" / "pictures"
 RECORD = FOLDER / "record.json"
 SIZE = {"width": 1400, "height": 1000}
@@ -58,7 +60,7 @@ def record_of(picture: Picture) -> dict[str, object]:
     """Return what a picture shows: its notebook, the code, and the list of files if that is in sight."""
     shown: dict[str, object] = {"notebook": picture.notebook, "code": picture.cell().source}
     if picture.is_screen:
-        shown["notebooks"] = sorted(path.name for path in cells.NOTEBOOKS.glob("*.ipynb"))
+        shown["notebooks"] = sorted(place_of(path.stem) for path in cells.NOTEBOOKS.glob("*.ipynb"))
     return shown
 
 
@@ -81,12 +83,13 @@ def take(name: str, picture: Picture, browser) -> None:
     """Take one picture."""
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
         home, folder = Path(temporary) / "home", Path(temporary) / "my-notebooks"
-        folder.mkdir()
-        (folder / f"{picture.notebook}.ipynb").write_text(shortened(picture), encoding="utf-8")
+        place = place_of(picture.notebook)
+        (folder / place).parent.mkdir(parents=True)
+        (folder / place).write_text(shortened(picture), encoding="utf-8")
         url = stack.enter_context(lab_page.lab(home, folder, "--no-server"))
         page = lab_page.Page(browser.new_page(viewport=SIZE))
         page.page.set_default_timeout(LONGEST_MS)
-        page.page.goto(address(url, f"{picture.notebook}.ipynb"))
+        page.page.goto(address(url, place))
         page.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=LONGEST_MS)
         page.page.locator("#jp-main-statusbar", has_text="| Idle").wait_for(timeout=LONGEST_MS)
         if not picture.is_screen:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from workshop.course.widgets.metrics.view import MetricsPanel
     from workshop.course.widgets.parallelism.view import ParallelismExplorer
     from workshop.course.widgets.reconcile.view import ReconcileView
+    from workshop.course.widgets.sampling.first_words import FirstWords
     from workshop.course.widgets.sampling.view import SamplingExplorer
     from workshop.course.widgets.server.view import ServerPanel
     from workshop.engine.exact import plan
@@ -83,6 +84,10 @@ _DOOR = {  # name → where it is, what it is
         "servers that run here: start, stop, their log, their metrics, requests in time",
     ),
     "errors": ("workshop.errors", "the two errors that the workshop raises on purpose"),
+    "FirstWords": (
+        f"{_WIDGETS}.sampling.first_words:FirstWords",
+        "type a text, and see its next words branch",
+    ),
     "ServerPanel": (
         f"{_WIDGETS}.server.view:ServerPanel",
         "find a server, or start one at a click",

@@ -61,6 +61,10 @@ class MadeUp:
         """Return a made-up text."""
         return "".join(f" token{token}" for token in tokens)
 
+    def complete(self, prompt, output, settings, **limits) -> list:
+        """Return no completions: nothing is measured of them."""
+        return []
+
 
 def explorer(size: int) -> SamplingExplorer:
     """Return an explorer with every parameter at work."""

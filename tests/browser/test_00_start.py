@@ -40,6 +40,9 @@ def test_the_first_notebook_runs_in_a_real_jupyterlab(page, server, live_home, t
         page.page.wait_for_timeout(500)
         assert not page.page.evaluate(CUT), "nothing is cut on a narrow screen"
         assert not page.page.evaluate(SILENT), "no picture is without words"
+        page.page.locator(".jp-MarkdownCell", has_text="Optional: this section").locator(
+            ".jp-showHiddenCellsButton"
+        ).click()
         page.replace(
             "total_tokens = ...", 'total_tokens = 40\ncheck("start.total_tokens", total_tokens)'
         )

@@ -91,7 +91,7 @@ def test_memory_and_kv_growth_answer_every_control(page, tmp_path):
 
 def test_the_parallelism_explorer_answers_every_control(page, tmp_path):
     with lab(tmp_path / "home", tmp_path / "mine", "--no-server") as url:
-        page.open(address(url, "02_parallelism.ipynb"))
+        page.open(address(url, "more/02_parallelism.ipynb"))
         explorer = page.page.locator(f"{PICTURE}[aria-label*='GPU 0 on node 0']")
         for _ in range(60):  # cell by cell, so that no server is started
             if explorer.count():

@@ -25,7 +25,7 @@ def test_a_step_of_the_map_opens_its_notebook_by_keyboard(page, tmp_path):
         page.scroll_to("nav[aria-label='Course map']")
         page.shot("course_map")
         assert "go on here" in steps.inner_text(), "one of five checks of notebook 0 is answered"
-        assert steps.get_by_role("img", name="1 of 5 checks").is_visible()
+        assert steps.get_by_role("img", name="1 of 4 checks").is_visible()
         cut = steps.evaluate("nav => nav.scrollWidth > nav.clientWidth + 1")
         assert not cut, "nothing is cut at 900 pixels"
         link = steps.get_by_role("link", name="1. Memory")

@@ -14,6 +14,8 @@ import pytest
 from lab_page import lab
 from widget_page import CUT, SILENT, UNNAMED, Widget, address, choose_theme, write_notebook
 
+from workshop.lab.places import place_of
+
 pytestmark = [pytest.mark.browser]
 ROOT = Path(__file__).parents[2]
 WIDGETS = "workshop.course.widgets"
@@ -85,6 +87,7 @@ GALLERY = {
     "load_explorer": f"from {WIDGETS}.load.view import LoadExplorer\nLoadExplorer()",
     "loading_view": f"from {WIDGETS}.loading.view import LoadingView\nLoadingView()",
     "reconcile": f"from {WIDGETS}.reconcile.view import ReconcileView\nReconcileView()",
+    "first_words": f"from {WIDGETS}.sampling.first_words import FirstWords\nFirstWords()",
     "sampling_explorer": f"from {WIDGETS}.sampling.view import SamplingExplorer\nSamplingExplorer()",
     "logprobs_viewer": LOGPROBS,
     "metrics_panel": METRICS,
@@ -133,6 +136,7 @@ def url(tmp_path_factory):
     """One JupyterLab for the tests here; its folder has the course, and a notebook with all of GALLERY."""
     folder = tmp_path_factory.mktemp("gallery")
     write_notebook(folder / "mine" / "gallery.ipynb", *GALLERY.values())
+    write_notebook(folder / "mine" / "explorer.ipynb", GALLERY["sampling_explorer"])
     with lab(folder / "home", folder / "mine", "--no-server") as lab_url:
         yield lab_url
 
@@ -180,7 +184,7 @@ WIDE = """() => [...document.querySelectorAll('.jp-RenderedMarkdown *')].filter(
 def test_each_notebook_opens_at_a_clean_page(page, url):
     page.page.set_viewport_size({"width": 900, "height": 1000})
     for name in NOTEBOOKS:
-        page.page.goto(address(url, f"{name}.ipynb"))
+        page.page.goto(address(url, place_of(name)))
         first = page.page.locator(".jp-Notebook .jp-MarkdownCell").first
         first.get_by_role("heading", level=1).wait_for(timeout=60_000)
         if page.page.locator("#jp-left-stack").is_visible():
@@ -199,6 +203,21 @@ def test_each_notebook_opens_at_a_clean_page(page, url):
         assert not wide, name
         page.shot(f"opening_{name}")
     assert not page.elsewhere and not page.errors
+
+
+ONE_SCREEN = """() => {
+  const output = document.querySelector('.branching .axis').closest('.jp-OutputArea-output');
+  const top = output.querySelector('.widget-slider').getBoundingClientRect().top;
+  return output.querySelector('.branching').getBoundingClientRect().bottom - top;
+}"""
+
+
+def test_the_explorer_with_all_sliders_is_on_one_screen_of_a_projector(page, url):
+    page.page.set_viewport_size({"width": 1024, "height": 700})
+    page.open(address(url, "explorer.ipynb"))
+    page.run_all()
+    notebook = page.page.locator(".jp-WindowedPanel-outer").first.bounding_box()
+    assert page.page.evaluate(ONE_SCREEN) <= notebook["height"]
 
 
 def keep_whole(page, width: int, name: str) -> None:
@@ -222,6 +241,7 @@ def operate(page) -> None:
         ("kv_cache", "step", "ArrowRight"),
         ("parallelism_explorer", "TP", "ArrowLeft"),
         ("bits_explorer", "bits", "ArrowLeft"),
+        ("first_words", "temperature", "ArrowLeft"),
         ("sampling_explorer", "temperature", "ArrowLeft"),
     ):
         widget = Widget(page.page, output(page, name))

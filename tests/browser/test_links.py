@@ -11,6 +11,7 @@ import pytest
 from lab_page import lab
 
 from workshop.lab import learner_copies
+from workshop.lab.places import place_of
 
 pytestmark = [pytest.mark.browser]
 # JupyterLab opens a link in a tab of its own from the moment that it points here.
@@ -37,9 +38,10 @@ def test_every_link_of_a_notebook_opens(page, opened):
     base = url.split("/lab/")[0]
     count = 0
     for name in learner_copies.names():
-        for link in local_links(folder / f"{name}.ipynb"):
+        place = place_of(name)
+        for link in local_links(folder / place):
             # JupyterLab asks for the path from its root; nothing is above that.
-            path = posixpath.normpath(link)
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(place), link))
             assert not path.startswith(".."), f"{name}: {link} leads out of JupyterLab"
             answer = page.page.request.get(f"{base}/api/contents/{path}?content=0")
             assert answer.status == 200, f"{name}: {link} answers {answer.status}"

@@ -13,6 +13,7 @@ from workshop.course.exercises.checking import check, keep
 from workshop.errors import BadInput
 from workshop.lab import learner_copies
 from workshop.lab import solutions as in_copies
+from workshop.lab.places import place_of
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -36,7 +37,7 @@ def test_no_copy_holds_the_code_of_a_solution(path, copies):
     originals = [
         cell for cell in code_cells(path) if "solution" in cell["metadata"].get("tags", [])
     ]
-    copied = code_cells(copies / path.name)
+    copied = code_cells(copies / place_of(path.stem))
     text = "\n".join("".join(cell["source"]) for cell in copied)
     for cell in originals:
         source = "".join(cell["source"])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from workshop.lab import course_pages, learner_copies
+from workshop.lab.places import place_of
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)")
@@ -43,8 +44,9 @@ def test_the_course_has_links_to_pages():
 
 @pytest.mark.parametrize("name", learner_copies.names())
 def test_every_link_of_a_notebook_leads_to_a_file_in_the_learners_folder(name, copies):
-    for link in local_links(prose(copies / f"{name}.ipynb")):
-        target = (copies / link).resolve()
+    copy = copies / place_of(name)
+    for link in local_links(prose(copy)):
+        target = (copy.parent / link).resolve()
         assert target.is_relative_to(copies), f"{link} leads out of the folder"
         assert target.is_file(), f"{link} leads nowhere"
 

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import pytest
 
+from workshop.course.progress.course_map import link_to
 from workshop.errors import BadInput, WorkshopError
 from workshop.lab import learner_copies
 
@@ -55,6 +56,75 @@ def test_answers_survive_an_update_and_the_learner_is_told(folders):
     (source / "00_start.ipynb").write_text(notebook("version 2"))
     assert learner_copies.copy_notebooks()[1] == ["00_start"]
     assert "my answer" in (own_folder / "00_start.ipynb").read_text()
+
+
+class TestPlaces:
+    """The core lies first; the others in more/, also what was copied before there was that folder."""
+
+    LINKS = "[start](00_start.ipynb) [own](10_chat.ipynb) [next](14_agents.ipynb) [words](../docs/glossary.md)"
+    MOVED = "[start](../00_start.ipynb) [own](10_chat.ipynb) [next](14_agents.ipynb) [words](../docs/glossary.md)"
+
+    @pytest.fixture
+    def before(self, folders):
+        """Copies as they were: all in one folder."""
+        source, own_folder = folders
+        (source / "10_chat.ipynb").write_text(notebook(self.LINKS))
+        learner_copies.copy_notebooks()
+        (own_folder / "more" / "10_chat.ipynb").rename(own_folder / "10_chat.ipynb")
+        (own_folder / "more").rmdir()
+        return source, own_folder
+
+    def test_the_core_lies_first_and_links_lead_to_either_place(self, folders):
+        source, own_folder = folders
+        (source / "00_start.ipynb").write_text(notebook(self.LINKS))
+        (source / "10_chat.ipynb").write_text(notebook(self.LINKS))
+        learner_copies.copy_notebooks()
+        assert sorted(path.name for path in own_folder.glob("*.ipynb")) == ["00_start.ipynb"]
+        assert self.MOVED in (own_folder / "more" / "10_chat.ipynb").read_text()
+        text = (own_folder / "00_start.ipynb").read_text()
+        for link in ("(00_start.ipynb)", "(more/10_chat.ipynb)", "(docs/glossary.md)"):
+            assert link in text
+
+    def test_an_untouched_copy_moves(self, before):
+        _, own_folder = before
+        assert learner_copies.copy_notebooks() == (own_folder, [])
+        assert not (own_folder / "10_chat.ipynb").exists()
+        assert self.MOVED in (own_folder / "more" / "10_chat.ipynb").read_text()
+
+    def test_answers_move_with_their_copy_and_its_links_follow(self, before):
+        _, own_folder = before
+        answers = notebook(f"my answer [words](docs/glossary.md) {self.LINKS}")
+        (own_folder / "10_chat.ipynb").write_text(answers)
+        assert learner_copies.copy_notebooks() == (own_folder, [])
+        assert not (own_folder / "10_chat.ipynb").exists()
+        text = (own_folder / "more" / "10_chat.ipynb").read_text()
+        assert f"my answer [words](../docs/glossary.md) {self.MOVED}" in text
+
+    def test_fresh_moves_and_keeps_it(self, before):
+        _, own_folder = before
+        (own_folder / "10_chat.ipynb").write_text(notebook("my answer"))
+        copy, old_copy = learner_copies.fresh("10_chat")
+        assert copy == own_folder / "more" / "10_chat.ipynb"
+        assert "my answer" in old_copy.read_text()
+        assert not (own_folder / "10_chat.ipynb").exists()
+
+    def test_nothing_is_written_over(self, before):
+        _, own_folder = before
+        (own_folder / "10_chat.ipynb").write_text(notebook("the old place"))
+        (own_folder / "more").mkdir()
+        (own_folder / "more" / "10_chat.ipynb").write_text(notebook("the new place"))
+        learner_copies.copy_notebooks()
+        assert "the old place" in (own_folder / "10_chat.ipynb").read_text()
+        assert "the new place" in (own_folder / "more" / "10_chat.ipynb").read_text()
+
+    def test_the_map_leads_to_either_place(self, before, monkeypatch):
+        _, own_folder = before
+        learner_copies.copy_notebooks()
+        links = {"": ("00_start.ipynb", "more/10_chat.ipynb")}
+        links["more"] = ("../00_start.ipynb", "10_chat.ipynb")
+        for folder, expected in links.items():
+            monkeypatch.chdir(own_folder / folder)
+            assert (link_to("00_start"), link_to("10_chat")) == expected
 
 
 def test_fresh_gives_a_new_copy_and_keeps_the_old(folders):
@@ -205,7 +275,7 @@ def test_a_pipe_among_the_notebooks_never_hangs(tmp_path, monkeypatch, name):
     os.mkfifo(folder / name)
     monkeypatch.setenv("WORKSHOP_NOTEBOOKS", str(folder))
     assert learner_copies.copy_notebooks()[1] == ["00_start"] * (name == "00_start.ipynb")
-    assert len(list(folder.glob("*.ipynb"))) == len(learner_copies.names())
+    assert len(list(folder.rglob("*.ipynb"))) == len(learner_copies.names())
 
 
 @pytest.mark.parametrize(

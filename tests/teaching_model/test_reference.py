@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import numpy as np
 import pytest
@@ -53,6 +54,18 @@ def test_decode_is_the_tokenizers(model):
     for text in ("Zürich, naïve, 北京", "two  spaces\n\nand lines\t.", "🙂🚀"):
         assert reference.decode(tokenizer.encode(text).ids) == text
     assert [tokenizer.encode(row["prompt"]).ids for row in ROWS] == schemes.prompts()
+
+
+def test_encode_is_the_tokenizers():
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer = tokenizers.Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
+    generator = random.Random(SEED)
+    characters = " \n\tab'sdé你²9_.-<|\u00a0\u0301👍Ⅷ"
+    texts = ["", "don't we'll 'S", "a<|end_of_text|> b", *(row["prompt"] for row in ROWS)]
+    for _ in range(200):
+        texts.append("".join(generator.choices(characters, k=30)))
+    for text in texts:
+        assert reference.encode(text) == tokenizer.encode(text).ids, text
 
 
 def test_uniform_logits_have_the_vocabulary_as_perplexity(model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import re
@@ -13,6 +14,15 @@ pytest.importorskip("ipywidgets")
 
 from workshop.client.sampling import pipeline
 from workshop.client.sampling_settings import Settings
+from workshop.course.drawing import html
+from workshop.course.widgets.sampling.branching import (
+    GLIDE_S,
+    LABEL_PX,
+    WHOLE_PX,
+    end_of,
+    height,
+    places,
+)
 from workshop.course.widgets.sampling.picture import (
     AXES,
     bars,
@@ -90,7 +100,7 @@ class TestBars:
         expected = pipeline(explorer.source.logprobs, Settings(temperature=0.5))
         assert explorer.result.probabilities == expected.probabilities
 
-    def test_rows_and_axis_stay_where_they_are(self, explorer):
+    def test_rows_keep_their_order(self, explorer):
         rows = labels(explorer.picture.value)
         for name, value in (
             ("temperature", 2.0),
@@ -127,6 +137,14 @@ class TestBars:
         assert drawn.axis in AXES
         assert drawn.axis >= drawn.rows[0].model
 
+    def test_what_is_longer_than_the_axis_is_marked(self):
+        """The axis fits the tokens; all others together may hold more than any of them."""
+        result = pipeline(dict.fromkeys(range(100), math.log(0.01)), Settings())
+        drawn = bars(result, list(range(8)), str)
+        assert drawn.axis == 0.01
+        assert drawn.others.sampled == pytest.approx(0.92)
+        assert picture(drawn, "One of").count("longer than the axis") == 1
+
     def test_a_generated_token_gets_a_row_and_a_count(self, explorer):
         explorer._append(1)
         explorer._append(1)
@@ -138,8 +156,73 @@ class TestBars:
         drawn = bars(result, [0, 1], str)
         assert drawn.rows[0].sampled == pytest.approx(0.5)  # not 0.71: the rest is elsewhere
         assert "30 % of the model's probability lies on tokens that are not listed" in picture(
-            drawn
+            drawn, "San Francisco is a"
         )
+
+    def test_the_axis_fits_the_longest_bar(self, explorer):
+        axes = []
+        for temperature in (1, 2, 0):
+            explorer.sliders["temperature"].value = temperature
+            axes.append(explorer._drawn.axis)
+            most = max(max(row.model, row.sampled) for row in explorer._drawn.rows)
+            assert axes[-1] == min(end for end in AXES if end >= most)
+        assert axes == [0.6, 0.6, 1.0], "53 % of the model; at temperature 0 all of it"
+
+
+class TestBranching:
+    SHARES = ((0.5, 0.3, 0.2), (1.0, 0.0, 0.0), (0.4, 0.3, 0.3))
+
+    def test_a_branch_is_as_wide_as_its_word_is_probable(self):
+        for shares in self.SHARES:
+            widths = [place.width for place in places(shares)]
+            assert widths == pytest.approx([WHOLE_PX * share for share in shares])
+
+    def test_the_picture_keeps_its_height_and_branches_do_not_overlap_at_their_ends(self):
+        for shares in self.SHARES:
+            drawn = places(shares)
+            assert sum(place.height for place in drawn) == pytest.approx(height(3))
+            for first, second in itertools.pairwise(drawn):
+                between = (first.width + second.width) / 2
+                assert second.begin - first.begin == pytest.approx(between)
+                assert second.end - first.end == pytest.approx(between + LABEL_PX)
+
+    def test_a_picture_glides_from_the_one_before(self, explorer):
+        old = explorer.picture.value
+        explorer.sliders["temperature"].value = 0.5
+        new = explorer.picture.value
+        assert re.findall(r"--h0:([\d.]+px)", new) == re.findall(
+            r"[ \"]height:([\d.]+px);--h0", old
+        )
+        assert re.findall(r"--t0:([^;]+);", new) == re.findall(r'"transform:([^;]+);', old)
+        assert re.findall(r"--h0:([\d.]+px)", new) != re.findall(
+            r"[ \"]height:([\d.]+px);--h0", new
+        )
+
+    def test_the_stylesheet_has_the_same_heights(self):
+        assert f".stem>.trunk{{flex:none;width:5px;height:{WHOLE_PX}px" in html.SHEET.replace(
+            " > ", ">"
+        )
+        assert f"calc(100% - {LABEL_PX}px)" in html.SHEET
+        assert html.SHEET.count(f"{GLIDE_S:g}s ease-out".lstrip("0")) == 3
+
+    def test_who_wants_less_motion_sees_none(self):
+        moving = re.findall(r"[^{}]*{[^{}]*animation:", html.SHEET)
+        quiet = html.SHEET.index("@media (prefers-reduced-motion:no-preference)")
+        end = html.SHEET.index("}}", html.SHEET.index("animation:workshop-bar"))
+        assert len(moving) == 3
+        assert all(quiet < html.SHEET.index(rule) < end for rule in moving)
+
+    @pytest.mark.parametrize(
+        ("text", "shown"),
+        [
+            ("San Francisco is a", "San Francisco is a"),
+            ("Abstract: We count.\nField:", "Abstract: We count. Field:"),
+            ("one two three four five six seven", "… three four five six seven"),
+            ("x" * 99, "… " + "x" * 26),
+        ],
+    )
+    def test_the_end_of_the_text_stands_beside_the_stem(self, text, shown):
+        assert end_of(text) == shown
 
 
 class TestWords:

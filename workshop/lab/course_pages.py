@@ -7,7 +7,10 @@ its link becomes plain text.
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+
+from workshop.lab.places import place_of
 
 FOLDERS = ("docs", "kubernetes")
 SUFFIXES = (".md", ".png", ".svg")
@@ -21,13 +24,14 @@ def with_links_inside(notebook: bytes) -> bytes:
     return FROM_NOTEBOOK.sub(rb"](\1", notebook)
 
 
-def linked_pages(notebooks: Path) -> dict[str, bytes]:
+def linked_pages(notebooks: Path, place: Callable[[str], str] = place_of) -> dict[str, bytes]:
     """Return {path beside the copies: page} for every page that notebooks reach.
 
     Such a path is `docs/glossary.md`.
 
     Args:
         notebooks: the course's own folder; the folders with the pages are beside it.
+        place: where the copy of a notebook lies, by its name.
     """
     waiting: list[str] = []
     for path in sorted(notebooks.glob("*.ipynb")):
@@ -41,7 +45,7 @@ def linked_pages(notebooks: Path) -> dict[str, bytes]:
             continue
         content = (notebooks.parent / path).read_bytes()
         if path.endswith(".md"):
-            text, further = _with_own_links(notebooks.parent, path, content.decode("utf-8"))
+            text, further = _with_own_links(notebooks.parent, path, content.decode("utf-8"), place)
             content = text.encode("utf-8")
             waiting += further
         pages[path] = content
@@ -59,7 +63,9 @@ def _is_page(root: Path, path: str) -> bool:
     return path.endswith(SUFFIXES) and (root / path).is_file()
 
 
-def _with_own_links(root: Path, path: str, text: str) -> tuple[str, list[str]]:
+def _with_own_links(
+    root: Path, path: str, text: str, place: Callable[[str], str]
+) -> tuple[str, list[str]]:
     """Return a page whose links lead to copies, and the pages and pictures that it links."""
     further: list[str] = []
 
@@ -67,12 +73,15 @@ def _with_own_links(root: Path, path: str, text: str) -> tuple[str, list[str]]:
         label, target, part = match.groups()
         if "://" in target or target.startswith(("mailto:", "/")):
             return match[0]
-        place = _joined(PurePosixPath(path).parent, target)
-        if place.startswith("notebooks/"):
-            return f"{label}({target.replace('../notebooks/', '../')}{part or ''})"
-        if not _is_page(root, place):
-            return f"{label.strip('![]')} (`{place}` of the repository)"
-        further.append(place)
+        page = _joined(PurePosixPath(path).parent, target)
+        if page.startswith("notebooks/"):
+            copy = target.replace("../notebooks/", "../")
+            name = PurePosixPath(page).stem
+            copy = copy.removesuffix(f"{name}.ipynb") + place(name)
+            return f"{label}({copy}{part or ''})"
+        if not _is_page(root, page):
+            return f"{label.strip('![]')} (`{page}` of the repository)"
+        further.append(page)
         return match[0]
 
     return LINK.sub(rewrite, text), further

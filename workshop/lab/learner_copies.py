@@ -3,7 +3,8 @@
 A copy that the learner has not touched is renewed when the course changes; one that they have
 worked in stays, and `fresh` gives a new one beside it. Outputs are the learner's as well: a copy
 that was only run is renewed, and what it was is kept beside it. No file of theirs is ever written
-over.
+over. The notebooks of the core lie first in the folder, the others in `more/`; a copy that lies
+elsewhere, from before there was that folder, moves there.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.home import replace_file, writing
 from workshop.install_words import REPOSITORY, course_folder
 from workshop.lab import course_pages, solutions
+from workshop.lab.places import place_of, with_links_from
 
 FOLDER = "my-notebooks"
 MODE = 0o644  # of a copy: the course may be installed read-only
@@ -62,13 +64,29 @@ def copy_notebooks() -> tuple[Path, list[str]]:
     held_back: list[str] = []
     with _writing_to(folder) as originals:
         for name in names():
-            if not _renew(folder / f"{name}.ipynb", _published(name), name, originals):
+            copy = folder / place_of(name)
+            has_moved = _move_to(copy, folder / f"{name}.ipynb")
+            copy.parent.mkdir(exist_ok=True)
+            if not _renew(copy, _published(name), name, originals):
                 held_back.append(name)
+            if has_moved:  # what its learner wrote stays; the links follow
+                replace_file(copy, with_links_from(name, copy.read_bytes()), MODE)
         for path, content in course_pages.linked_pages(course_folder()).items():
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
             _renew(target, content, path, originals)
     return folder, held_back
+
+
+def _move_to(copy: Path, old_copy: Path) -> bool:
+    """Move a copy from where it lay before to its place; return False if there is none, or its place is taken."""
+    if copy == old_copy or old_copy.is_symlink() or not old_copy.is_file():
+        return False
+    if os.path.lexists(copy):
+        return False
+    copy.parent.mkdir(exist_ok=True)
+    old_copy.rename(copy)
+    return True
 
 
 def _published(name: str) -> bytes:
@@ -77,7 +95,7 @@ def _published(name: str) -> bytes:
     Its links lead to the copies of the pages, its solutions wait.
     """
     source = course_folder() / f"{name}.ipynb"
-    return solutions.held_back(course_pages.with_links_inside(source.read_bytes()))
+    return solutions.held_back(with_links_from(name, source.read_bytes()))
 
 
 def _renew(copy: Path, content: bytes, name: str, originals: dict[str, str]) -> bool:
@@ -110,7 +128,7 @@ def fresh(name: str) -> tuple[Path, Path | None]:
         raise BadInput(f"There is no notebook {name!r}.", f"There are: {', '.join(names())}.")
     folder = private_folder()
     old_copy = None
-    copy = folder / f"{name}.ipynb"
+    copy = folder / place_of(name)
     content = _published(name)
     if os.path.lexists(copy) and not copy.is_file():
         raise WorkshopError(
@@ -118,6 +136,8 @@ def fresh(name: str) -> tuple[Path, Path | None]:
         )
     with _writing_to(folder) as originals:
         newest, _ = _look_at(content)
+        _move_to(copy, folder / f"{name}.ipynb")
+        copy.parent.mkdir(exist_ok=True)
         if copy.exists() and _look(copy) != (newest, False):
             old_copy = _keep(copy)
         replace_file(copy, content, MODE)

@@ -6,8 +6,11 @@ float32; `through` sees, and may change, every Linear's input and what goes into
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import struct
+import unicodedata
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -224,6 +227,61 @@ def _pieces() -> tuple[dict[int, str], dict[str, int]]:
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [b for b in range(256) if b not in printable]
     return tokens, {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}
+
+
+BEGIN = 0  # <|begin_of_text|>, which every text gets
+SPECIAL = re.compile(r"(<\|begin_of_text\|>|<\|end_of_text\|>)")
+# Words as byte-level BPE cuts them, over the classes of characters that `_class` gives
+WORD = re.compile(r"'(?:s|t|re|ve|m|ll|d)| ?[a-z]+| ?0+| ?[!']+|[ \t]+(?![^ \t])|[ \t]+")
+
+
+def _class(character: str) -> str:
+    """Return a stand-in for a character's class: a letter, 0 of a number, a space, a tab of other white space, or !."""
+    if character.isspace():
+        return " " if character == " " else "\t"
+    if character in "dlmrestv'":  # of a contraction: 's, 're
+        return character
+    return {"L": "a", "N": "0"}.get(unicodedata.category(character)[0], "!")
+
+
+@lru_cache(maxsize=1)
+def _merges() -> tuple[dict[str, int], dict[tuple[str, str], int], dict[int, str]]:
+    """Return (token to id, pair of tokens to the rank of its merge, byte to character)."""
+    model = json.loads((FOLDER / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    ranks = {}
+    for rank, pair in enumerate(model["merges"]):
+        left, right = pair.split(" ") if isinstance(pair, str) else pair
+        ranks[left, right] = rank
+    _, byte_of = _pieces()
+    return model["vocab"], ranks, {byte: character for character, byte in byte_of.items()}
+
+
+def encode(text: str) -> list[int]:
+    """Return the token ids of a text, the begin-of-text token first, as the model's tokenizer cuts it."""
+    ids_of, ranks, character_of = _merges()
+    ids = [BEGIN]
+    for part in SPECIAL.split(text):
+        if SPECIAL.fullmatch(part):
+            ids.append(BEGIN if "begin" in part else BEGIN + 1)
+            continue
+        for match in WORD.finditer("".join(map(_class, part))):
+            word = part[match.start() : match.end()].encode()
+            ids += [
+                ids_of[token] for token in _merged([character_of[byte] for byte in word], ranks)
+            ]
+    return ids
+
+
+def _merged(parts: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:
+    """Return the parts of a word after all merges, the merge of the lowest rank first."""
+    while len(parts) > 1:
+        pairs = list(itertools.pairwise(parts))
+        best = min(pairs, key=lambda pair: ranks.get(pair, len(ranks)))
+        if best not in ranks:
+            break
+        place = pairs.index(best)
+        parts[place : place + 2] = ["".join(best)]
+    return parts
 
 
 def decode(ids: list[int]) -> str:

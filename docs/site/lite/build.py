@@ -50,7 +50,7 @@ FROM_A_FILE = """<script>
 if (location.protocol === "file:") {
   document.title = "This JupyterLab needs a web server";
   addEventListener("DOMContentLoaded", () => document.body.replaceChildren(
-    "This JupyterLab needs a web server. One, in this folder: python3 -m http.server --bind 127.0.0.1 — then open http://127.0.0.1:8000. (plan.html and xray.html beside it open by double click.)"));
+    "This JupyterLab needs a web server. One, in this folder: python3 -m http.server --bind 127.0.0.1 — then open http://127.0.0.1:8000. (first.html, plan.html and xray.html beside it open by double click.)"));
 }
 </script>"""
 SETTINGS = {
@@ -119,7 +119,7 @@ def build(to: Path) -> None:
         (project / "files").mkdir()
         for path in [*NOTEBOOKS.glob("*.ipynb")]:
             (project / "files" / path.name).write_text(for_the_page(path))
-        for name, content in course_pages.linked_pages(NOTEBOOKS).items():
+        for name, content in course_pages.linked_pages(NOTEBOOKS, "{}.ipynb".format).items():
             page = project / "files" / name
             page.parent.mkdir(parents=True, exist_ok=True)
             page.write_bytes(content)

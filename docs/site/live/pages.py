@@ -1,4 +1,4 @@
-"""Build the pages that answer without a server: `plan.html`, with Python and the planner in it, and `xray.html`.
+"""Build the pages that answer without a server: `first.html`, `plan.html`, with the planner in it, and `xray.html`.
 
 The page of the planner is one file: Pyodide (from npm), `inference_planner` and a form of its settings.
 """
@@ -25,6 +25,7 @@ from inference_planner.releases import versions
 from inference_planner.request import SETTINGS
 from inference_planner.split.communication import NETWORKS
 from inference_planner.split.settings import DTYPES
+from live import first_page
 from static_page import page
 
 from workshop.course.widgets import style
@@ -37,6 +38,7 @@ ROOT = HERE.parents[2]
 PYODIDE = HERE / "node_modules" / "pyodide"
 # name -> title, and what it is for
 PAGES = {
+    "first": (first_page.TITLE, first_page.ABOUT),
     "plan": (
         "Plan a deployment",
         "Which GPUs, how many, split how, and what fits on them: for any model of the catalog, or a config.json "
@@ -88,7 +90,8 @@ def build(to: Path) -> list[Path]:
     steps = trace.read(ROOT / "workshop" / "data" / "traces" / "teaching_model.jsonl")
     replay = Replay(f"vLLM with the teaching model · {len(steps)} steps")
     replay.extend(steps)
-    pages = {"plan": plan_page(), "xray": x_ray_page(replay.data())}
+    first = first_page.first_page(packed)
+    pages = {"first": first, "plan": plan_page(), "xray": x_ray_page(replay.data())}
     for name, text in pages.items():
         (to / f"{name}.html").write_text(text, encoding="utf-8")
     return [to / f"{name}.html" for name in pages]

@@ -190,15 +190,18 @@ def alone(body: str) -> Html:
 
 @cache
 def _rules() -> tuple[tuple[str, tuple[set[str], ...]], ...]:
-    """Return each rule of the stylesheet with the classes that each of its selectors wants."""
+    """Return each rule of the stylesheet with the classes that each of its selectors wants.
+
+    A rule that holds others (@media) wants the classes of one of them.
+    """
     rules = []
-    for rule in re.findall(r"[^{}]+{(?:[^{}]|{[^}]*})*}", _stylesheet()):
+    for rule in re.findall(r"[^{}]+{(?:[^{}]*{(?:[^{}]*{[^{}]*})*[^{}]*})*[^{}]*}", _stylesheet()):
         rule = rule.strip()
         selectors = rule[: rule.index("{")].split(",")
-        if rule.startswith("@media"):
-            selectors = ",".join(re.findall(r"[{}]([^{}]+){", rule)).split(",")
-        elif rule.startswith("@keyframes"):  # named as the class that it moves
+        if rule.startswith("@keyframes"):  # named as the class that it moves
             selectors = [rule.replace("@keyframes ", ".", 1).split("{")[0]]
+        elif rule.startswith("@"):
+            selectors = re.findall(r"(?<=[{},])\.[^{},]*", rule)
         classes = []
         for selector in selectors:
             classes.append(set(re.findall(r"\.([a-z][\w-]*)", selector)))

@@ -19,6 +19,7 @@ from workshop.course.drawing.html import Html, alone, div, muted, panel, span, t
 from workshop.course.exercises import checking
 from workshop.course.progress import paths
 from workshop.errors import BadInput
+from workshop.lab.places import place_of
 
 NEED = r"(\d+) minutes · needs: (.+)"
 ASKED = r'predict\("([\w.]+)", \('
@@ -296,7 +297,7 @@ class CourseMap:
     def _step(self, chapter: Chapter) -> Html:
         state = self.state(chapter)
         is_next = chapter == self.next
-        parts: list[object] = [tag("a", chapter.title, cls="plain", href=f"{chapter.name}.ipynb")]
+        parts: list[object] = [tag("a", chapter.title, cls="plain", href=link_to(chapter.name))]
         if chapter.goal:
             parts.append(span(f": {chapter.goal}", cls="ink-muted"))
         if is_next:
@@ -331,6 +332,14 @@ class CourseMap:
         if not checks:
             return span(self.count(chapter), cls="note")
         return span(checking.dots(checks, self.done), role="img", aria_label=self.count(chapter))
+
+
+def link_to(name: str) -> str:
+    """Return the link to a notebook from the one that runs: a learner's copies lie in two folders."""
+    for link in (f"{name}.ipynb", place_of(name), f"../{name}.ipynb"):
+        if Path(link).is_file():
+            return link
+    return f"{name}.ipynb"
 
 
 SIGNS = {"done": "✓", "begun": "…", "": " "}
@@ -371,7 +380,7 @@ class ProgressLine:
         return " · ".join(filter(None, parts))
 
     def _repr_html_(self) -> str:
-        on = tag("a", "the whole map", cls="plain", href="00_start.ipynb")
+        on = tag("a", "the whole map", cls="plain", href=link_to("00_start"))
         return alone(
             panel(div(self.map.dots(self.chapter), span(repr(self)), on, cls="line-of-progress"))
         )

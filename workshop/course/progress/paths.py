@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from workshop.course.progress import progress_file
 from workshop.errors import BadInput, WorkshopError
+from workshop.lab.places import CORE_NOTEBOOKS
 
 CHOICE = "course.path"  # the entry of progress.json with the path that the learner chose
 RECALL = re.compile(r"^From notebook (\d+):")
@@ -27,7 +28,6 @@ class Path:
         return notebook.split("_")[0] in self.notebooks
 
 
-CORE_NOTEBOOKS = ("00", "01", "03", "04", "05", "07")
 CORE = Path("core", "Core", "from the first request to a whole file", CORE_NOTEBOOKS)
 ROLES = (
     Path("serve", "Serve it", "for those who run a server for others", ("02", "06", "08")),

@@ -20,28 +20,59 @@ ResultT = TypeVar("ResultT")
 
 AUTO = {"description_width": "initial"}
 # ipywidgets gives a slider's handle and a player's buttons no name, and says a place in a list for
-# the slider's value. The stylesheet sees to all three.
+# the slider's value. The stylesheet sees to all three. It also presses the button by which a page
+# answers (page_answer.py).
 NAMES = """const box = this.closest('.widget-vbox') ?? this.parentElement;
-const name = () => box.querySelectorAll('.widget-slider').forEach(slider => {
+const name = () => {
+for (const slider of box.querySelectorAll('.widget-slider')) {
   const classes = ['.widget-label', '.noUi-handle', '.widget-readout'];
   const [label, handle, readout] = classes.map(cls => slider.querySelector(cls));
   for (const part of [handle, readout]) part?.setAttribute('aria-label', label.textContent);
   if (readout) handle?.setAttribute('aria-valuetext', readout.textContent);
-});
-const player = () => box.querySelectorAll('.widget-play').forEach(play => {
+}
+for (const play of box.querySelectorAll('.widget-play')) {
   ['play or pause', 'stop', 'repeat'].forEach((name, n) => play.children[n]?.setAttribute('aria-label', name));
-});
-const all = () => { name(); player(); };
-all(); new MutationObserver(all).observe(box, {childList: true, subtree: true});"""
+}
+for (const button of box.querySelectorAll('.workshop-unseen')) {
+  button.classList.remove('workshop-unseen');
+  button.click();
+}};
+name(); new MutationObserver(name).observe(box, {childList: true, subtree: true});"""
 
 
 class View(widgets.VBox):
-    """A widget of the course: its children, with the stylesheet before them."""
+    """A widget of the course: its children, with the stylesheet before them.
+
+    A page that cannot show widgets gets its static form instead: its pictures and values, as HTML.
+    """
 
     def __init__(self, *children: widgets.Widget, max_width: str | None = None):
         named = html.Html(html.SHEET.replace("<style>", f'<style onload="{NAMES}">'))
         sheet = widgets.HTML(named, layout=widgets.Layout(height="0", min_height="0", margin="0"))
         super().__init__([sheet, *children], layout=widgets.Layout(max_width=max_width))
+
+    def static_form(self) -> html.Html:
+        """Return what is shown now as HTML: pictures, and controls as their names and values."""
+        return html.alone(html.join(_static_parts(self.children[1:])))
+
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
+        bundle = super()._repr_mimebundle_(**kwargs) or {}
+        return {**bundle, "text/html": self.static_form()}
+
+
+def _static_parts(children: Iterable[Any]) -> Iterator[html.Html]:
+    """Yield the static form of each widget that is shown."""
+    for child in children:
+        if child.layout.display == "none":
+            continue
+        if isinstance(child, widgets.Stack):  # frames of a story: the last one says most
+            yield from _static_parts(child.children[-1:])
+        elif isinstance(child, widgets.Box):
+            yield from _static_parts(child.children)
+        elif isinstance(child, widgets.HTML):
+            yield html.Html(child.value)
+        elif not isinstance(child, widgets.Button):
+            yield html.panel(html.muted(f"{child.description}: ", html.bold(child.value)))
 
 
 class Watching(View):
@@ -215,7 +246,7 @@ def beside(
     left = widgets.Box(groups, layout=columns)
     wide = Layout(flex=f"3 1 {least_px}px", min_width="330px")
     right = widgets.VBox([picture], layout=wide)
-    return widgets.HBox([left, right], layout=Layout(flex_flow="row wrap", grid_gap="20px"))
+    return widgets.HBox([left, right], layout=Layout(flex_flow="row wrap", grid_gap="8px 20px"))
 
 
 def in_a_row(*children: widgets.Widget, gap: str = "2px 4px") -> widgets.HBox:

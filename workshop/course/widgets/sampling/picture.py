@@ -1,7 +1,7 @@
-"""The pictures of the sampling explorer: bars of the next token, and texts side by side.
+"""The pictures of the sampling explorer: the branching and bars of the next token, and texts side by side.
 
-The functions are pure: numbers in, HTML out. A token keeps its row and the axis its end while
-sliders move. Both come from the model's own distribution, which no slider changes.
+The functions are pure: numbers in, HTML out. A token keeps its row while sliders move: the order
+comes from the model's own distribution, which no slider changes. The axis fits the longest bar.
 """
 
 import math
@@ -25,12 +25,14 @@ from workshop.course.drawing.html import (
     tag,
 )
 from workshop.course.drawing.readable_numbers import counted, percent
+from workshop.course.widgets.sampling.branching import Word, branching
 from workshop.course.widgets.sampling.source import Completion
 
-ROWS = 14
-AXES = (0.05, 0.1, 0.25, 0.5, 1.0)  # where the axis of probabilities may end
+ROWS = 8
+AXES = (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # where the axis of probabilities may end
 MANY = 20  # completions that are shown at once
 MAX_TOKENS = 24  # of a completion
+PROMPT_SHOWN = 160  # characters: the box above has the whole prompt
 NOTE = (
     "A seed fixes the luck, not the text: while the luckiest token is the same under both, "
     "the texts agree; from the first difference they go apart."
@@ -179,6 +181,7 @@ class Bar:
     `pinned` is None where no settings are pinned.
     """
 
+    token: Token | None
     label: str
     model: float
     sampled: float
@@ -230,6 +233,7 @@ def bars(
         if pinned is not None:
             pinned_share = _share(token, pinned.steps[-1])
         row = Bar(
+            token,
             label(token),
             _share(token, result.steps[0]),
             _share(token, result.steps[-1]),
@@ -238,8 +242,8 @@ def bars(
             generated=generated.count(token),
         )
         rows.append(row)
-    longest = max(row.model for row in rows)
-    axis = next(end for end in AXES if end >= min(1.0, 1.5 * longest))
+    longest = max(max(row.model, row.sampled, row.pinned or 0.0) for row in rows)
+    axis = next(end for end in AXES if end >= min(1.0, longest))
     return Bars(tuple(rows), axis, _others(rows), result)
 
 
@@ -250,7 +254,7 @@ def _others(rows: list[Bar]) -> Bar:
         model += row.model
         sampled += row.sampled
         pinned += row.pinned or 0.0
-    rest = Bar("all others", max(0.0, 1.0 - model), max(0.0, 1.0 - sampled))
+    rest = Bar(None, "all others", max(0.0, 1.0 - model), max(0.0, 1.0 - sampled))
     if rows[0].pinned is None:
         return rest
     return replace(rest, pinned=max(0.0, 1.0 - pinned))
@@ -269,53 +273,84 @@ def _share(token: Token, step: Step) -> float:
     return step.probabilities.get(token, 0.0) * step.listed_share
 
 
-def picture(drawn: Bars) -> Html:
-    """Return the bars, with their numbers as text for those who cannot see them."""
+def picture(drawn: Bars, text: str, before: Bars | None = None, *, is_still: bool = False) -> Html:
+    """Return the branching with the bars, and their numbers as text for those who cannot see them.
+
+    Args:
+        drawn: what is shown.
+        text: what the tokens follow.
+        before: what was shown before it; branches and bars glide from there.
+        is_still: they do not.
+    """
     keys = [("edge", "the model's probability"), ("bg-blue", "what is sampled")]
     if drawn.others.pinned is not None:
         keys.append(("bg-orange", "with the pinned settings"))
-    rows = [_row(row, drawn.axis) for row in drawn.rows]
-    if drawn.others.model > 5e-5 or drawn.others.sampled > 5e-5:
-        rows.append(_row(drawn.others, drawn.axis, others=True))
+    old_rows = {}
+    if before is not None:
+        old_rows = {row.token: row for row in (*before.rows, before.others)}
+    next_words = []
+    for row in (*drawn.rows, drawn.others):
+        old = old_rows.get(row.token, Bar(row.token, row.label, 0.0, 0.0))
+        next_words.append(_word(row, old, drawn.axis, before.axis if before else drawn.axis))
     marks = div(span("0"), span(percent(drawn.axis / 2)), span(percent(drawn.axis)), cls="axis")
-    bars = div(span(), marks, span(), *rows, cls="tokens")
-    spoken_rows = []
-    for row in drawn.rows[:6]:
+    shown = branching(text, next_words, marks, is_still=is_still)
+    return panel(legend(keys), shown, _foot(drawn), label=spoken_shares(drawn.rows))
+
+
+def spoken_shares(rows: Iterable[Bar]) -> str:
+    """Return the first tokens with their shares, for a screen reader."""
+    shares = []
+    for row in list(rows)[:6]:
         if row.sampled:
-            spoken_rows.append(f"{spoken(row.label)} {percent(row.sampled)}")
-    label = f"Next token: {', '.join(spoken_rows)}"
-    return panel(legend(keys), bars, _foot(drawn), label=label)
+            shares.append(f"{spoken(row.label)} {percent(row.sampled)}")
+    return f"Next token: {', '.join(shares)}"
 
 
-def _row(row: Bar, axis: float, *, others: bool = False) -> Html:
+def word_name(row: Bar) -> Html:
+    """Return the name of a row."""
     quiet = ""
-    if others or row.sampled == 0:
+    if row.token is None or row.sampled == 0:
         quiet = " ink-muted"
+    if row.token is None:
+        return div(row.label, cls=f"name cut others{quiet}", title=row.label)
     times = ""
     if row.generated:
         times = span(
             f" ×{row.generated}", cls="ink-orange", title=f"generated {row.generated} times"
         )
-    if others:
-        label, look = row.label, f"name cut others{quiet}"
-    else:
-        label, look = token_label(row.label), f"name cut{quiet}"
-    name = div(label, times, cls=look, title=spoken(row.label))
-    return join([name, _track(row, axis, others), div(percent(row.sampled), cls=f"number{quiet}")])
+    return div(token_label(row.label), times, cls=f"name cut{quiet}", title=spoken(row.label))
 
 
-def _track(row: Bar, axis: float, others: bool) -> Html:
+def _word(row: Bar, old: Bar, axis: float, old_axis: float) -> Word:
+    quiet = ""
+    if row.sampled == 0:
+        quiet = " ink-muted"
+    track = _track(row, old, axis, old_axis)
+    number = div(percent(row.sampled), cls=f"number{quiet}")
+    return Word(word_name(row), row.sampled, old.sampled, join([track, number]), look_of(row))
+
+
+def look_of(row: Bar) -> str:
+    """Return the colour of a row's branch: grey for all tokens that have no row."""
+    if row.token is None:
+        return "grey"
+    return "blue"
+
+
+def _track(row: Bar, old: Bar, axis: float, old_axis: float) -> Html:
     """Draw the model's bar as an outline, the sampled one inside it, the pinned one thin below."""
+
+    def bar(look: str, share: float, old_share: float) -> Html:
+        place = f"width:{_percent(share, axis)};--w0:{_percent(old_share, old_axis)}"
+        return tag("i", cls=look, style=place)
+
     parts = []
-    colour = "bg-blue"
-    if others:
-        colour = "bg-grey"
     if row.sampled > 0:
-        parts.append(_bar(row.sampled, axis, colour))
+        parts.append(bar(f"bg-{look_of(row)}", row.sampled, old.sampled))
     if row.pinned:
-        parts.append(_bar(row.pinned, axis, "pin"))
-    parts.append(_bar(row.model, axis, "model"))
-    if row.sampled > axis:
+        parts.append(bar("pin", row.pinned, old.pinned or 0.0))
+    parts.append(bar("model", row.model, old.model))
+    if max(row.model, row.sampled, row.pinned or 0.0) > axis:  # all others together
         parts.append(span("▶", cls="over", title="longer than the axis"))
     if row.removed_by:
         why = f"cut by {row.removed_by}"
@@ -327,10 +362,6 @@ def _track(row: Bar, axis: float, others: bool) -> Html:
     if row.pinned is not None:
         look = "track two"
     return div(*parts, cls=look)
-
-
-def _bar(p: float, axis: float, look: str) -> Html:
-    return Html(f'<i class="{look}" style="width:{_percent(p, axis)}"></i>')
 
 
 def _percent(p: float, axis: float) -> str:
@@ -382,6 +413,8 @@ def head(about: str, model: Step, listed: int) -> Html:
 def story(prompt: str, tokens: Sequence[str]) -> Html:
     """Return the prompt, then every generated token with its border visible."""
     chips = [span(text or "·", cls="token") for text in tokens]
+    if len(prompt) > PROMPT_SHOWN:
+        prompt = f"… {prompt[-PROMPT_SHOWN:].partition(' ')[2]}"
     return panel(
         div(span(prompt, cls="ink-muted"), *chips, span("\u200b", cls="cursor"), cls="story")
     )

@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import httpx
+import numpy as np
 
 from workshop.client import logprobs, refusals
 from workshop.client.sampling import Token
 from workshop.client.sampling_settings import Settings
 from workshop.course.topics import recorded_data
 from workshop.errors import BadInput, WorkshopError
+from workshop.teaching_model import reference
 
 if TYPE_CHECKING:
     from workshop.client.client import Client
@@ -60,15 +62,8 @@ class Completion:
     ended: bool = False
 
 
-@runtime_checkable
-class Source(Protocol):
-    """A source of distributions.
-
-    `live`: it takes any settings; `prompts`: the only ones, or () for any prompt.
-    """
-
-    live: bool
-    prompts: tuple[str, ...]
+class Distributions(Protocol):
+    """Distributions of the next token, and the texts of tokens."""
 
     def describe(self) -> str:
         """Say in one line what it is."""
@@ -81,6 +76,17 @@ class Source(Protocol):
     def text(self, tokens: tuple[Token, ...]) -> str:
         """Return the text of tokens."""
         ...
+
+
+@runtime_checkable
+class Source(Distributions, Protocol):
+    """A source of distributions that also writes.
+
+    `live`: it takes any settings; `prompts`: the only ones, or () for any prompt.
+    """
+
+    live: bool
+    prompts: tuple[str, ...]
 
     def complete(
         self,
@@ -102,8 +108,9 @@ class ServerSource:
     live = True
     prompts: tuple[str, ...] = ()  # any prompt will do
 
-    def __init__(self, llm: Client):
+    def __init__(self, llm: Client, patience_s: float = PATIENCE_S):
         self.llm = llm
+        self.patience_s = patience_s
         self.listed = MOST_LISTED  # how many logprobs it gives
         self.chat = False  # whether it has only chat
         self._remembered = lru_cache(maxsize=200)(self._ask)
@@ -149,7 +156,11 @@ class ServerSource:
         The request has the best form that the server understands.
         """
         while True:
-            request: dict[str, object] = {"max_tokens": 1, "temperature": 0, "timeout": PATIENCE_S}
+            request: dict[str, object] = {
+                "max_tokens": 1,
+                "temperature": 0,
+                "timeout": self.patience_s,
+            }
             if self._asks_ids:
                 request |= {"return_token_ids": True, "return_tokens_as_token_ids": True}
             try:
@@ -202,7 +213,7 @@ class ServerSource:
             request = {"model": self.llm.model, "tokens": list(tokens)}
             try:
                 answer = self.llm.http.post(
-                    f"{self.llm.root}/detokenize", timeout=PATIENCE_S, json=request
+                    f"{self.llm.root}/detokenize", timeout=self.patience_s, json=request
                 )
                 self._texts[tokens] = str(answer.raise_for_status().json()["prompt"])
             except (httpx.HTTPError, KeyError, ValueError, TypeError, RecursionError):
@@ -223,7 +234,7 @@ class ServerSource:
         self.position(prompt)  # learns the prompt's ids, and whether there is chat only
         if settings.greedy:
             n = 1
-        limits = {"n": n, "seed": seed, "max_tokens": max_tokens, "timeout": 4 * PATIENCE_S}
+        limits = {"n": n, "seed": seed, "max_tokens": max_tokens, "timeout": 4 * self.patience_s}
         response = self._send(prompt, output, 0, **settings.request(), **limits)
         completions = []
         for number, choice in enumerate(response.choices):
@@ -238,6 +249,34 @@ def _completion_rows(response: Any, k: int | None = None, *, choice: int = 0) ->
     """Return the rows of a response that belong to one completion, not to the prompt."""
     rows = logprobs.rows(response, k=k, choice=choice)
     return [row for row in rows if row.part == "completion"]
+
+
+class TeachingModel:
+    """The teaching model, computed here with NumPy: no server is needed."""
+
+    def __init__(self) -> None:
+        self._remembered = lru_cache(maxsize=200)(self._compute)
+
+    def describe(self) -> str:
+        """Say what computes."""
+        return "The teaching model, computed in this notebook"
+
+    def position(self, prompt: str, output: tuple[Token, ...] = ()) -> Position:
+        """Return the logprobs of its whole vocabulary."""
+        return self._remembered((*reference.encode(prompt), *output))
+
+    def _compute(self, ids: tuple[int, ...]) -> Position:
+        model = reference.load()
+        hidden = model.hidden(np.array([ids]))[0, -1]
+        logits = model.weights["model.embed_tokens.weight"] @ hidden
+        logits -= logits.max()
+        values = logits - np.log(np.exp(logits).sum())
+        best_first = np.argsort(-values)
+        return Position(dict(zip(best_first.tolist(), values[best_first].tolist(), strict=True)))
+
+    def text(self, tokens: tuple[Token, ...]) -> str:
+        """Return the text of tokens."""
+        return reference.decode([token for token in tokens if isinstance(token, int)])
 
 
 class RecordedSource:

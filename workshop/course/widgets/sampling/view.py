@@ -21,6 +21,7 @@ from workshop.course.widgets.controls import (
     whole,
 )
 from workshop.course.widgets.sampling import picture as draws
+from workshop.course.widgets.sampling.branching import Steps
 from workshop.course.widgets.sampling.picture import USUAL
 from workshop.course.widgets.sampling.source import (
     END,
@@ -53,8 +54,9 @@ class SamplingExplorer(Explorer[Pipeline]):
 
     They apply in vLLM's order.
 
-    An outline is the model's probability, a filled bar what is sampled: after penalties,
-    temperature, min_p, top_k and top_p. "Sample a token" draws one and goes on from there; "Pin as
+    The text branches into its next tokens, each branch as wide as its token is probable. An outline
+    is the model's probability, a filled bar what is sampled: after penalties, temperature, min_p,
+    top_k and top_p. Branches and bars glide from one setting to the next. "Sample a token" draws one and goes on from there; "Pin as
     B" keeps settings to compare others with.
 
     >>> from workshop import SamplingExplorer
@@ -93,6 +95,8 @@ class SamplingExplorer(Explorer[Pipeline]):
         self.source: Source = source if isinstance(source, Source) else ServerSource(source)
         self.output: list[Token] = []  # what was generated
         self._shown: list[Token] = []  # what has a row
+        self._drawn: draws.Bars | None = None  # what is on the screen
+        self._steps = Steps()
         self.pinned: Settings | None = None
         self._position: Position | None = None
         self._model: Step | None = None
@@ -142,6 +146,8 @@ class SamplingExplorer(Explorer[Pipeline]):
         about_pin = "Keep these settings, in orange, and compare others with them"
         pin = button("Pin as B", self.pin, "90px", tooltip=about_pin)
         self.unpin_button = button("Unpin", self.unpin, "80px")
+        if len(self.shown_sliders) == 1:
+            return widgets.HBox()
         if not self.is_whole:
             return widgets.HBox([off])
         return widgets.HBox([off, pin, self.unpin_button])
@@ -252,8 +258,12 @@ class SamplingExplorer(Explorer[Pipeline]):
         pinned = None
         if self.pinned is not None:
             pinned = self._under(self.pinned)
-        bars = draws.bars(result, self._shown, self._text, pinned=pinned, generated=self.output)
-        return draws.picture(bars)
+        before = self._drawn
+        self._drawn = draws.bars(
+            result, self._shown, self._text, pinned=pinned, generated=self.output
+        )
+        text = self._prompt_text + self.source.text(tuple(self.output))
+        return draws.picture(self._drawn, text, before, is_still=self._steps.come_fast())
 
     def sentences(self) -> dict[str, Html]:
         if self.result is None:
