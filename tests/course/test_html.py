@@ -54,7 +54,7 @@ def test_motion_comes_with_what_moves_and_its_rule_for_who_wants_none():
     moving = html.alone(html.panel(div("x", cls="drops")))
     assert "@keyframes drops{from{" in moving and moving.count("{") == moving.count("}")
     assert "@media (prefers-reduced-motion:reduce){" in moving
-    assert "@keyframes glides" not in moving
+    assert "@keyframes recut" not in moving
     assert "@" not in html.alone(html.panel("x"))
 
 

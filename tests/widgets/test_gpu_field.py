@@ -171,7 +171,7 @@ class TestDrawing:
         before, cut = next(pair for pair in pairwise(theses) if pair[1].split.gpus == 2)
         moved = picture(cut, before, Stage.of(theses))
         assert "drops" not in moved
-        assert moved.count("weights glides") == 2 * 66  # 65.7 GiB from within the eighth square
+        assert moved.count("weights recut") == 2 * 66  # 65.7 GiB from within the eighth square
 
     def test_nothing_jumps_between_frames(self, theses):
         stage = Stage.of(theses)
@@ -202,6 +202,6 @@ class TestView:
         sheet = GpuField(requests=1).children[0].value
         quiet = re.search(r"@media \(prefers-reduced-motion:reduce\){(.*?)}}", sheet)[1]
         assert ".drops" in quiet
-        assert ".glides" in quiet
+        assert ".recut" in quiet
         assert "animation:none" in quiet
         assert "@keyframes drops{from{" in sheet

@@ -206,7 +206,7 @@ class TestBranching:
         assert html.SHEET.count(f"{GLIDE_S:g}s ease-out".lstrip("0")) == 3
 
     def test_who_wants_less_motion_sees_none(self):
-        moving = re.findall(r"[^{}]*{[^{}]*animation:", html.SHEET)
+        moving = re.findall(r"[^{}]*\.glides [^{}]*{[^{}]*animation:", html.SHEET)
         quiet = html.SHEET.index("@media (prefers-reduced-motion:no-preference)")
         end = html.SHEET.index("}}", html.SHEET.index("animation:workshop-bar"))
         assert len(moving) == 3

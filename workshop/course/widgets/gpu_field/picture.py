@@ -308,9 +308,9 @@ def _weights(frame: Frame, before: Frame | None, stage: Stage, gpu: int) -> list
         return _squares(boxes(begin, end, split), "weights", split)
     parts = []
     for box in boxes(begin, end, split):
-        look = "weights glides"
+        look = "weights recut"
         if is_over(box, split):
-            look = "weights over glides"
+            look = "weights over recut"
         parts.append(_path([box], look, _from(box, gpu, split, before.split, stage)))
     return parts
 
