@@ -62,6 +62,7 @@ class Loop:
         self.clock = clock
         self.settings = plan.settings
         self.unsent = deque(lengths)  # (tokens of the prompt, tokens of the answer)
+        self.most_under_way = 2 if self.settings.version.schedules_ahead else 1
         self.room = plan.kv_cache_tokens // max(1, plan.data_parallel_size)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
@@ -82,7 +83,7 @@ class Loop:
             self.send(0.0)
         self.now_s = self.clock.way_in_s
         while self.waiting or self.running or self.under_way:
-            if len(self.under_way) < 2 and self._schedule():
+            if len(self.under_way) < self.most_under_way and self._schedule():
                 continue
             if self.under_way:
                 self._finish(*self.under_way.popleft())
@@ -127,7 +128,11 @@ class Loop:
         else:
             last = [(1, before + steps - 1) for _, before in work]
             gpu_ms = (self.clock.gpu_ms(work) + self.clock.gpu_ms(last)) / 2
-            step_s = max(gpu_ms, before_ms + launch_ms) / 1e3
+            if self.most_under_way == 1:
+                step_ms = before_ms + max(gpu_ms, launch_ms)
+            else:
+                step_ms = max(gpu_ms, before_ms + launch_ms)
+            step_s = step_ms / 1e3
             for request in sampling:
                 request.computed += steps - 1
                 request.output_left -= steps - 1

@@ -134,6 +134,11 @@ def _has_unmeasured_kernel(deployment: Deployment) -> bool:
     return any(not kernel.measured for kernel in used if kernel.weights != kernels.BITS_16)
 
 
+def _shares_experts(deployment: Deployment) -> bool:
+    """Return True if each rank has some of the experts, or all data-parallel ranks share them."""
+    return deployment.model.moe is not None and (deployment.ep or deployment.dp > 1)
+
+
 def _packed(deployment: Deployment) -> bool:
     """Return True if weights are packed into less than 8 bits."""
     quantization = deployment.model.quantization
@@ -177,7 +182,7 @@ DOUBTS = (
     Doubt("pipeline stages", lambda deployment, g: deployment.pp > 1, 0.3, 0.05),
     Doubt("several nodes", lambda deployment, g: deployment.nodes > 1, 0.2, 0.3),
     Doubt("experts", lambda deployment, g: deployment.model.moe is not None, 0.2, 0.1),
-    Doubt("shared-out experts", lambda deployment, g: deployment.ep or deployment.dp > 1, 0.3, 0.5),
+    Doubt("shared-out experts", lambda deployment, g: _shares_experts(deployment), 0.3, 0.5),
     Doubt("states of a hybrid", lambda deployment, g: has_states(deployment.model), 0.4, 0.15),
 )
 # After those of kinds of attention (`Attention.uncertainty`).
