@@ -177,6 +177,7 @@ class Measurement:
         gb_s: 10**9 bytes a second and multiprocessor, where the kernel unpacks and the memory does
             not decide.
         layer_us: of each layer, on top of Triton's (experts) or cuBLAS' (dense) small kernels.
+        untuned_layer_us: the same, where vLLM has no tuned file for the experts.
         products_share: of the peak FLOP/s with thousands of rows; 0: as other products of that
             kind.
         source: the runs.
@@ -186,6 +187,7 @@ class Measurement:
     source: str
     gb_s: float = 0.0
     layer_us: float = 0.0
+    untuned_layer_us: float = 0.0
     products_share: float = 0.0
 
 
@@ -195,6 +197,9 @@ MEASURED = {
     ("CUTLASS", FP8, HOPPER): Measurement(0.833, HOPPER_DENSE),
     ("DeepGEMM", FP8_BLOCKS, HOPPER): Measurement(0.833, "Qwen3-Next 80B FP8 on an H200"),
     ("Machete", WEIGHT_ONLY, HOPPER): Measurement(0.48, "Qwen3-32B AWQ on an H100"),
+    ("DeepGEMM", FP8_BLOCKS, BLACKWELL): Measurement(
+        0.833, "176 public points of MiniMax M2.5 on one to four B200 and B300"
+    ),
     ("CUTLASS", NVFP4, BLACKWELL): Measurement(
         0.55,
         "45 public points of Llama 3.1 70B NVFP4 on one to eight B200",
@@ -207,13 +212,23 @@ MEASURED = {
 }
 MEASURED_EXPERTS = {
     (TRITON, BITS_16, HOPPER): Measurement(0.878, "Qwen3 30B A3B and others on H200 and H100"),
-    (TRITON, FP8_BLOCKS, HOPPER): Measurement(0.878, "Qwen3-Next 80B FP8 on an H200"),
+    (TRITON, FP8_BLOCKS, HOPPER): Measurement(
+        0.878,
+        "Qwen3-Next 80B FP8 on an H200; 46 public points of four H200 and H100",
+        untuned_layer_us=45,
+    ),
+    ("DeepGEMM", FP8_BLOCKS, BLACKWELL): Measurement(
+        0.878, "176 public points of MiniMax M2.5 on one to four B200 and B300"
+    ),
+    ("CUTLASS", NVFP4, BLACKWELL): Measurement(
+        0.878, "113 public points of MiniMax M2.5 and Kimi K2.5 on two to sixteen B200 and B300"
+    ),
     # As many bytes on an H100 as on an H200, whose memory is 1.4 times as fast:
     (TRITON, MXFP4, HOPPER): Measurement(
         0.878, "gpt-oss-120b on an H200 and on two H100, gpt-oss-20b on an H100", gb_s=21.3
     ),
     (TRITON, MXFP4, BLACKWELL): Measurement(
-        0.878, "54 public points of gpt-oss-120b on one to eight B200 (FlashInfer)", layer_us=-38
+        0.878, "54 public points of gpt-oss-120b on one to eight B200 (FlashInfer)", layer_us=-20
     ),
     (MARLIN, WEIGHT_ONLY, HOPPER): Measurement(
         0.60, "45 public points of Kimi K2.5 INT4 on eight H200", products_share=0.29

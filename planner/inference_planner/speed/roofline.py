@@ -30,13 +30,13 @@ from inference_planner.model.weights import (
     whole_bytes,
 )
 from inference_planner.releases import attention_backends
-from inference_planner.releases.versions import Version
 from inference_planner.speed.kernels import (
     BITS_16,
     DENSE,
     card,
     dense_kernel,
     experts_kernel,
+    is_tuned,
     kernel,
 )
 from inference_planner.split.communication import traffic
@@ -111,7 +111,9 @@ def _mxfp4(model: ModelConfig) -> bool:
     return bool(model.moe and model.quantization and model.quantization.method == "mxfp4")
 
 
-def _small_kernels_ms(model: ModelConfig, gpu: GPU, moe_backend: str, version: Version) -> float:
+def _small_kernels_ms(deployment: Deployment) -> float:
+    model = deployment.model
+    gpu = deployment.gpu
     layers = model.num_hidden_layers
     us = layers * LAYER_US
     if model.moe:
@@ -120,14 +122,17 @@ def _small_kernels_ms(model: ModelConfig, gpu: GPU, moe_backend: str, version: V
     if model.traits.norms == 4:
         us += layers * EXTRA_NORMS_US
     if _mxfp4(model):
-        us += len(model.experts.layers) * version.mxfp4_layer_us
+        us += len(model.experts.layers) * deployment.settings.version.mxfp4_layer_us
     if model.quantization and model.quantization.activation_bits == 8:
         us += layers * FP8_LAYER_US
     if _read_bytes(model, 1, None).quantized:
         us += layers * dense_kernel(model, gpu).measurement.layer_us
-    experts = experts_kernel(model, gpu, moe_backend)
+    experts = experts_kernel(model, gpu, deployment.settings.moe_backend)
     if experts:
-        us += len(model.experts.layers) * experts.measurement.layer_us
+        layer_us = experts.measurement.layer_us
+        if is_tuned(deployment) is False:
+            layer_us += experts.measurement.untuned_layer_us
+        us += len(model.experts.layers) * layer_us
     return us / 1e3 * card(gpu).small_kernels
 
 
@@ -219,7 +224,7 @@ def decode_terms(
     terms.append(
         Term(
             "small kernels",
-            _small_kernels_ms(model, gpu, s.moe_backend, s.version),
+            _small_kernels_ms(deployment),
             "fitted per layer on H200",
             "±15 %",
         )
