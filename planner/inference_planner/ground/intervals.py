@@ -269,12 +269,12 @@ def spread(deployment: Deployment, fit: Fit, ground: Ground) -> Spread:
 
     Its memory is `fit`.
     """
-    width = LEARNED_WIDTH if ground.learned else WIDTHS[ground.basis]
+    width = LEARNED_WIDTH if ground.learned else WIDTHS[ground.memory_basis]
     weights_gib = fit.weights[fit.tightest] / GIB
     weights_share = width.weights_share
-    if ground.basis != MEASURED_HERE:
+    if ground.memory_basis != MEASURED_HERE:
         weights_share = max(weights_share, SIZES_SHARE.get(sizes_from(deployment), 0.0))
-    added = list(doubts(deployment, ground))
+    added = list(doubts(deployment, ground)) if ground.memory_basis != MEASURED_HERE else []
     shares = [doubt.weights_share for doubt in added]
     weights = weights_gib * _root_of_squares(weights_share, *shares)
     overhead_gib = fit.overhead[fit.tightest] / GIB
@@ -286,8 +286,17 @@ def spread(deployment: Deployment, fit: Fit, ground: Ground) -> Spread:
         weights_gib=weights,
         overhead_gib=overhead,
         available_gib=_root_of_squares(weights, overhead, width.card_gib),
-        time_share=_root_of_squares(width.time_share, *[doubt.time_share for doubt in added]),
+        time_share=_time_share(deployment, ground),
     )
+
+
+def _time_share(deployment: Deployment, ground: Ground) -> float:
+    """Return the half width of the time of a step of one request, as a share of it."""
+    width = LEARNED_WIDTH if ground.learned else WIDTHS[ground.basis]
+    share = width.time_share
+    if all(kernel.measured for kernel in kernels.kernels(deployment)):
+        share = min(share, WIDTHS["same generation"].time_share)
+    return _root_of_squares(share, *[doubt.time_share for doubt in doubts(deployment, ground)])
 
 
 def _root_of_squares(*halves: float) -> float:

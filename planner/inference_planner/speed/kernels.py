@@ -177,7 +177,6 @@ class Measurement:
         gb_s: 10**9 bytes a second and multiprocessor, where the kernel unpacks and the memory does
             not decide.
         layer_us: of each layer, on top of Triton's (experts) or cuBLAS' (dense) small kernels.
-        untuned_layer_us: the same, where vLLM has no tuned file for the experts.
         products_share: of the peak FLOP/s with thousands of rows; 0: as other products of that
             kind.
         source: the runs.
@@ -187,7 +186,6 @@ class Measurement:
     source: str
     gb_s: float = 0.0
     layer_us: float = 0.0
-    untuned_layer_us: float = 0.0
     products_share: float = 0.0
 
 
@@ -212,11 +210,7 @@ MEASURED = {
 }
 MEASURED_EXPERTS = {
     (TRITON, BITS_16, HOPPER): Measurement(0.878, "Qwen3 30B A3B and others on H200 and H100"),
-    (TRITON, FP8_BLOCKS, HOPPER): Measurement(
-        0.878,
-        "Qwen3-Next 80B FP8 on an H200; 46 public points of four H200 and H100",
-        untuned_layer_us=45,
-    ),
+    (TRITON, FP8_BLOCKS, HOPPER): Measurement(0.878, "Qwen3-Next 80B FP8 on an H200"),
     ("DeepGEMM", FP8_BLOCKS, BLACKWELL): Measurement(
         0.878, "176 public points of MiniMax M2.5 on one to four B200 and B300"
     ),
@@ -228,7 +222,7 @@ MEASURED_EXPERTS = {
         0.878, "gpt-oss-120b on an H200 and on two H100, gpt-oss-20b on an H100", gb_s=21.3
     ),
     (TRITON, MXFP4, BLACKWELL): Measurement(
-        0.878, "54 public points of gpt-oss-120b on one to eight B200 (FlashInfer)", layer_us=-20
+        0.878, "54 public points of gpt-oss-120b on one to eight B200 (FlashInfer)", layer_us=-25
     ),
     (MARLIN, WEIGHT_ONLY, HOPPER): Measurement(
         0.60, "45 public points of Kimi K2.5 INT4 on eight H200", products_share=0.29

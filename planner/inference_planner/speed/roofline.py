@@ -33,10 +33,10 @@ from inference_planner.releases import attention_backends
 from inference_planner.speed.kernels import (
     BITS_16,
     DENSE,
+    FP8_BLOCKS,
     card,
     dense_kernel,
     experts_kernel,
-    is_tuned,
     kernel,
 )
 from inference_planner.split.communication import traffic
@@ -130,8 +130,8 @@ def _small_kernels_ms(deployment: Deployment) -> float:
     experts = experts_kernel(model, gpu, deployment.settings.moe_backend)
     if experts:
         layer_us = experts.measurement.layer_us
-        if is_tuned(deployment) is False:
-            layer_us += experts.measurement.untuned_layer_us
+        if experts.weights == FP8_BLOCKS:
+            layer_us += deployment.settings.version.fp8_blocks_layer_us
         us += len(model.experts.layers) * layer_us
     return us / 1e3 * card(gpu).small_kernels
 
