@@ -182,6 +182,11 @@ DOUBTS = (
     Doubt("pipeline stages", lambda deployment, g: deployment.pp > 1, 0.3, 0.05),
     Doubt("several nodes", lambda deployment, g: deployment.nodes > 1, 0.2, 0.3),
     Doubt("experts", lambda deployment, g: deployment.model.moe is not None, 0.2, 0.1),
+    Doubt(
+        "experts without tuned kernels",
+        lambda deployment, g: kernels.is_tuned(deployment) is False,
+        time_share=0.15,
+    ),
     Doubt("shared-out experts", lambda deployment, g: _shares_experts(deployment), 0.3, 0.5),
     Doubt("states of a hybrid", lambda deployment, g: has_states(deployment.model), 0.4, 0.15),
 )
