@@ -35,9 +35,7 @@ class Request:
     first_s: float = 0.0
     last_s: float = 0.0
 
-    def take(
-        self, new: int, work: list[tuple[int, int]], sampling: list[Request]
-    ) -> None:
+    def take(self, new: int, work: list[tuple[int, int]], sampling: list[Request]) -> None:
         """Schedule `new` tokens; with the last of its prompt it samples a token."""
         work.append((new, self.computed))
         self.computed += new
@@ -90,9 +88,7 @@ class Loop:
             else:
                 self.now_s = self.waiting[0].sent_s + self.clock.way_in_s
         ttft = [request.first_s - request.sent_s for request in self.ended]
-        tpot = [
-            (request.last_s - request.first_s) / (request.output - 1) for request in self.ended
-        ]
+        tpot = [(request.last_s - request.first_s) / (request.output - 1) for request in self.ended]
         return Times(1e3 * median(ttft), 1e3 * median(tpot))
 
     def _schedule(self) -> bool:
@@ -150,9 +146,7 @@ class Loop:
             return 1
         return min(JUMP_STEPS, 1 + min(request.output_left for request in sampling))
 
-    def _finish(
-        self, end_s: float, sampling: list[Request], last_tokens: list[Request]
-    ) -> None:
+    def _finish(self, end_s: float, sampling: list[Request], last_tokens: list[Request]) -> None:
         """Give a step's tokens to the clients, who send the next requests."""
         self.now_s = max(self.now_s, end_s)
         received_s = end_s + self.clock.way_out_s

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from statistics import median
 
 import pytest
 from needs import lacking

@@ -14,7 +14,15 @@ from inference_planner.memory.learned import speed_ratio
 from inference_planner.model.attention import layers
 from inference_planner.model.kv_cache import kv_dtype_bytes
 from inference_planner.speed import roofline as speed
-from inference_planner.speed.kernels import FP8, FP8_BLOCKS, MXFP4, card, experts_kernel, is_tuned, kernels
+from inference_planner.speed.kernels import (
+    FP8,
+    FP8_BLOCKS,
+    MXFP4,
+    card,
+    experts_kernel,
+    is_tuned,
+    kernels,
+)
 from inference_planner.split.communication import traffic
 from inference_planner.split.deployment import Deployment
 

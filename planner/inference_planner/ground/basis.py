@@ -207,9 +207,7 @@ class Ground:
 
 
 # The ground of a case for which this site kept a log of the same card, version and kind of model.
-LEARNED = Ground(
-    "measured here", True, True, True, learned=True, memory_basis="measured here"
-)
+LEARNED = Ground("measured here", True, True, True, learned=True, memory_basis="measured here")
 
 
 def generation(gpu: GPU) -> int | None:
