@@ -336,7 +336,7 @@ def page(everything: list[Row]) -> str:
 
 def main() -> None:
     """Record and write the page, or write the page alone."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Score the simulator on public points.")
     parser.add_argument("what", nargs="?", choices=["page"], help="write the page alone")
     if parser.parse_args().what is None:
         record()

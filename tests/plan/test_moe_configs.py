@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from inference_planner import plan
 from inference_planner.releases.moe_configs import is_tuned
@@ -34,7 +36,7 @@ def test_a_card_whose_name_is_unknown_says_nothing():
 
 def test_a_plan_says_that_its_experts_have_no_tuned_file():
     """Qwen3 30B A3B has 128 experts of 768: there is a file for the H200 and none for the H100."""
-    settings = {"tensor_parallel_size": 1, "max_model_len": 4096}
+    settings: dict[str, Any] = {"tensor_parallel_size": 1, "max_model_len": 4096}
     untuned = plan("qwen3-30b-a3b", "h100", vllm_version="0.33.0", **settings)
     tuned = plan("qwen3-30b-a3b", "h200", vllm_version="0.33.0", **settings)
     assert any(DEFAULT in reason for reason in untuned.reasons)

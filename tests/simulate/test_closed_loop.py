@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from needs import lacking
@@ -20,7 +21,7 @@ import public_speed  # noqa: E402      of the folder above
 from closed_loop import closed_loop  # noqa: E402
 
 PROMPT, OUTPUT = 512, 64
-SETTINGS = {"tensor_parallel_size": 1, "max_model_len": 4096}
+SETTINGS: dict[str, Any] = {"tensor_parallel_size": 1, "max_model_len": 4096}
 # An even sample: a point of every model, card, release and split.
 EVERY = 40
 
