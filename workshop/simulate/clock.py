@@ -390,7 +390,8 @@ def _experts_launch_ms(deployment: Deployment) -> tuple[float, float]:
         return count * FP8_BLOCK_EXPERTS_MS, count * FP8_BLOCK_EXPERTS_EAGER_MS
     if (experts.name, experts.weights) == ("Triton", MXFP4):
         return 0.0, count * MXFP4_EXPERTS_EAGER_MS
-    if is_tuned(deployment) is False:
+    # EXPERT_PARALLEL_EAGER_FACTOR was fitted to experts that have no tuned file
+    if is_tuned(deployment) is False and deployment.dp == 1:
         return 0.0, count * UNTUNED_EXPERTS_EAGER_MS
     return 0.0, 0.0
 

@@ -54,12 +54,12 @@ DELTA_LAUNCH_MS = 0.5  # ms a gated delta net layer: launching its scan when a s
 FP8_BLOCK_EXPERTS_MS = 0.52
 FP8_BLOCK_EXPERTS_EAGER_MS = 1.6
 
-# The first fitted to prompts of 2,048 tokens of gpt-oss-120b on two H100, vLLM 0.33.0; its batch of
-# 64, whose larger steps take no longer than the products, is the test. The second is half of what
-# such a prompt says of Llama 4 Scout on four (0.33.0), whose experts have no tuned file: those of
-# Qwen3 30B on an H100 have none either, and say less. ms a layer in a step without a graph.
-MXFP4_EXPERTS_EAGER_MS = 1.4
-UNTUNED_EXPERTS_EAGER_MS = 0.9
+# Fitted to prompts of 2,048 tokens of gpt-oss-120b on two H100 and of Llama 4 Scout on four (vLLM
+# 0.33.0), whose experts have no tuned file, against the loads of gpt-oss-20b and -120b and of Qwen3
+# 30B on H100 (no tuned file either): the prompts alone say twice as much, those loads less. ms a
+# layer with experts, in a step without a graph.
+MXFP4_EXPERTS_EAGER_MS = 0.7
+UNTUNED_EXPERTS_EAGER_MS = 0.5
 
 # Fitted to the chat load of GLM-4.5-Air FP8 on two H100, vLLM 0.32.0
 # (h100_glm-4.5-air-fp8_tp2_0.32). Its batch of 64 is the test. ms a layer with experts on top of a

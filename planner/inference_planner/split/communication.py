@@ -79,8 +79,9 @@ PCIE_PAIR_SHARE = 0.47
 # Eight GPUs with NVLink: the 92 public points of Llama 3.1 70B and Qwen3 32B on eight H100 and B200
 # against those on two and four (docs/speed.md). At home nobody measured more than four.
 MANY_RANKS_US = 3.0
-# Llama 3.1 70B on four H100, in FP8 on two (0.33.0): prompts of 2,048 tokens and 64 at once.
-RING_SHARE = 0.7
+# Llama 3.1 70B on four H100 and in FP8 on two (0.33.0) say 0.7: prompts of 2,048 tokens, 64 at once.
+# Loads on two H200 (0.32.0) say 1.
+RING_SHARE = 0.85
 LINKS = {
     "nvlink": Link(
         "NVLink 4",
