@@ -39,7 +39,7 @@ def folder() -> Path:
 
 def recorded() -> dict[str, dict[str, list[str]]]:
     """Return {GPU: {how weights are stored: ["experts x width", ...]}} of all tuned files."""
-    found: dict[str, dict[str, set[tuple[int, int]]]] = defaultdict(lambda: defaultdict(set))
+    shapes_of: dict[str, dict[str, set[tuple[int, int]]]] = defaultdict(lambda: defaultdict(set))
     for file in folder().glob("E=*.json"):
         match = NAME.fullmatch(file.name)
         if match is None or not match["device"].startswith(MAKER):
@@ -48,13 +48,13 @@ def recorded() -> dict[str, dict[str, list[str]]]:
         if match["block"]:
             stored += f" in blocks of {match['block']}"
         shape = int(match["experts"]), int(match["width"])
-        found[match["device"].removeprefix(MAKER)][stored].add(shape)
+        shapes_of[match["device"].removeprefix(MAKER)][stored].add(shape)
     return {
         device: {
             stored: [f"{experts}x{width}" for experts, width in sorted(shapes)]
             for stored, shapes in sorted(of_device.items())
         }
-        for device, of_device in sorted(found.items())
+        for device, of_device in sorted(shapes_of.items())
     }
 
 

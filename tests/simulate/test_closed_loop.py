@@ -41,11 +41,11 @@ def test_one_wave_takes_as_long_as_with_the_scheduler_of_vllm(concurrency, versi
 
 def test_a_second_wave_waits_for_the_first():
     planned = plan("llama-3.1-8b", "h100", **SETTINGS)
-    one = closed_loop(planned, 8, PROMPT, OUTPUT, waves=1)
-    two = closed_loop(planned, 8, PROMPT, OUTPUT, waves=2)
+    first_wave = closed_loop(planned, 8, PROMPT, OUTPUT, waves=1)
+    both_waves = closed_loop(planned, 8, PROMPT, OUTPUT, waves=2)
     alone = closed_loop(planned, 1, PROMPT, OUTPUT)
-    assert alone.ttft_ms < two.ttft_ms < 1.5 * one.ttft_ms
-    assert alone.tpot_ms < two.tpot_ms
+    assert alone.ttft_ms < both_waves.ttft_ms < 1.5 * first_wave.ttft_ms
+    assert alone.tpot_ms < both_waves.tpot_ms
 
 
 def test_before_0_14_the_gpus_wait_for_the_host():
