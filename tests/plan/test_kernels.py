@@ -125,10 +125,11 @@ def test_an_all_reduce_over_pcie_has_a_step_for_each_rank_and_the_bandwidth_of_i
     assert 7 <= pair <= 13 and 15 <= four <= 25
 
 
-def test_an_all_reduce_over_nvlink_is_what_it_was():
-    """6.6 µs and 450 GB/s, fitted to runs on H200, whatever the number of ranks."""
+def test_an_all_reduce_over_nvlink_takes_longer_on_eight_gpus_alone():
+    """6.6 µs, fitted to runs on one to four H200, and 3 µs more by the public points of eight."""
     link = node_link(load_gpu("h200"))
-    assert all_reduce_ms(0, 2, link) == all_reduce_ms(0, 8, link) == pytest.approx(0.0066)
+    assert all_reduce_ms(0, 2, link) == all_reduce_ms(0, 4, link) == pytest.approx(0.0066)
+    assert all_reduce_ms(0, 8, link) == pytest.approx(0.0096)
     assert node_link(load_gpu("v100-32gb")).all_reduce_us == 6.6, "NVLink 2 is NVLink"
     assert node_link(load_gpu("mi300x")).step_us == 0
 

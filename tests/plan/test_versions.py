@@ -130,7 +130,7 @@ def test_memory_for_graphs_is_set_aside_from_0_21_on():
 
 def test_a_log_of_a_release_without_a_row_takes_the_nearest():
     assert versions.nearest("0.10.1") == versions.nearest("0.8.5") == "0.11.0"
-    assert versions.nearest("0.11.2") == "0.11.0" and versions.nearest("0.12.0") == "0.16.0"
+    assert versions.nearest("0.11.2") == "0.11.0" and versions.nearest("0.12.0") == "0.13.0"
     assert versions.nearest("0.18.0") == "0.19.0" and versions.nearest("0.20.2") == "0.20.0"
     assert versions.nearest("0.21.0") == versions.nearest_formulas("0.11.2") == "0.25.1"
     assert versions.get("0.21.0") is versions.get("0.25.1")

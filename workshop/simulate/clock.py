@@ -14,7 +14,15 @@ from inference_planner.memory.learned import speed_ratio
 from inference_planner.model.attention import layers
 from inference_planner.model.kv_cache import kv_dtype_bytes
 from inference_planner.speed import roofline as speed
-from inference_planner.speed.kernels import FP8, FP8_BLOCKS, card, experts_kernel, kernels
+from inference_planner.speed.kernels import (
+    FP8,
+    FP8_BLOCKS,
+    MXFP4,
+    card,
+    experts_kernel,
+    is_tuned,
+    kernels,
+)
 from inference_planner.split.communication import traffic
 from inference_planner.split.deployment import Deployment
 
@@ -39,15 +47,16 @@ from workshop.simulate.clock_constants import (
     FP8_REQUEST_LAYER_MS,
     FP8_TILE_ROWS,
     HOST_REQUEST_MS,
-    HOST_STEP_MS,
     KV_SHARE,
     MAMBA_LAUNCH_MS,
+    MXFP4_EXPERTS_EAGER_MS,
     PIECEWISE_LAYER_MS,
     PREFILL_SHARE,
     RAMP_SHARE,
     RAMP_TOKENS,
     REQUEST_MS,
     SCAN_SHARE,
+    UNTUNED_EXPERTS_EAGER_MS,
 )
 
 LEAST_TILE_ROWS = 16
@@ -234,7 +243,7 @@ def of(deployment: Deployment, host: float = 1.0) -> Clock:
         experts_ms=terms_ms.get("experts", 0.0) / (1 - idle_experts),
         idle_experts=idle_experts,
         experts_many_ms=_moe_layers(deployment) * EXPERTS_SORT_MS,
-        host_step_ms=host * HOST_STEP_MS,
+        host_step_ms=host * speed.HOST_STEP_MS,
         host_request_ms=host * HOST_REQUEST_MS,
         piecewise_ms=host * (_piecewise_ms(deployment) + scans.piecewise_ms) / deployment.pp,
         eager_ms=(_eager_ms(deployment, host) + host * scans.eager_ms) / deployment.pp,
@@ -379,13 +388,19 @@ def _experts_launch_ms(deployment: Deployment) -> tuple[float, float]:
         return count * CUTLASS_EXPERTS_MS, count * CUTLASS_EXPERTS_EAGER_MS
     if (experts.name, experts.weights) == ("Triton", FP8_BLOCKS):
         return count * FP8_BLOCK_EXPERTS_MS, count * FP8_BLOCK_EXPERTS_EAGER_MS
+    if (experts.name, experts.weights) == ("Triton", MXFP4):
+        return 0.0, count * MXFP4_EXPERTS_EAGER_MS
+    # EXPERT_PARALLEL_EAGER_FACTOR was fitted to experts that have no tuned file
+    if is_tuned(deployment) is False and deployment.dp == 1:
+        return 0.0, count * UNTUNED_EXPERTS_EAGER_MS
     return 0.0, 0.0
 
 
 def _piecewise_ms(deployment: Deployment) -> float:
     """Return the launch of a step that prefills and has graphs, apart from recurrent layers."""
     with_graph_ms, _ = _experts_launch_ms(deployment)
-    return _launched_layers(deployment) * PIECEWISE_LAYER_MS + with_graph_ms
+    launch_ms = _launched_layers(deployment) * PIECEWISE_LAYER_MS + with_graph_ms
+    return launch_ms * deployment.settings.version.launch_share
 
 
 def _eager_ms(deployment: Deployment, host: float) -> float:
@@ -395,7 +410,7 @@ def _eager_ms(deployment: Deployment, host: float) -> float:
     """
     fast = deployment.settings.version.fast_eager_launch
     layer_ms = EAGER_LAYER_MS_0_32 if fast else host * EAGER_LAYER_MS
-    launch_ms = _launched_layers(deployment) * layer_ms
+    launch_ms = _launched_layers(deployment) * layer_ms * deployment.settings.version.launch_share
     if fast:  # older versions' FP8_LAUNCH_FACTOR has it
         launch_ms += _experts_launch_ms(deployment)[1]
     if deployment.dp > 1 and deployment.model.moe:

@@ -16,9 +16,6 @@ ATTENTION_SHARE = 0.5  # share of peak FLOP/s: attention among new tokens
 PREFILL_SHARE = 0.73  # share of peak FLOP/s: dense matrix products with thousands of rows
 KV_SHARE = 1.0  # share of peak bandwidth: reading the KV cache of many requests
 REQUEST_MS = 0.0134  # ms of the GPU: each further request in a step
-HOST_STEP_MS = (
-    2.35  # ms of the host: Python from one step's answers to the next step's first kernel
-)
 HOST_REQUEST_MS = 0.038  # ms of the host: each request in a step
 PIECEWISE_LAYER_MS = 0.31  # ms a layer: launch with piecewise CUDA graphs (a step that prefills)
 EAGER_LAYER_MS = 0.85  # ms a layer: launch without a graph (more tokens than the largest graph)
@@ -56,6 +53,13 @@ DELTA_LAUNCH_MS = 0.5  # ms a gated delta net layer: launching its scan when a s
 # sorting, on top of a usual layer with experts: in a step with a graph, and without one.
 FP8_BLOCK_EXPERTS_MS = 0.52
 FP8_BLOCK_EXPERTS_EAGER_MS = 1.6
+
+# Fitted to prompts of 2,048 tokens of gpt-oss-120b on two H100 and of Llama 4 Scout on four (vLLM
+# 0.33.0), whose experts have no tuned file, against the loads of gpt-oss-20b and -120b and of Qwen3
+# 30B on H100 (no tuned file either): the prompts alone say twice as much, those loads less. ms a
+# layer with experts, in a step without a graph.
+MXFP4_EXPERTS_EAGER_MS = 0.7
+UNTUNED_EXPERTS_EAGER_MS = 0.5
 
 # Fitted to the chat load of GLM-4.5-Air FP8 on two H100, vLLM 0.32.0
 # (h100_glm-4.5-air-fp8_tp2_0.32). Its batch of 64 is the test. ms a layer with experts on top of a

@@ -386,6 +386,7 @@ def rules(
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         enable_prefix_caching=enable_prefix_caching,
+        async_scheduling=settings.version.schedules_ahead,
         pipeline_parallel_size=plan.pipeline_parallel_size,
     )
 

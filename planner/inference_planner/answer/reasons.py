@@ -17,7 +17,7 @@ from inference_planner.model import adapters, drafts
 from inference_planner.model.attention import has_states, main_kind
 from inference_planner.refusals import exceeds_state_blocks, lowered_from, seqs_that_start
 from inference_planner.releases import versions
-from inference_planner.speed.kernels import BITS_16
+from inference_planner.speed.kernels import BITS_16, experts_of_rank, is_tuned
 from inference_planner.speed.kernels import sentence as kernel_sentence
 from inference_planner.split.encoders import encoder_run
 from inference_planner.split.settings import batch_defaults
@@ -291,6 +291,14 @@ def _kernels(plan: Plan) -> Iterator[str]:
     for used in plan.kernels:
         if used.weights != BITS_16 or not used.measured:
             yield kernel_sentence(used)
+    if is_tuned(plan.deployment) is False:
+        count, width = experts_of_rank(plan.deployment)
+        yield (
+            f"vLLM ships no tuned file for such experts on this GPU (E={count}, N={width}) and logs "
+            '"Using default MoE config": prompts of thousands of tokens may take 2 to 2.6 times as '
+            "long (one run of Llama 4 Scout on four H100). "
+            "benchmarks/kernels/benchmark_moe.py of vLLM's repository makes the file."
+        )
 
 
 def _messages(plan: Plan) -> Iterator[str]:

@@ -159,6 +159,7 @@ class Mark:
     gpu: GPU
     vllm_version: str
     kind: Kind
+    gpus: int
 
 
 @lru_cache(maxsize=1)
@@ -176,7 +177,8 @@ def marks() -> frozenset[Mark]:
         if run["pp"] > 1:
             split.append("pipeline")
         kind = kind_of_model(model, ", ".join(split))
-        run_marks.add(Mark(load_gpu(run["gpu"]), run["vllm_version"], kind))
+        gpus = run["tp"] * run["pp"] * run.get("dp", 1)
+        run_marks.add(Mark(load_gpu(run["gpu"]), run["vllm_version"], kind, gpus))
     return frozenset(run_marks)
 
 
@@ -192,6 +194,8 @@ class Ground:
             they are laid out alike; those of 16 bit are the same everywhere.
         same_formulas: the formulas are those of the version; False for a release that has none of
             its own.
+        memory_basis: the level of the memory, which depends less on kernels and on how many GPUs
+            there are: any measurement of the card counts.
         learned: figures of this site's own start are in the plan (`workshop reconcile LOG`).
     """
 
@@ -201,10 +205,11 @@ class Ground:
     same_weights: bool = False
     same_formulas: bool = True
     learned: bool = False
+    memory_basis: Basis = "never measured"
 
 
 # The ground of a case for which this site kept a log of the same card, version and kind of model.
-LEARNED = Ground("measured here", True, True, True, learned=True)
+LEARNED = Ground("measured here", True, True, True, learned=True, memory_basis="measured here")
 
 
 def generation(gpu: GPU) -> int | None:
@@ -223,8 +228,9 @@ def ground(deployment: Deployment) -> Ground:
 
     The recorded runs count, and this site's own starts.
 
-    "measured here" takes the same card with all of its memory, the same version and the same kind
-    of model.
+    "measured here" takes the same card with all of its memory, the same version, the same kind of
+    model and as many GPUs. "measured on this kind of GPU" takes a card whose runs had such kernels,
+    such kinds of attention and so many GPUs.
     """
     start = correction(deployment)
     if start is not None and start.likeness >= Likeness.KIND:
@@ -238,19 +244,42 @@ def ground(deployment: Deployment) -> Ground:
     same_weights = kind.weights == SIXTEEN_BITS or kind.weights in measured_weights
     same_version = any(mark.vllm_version == version for mark in marks())
     basis: Basis = "never measured"
-    if Mark(deployment.gpu, version, kind) in marks():
-        basis = "measured here"
-    elif on_card:
+    memory_basis: Basis = "never measured"
+    if of_generation:
+        basis = memory_basis = "same generation"
+    if on_card:
+        memory_basis = "measured on this kind of GPU"
+    if _has_measured_parts(kind, deployment.gpus, on_card):
         basis = "measured on this kind of GPU"
-    elif of_generation:
-        basis = "same generation"
+    here = [mark for mark in on_card if mark.vllm_version == version and mark.kind == kind]
+    if here:
+        memory_basis = "measured here"
+    if any(mark.gpus == deployment.gpus for mark in here):
+        basis = "measured here"
     return Ground(
         basis=basis,
+        memory_basis=memory_basis,
         same_kind=same_kind,
         same_version=same_version,
         same_weights=same_weights,
         same_formulas=not is_outside(version),
     )
+
+
+def _has_measured_parts(kind: Kind, gpus: int, on_card: list[Mark]) -> bool:
+    """Return True if a card's kernels, kinds of attention and number of GPUs were all measured.
+
+    It need not have been in one run.
+    """
+    attention: set[str] = set()
+    kernels: set[tuple[str, bool]] = set()
+    numbers: set[int] = set()
+    for mark in on_card:
+        attention |= set(mark.kind.attention)
+        kernels.add((mark.kind.weights, mark.kind.experts))
+        numbers.add(mark.gpus)
+    has_kernels = (kind.weights, kind.experts) in kernels
+    return has_kernels and gpus in numbers and attention.issuperset(kind.attention)
 
 
 def sizes_from(deployment: Deployment) -> str:

@@ -135,6 +135,11 @@ def _has_unmeasured_kernel(deployment: Deployment) -> bool:
     return any(not kernel.measured for kernel in used if kernel.weights != kernels.BITS_16)
 
 
+def _shares_experts(deployment: Deployment) -> bool:
+    """Return True if each rank has some of the experts, or all data-parallel ranks share them."""
+    return deployment.model.moe is not None and (deployment.ep or deployment.dp > 1)
+
+
 def _packed(deployment: Deployment) -> bool:
     """Return True if weights are packed into less than 8 bits."""
     quantization = deployment.model.quantization
@@ -171,6 +176,7 @@ DOUBTS = (
     Doubt(
         "the formulas of another version",
         lambda deployment, g: not g.same_formulas,
+        time_share=0.08,  # nine of ten of the credible points of docs/speed.md
         overhead_share=0.6,
         weights_share=0.01,
     ),
@@ -200,7 +206,12 @@ DOUBTS = (
     Doubt("pipeline stages", lambda deployment, g: deployment.pp > 1, 0.3, 0.05),
     Doubt("several nodes", lambda deployment, g: deployment.nodes > 1, 0.2, 0.3),
     Doubt("experts", lambda deployment, g: deployment.model.moe is not None, 0.2, 0.1),
-    Doubt("shared-out experts", lambda deployment, g: deployment.ep or deployment.dp > 1, 0.3, 0.5),
+    Doubt(
+        "experts without tuned kernels",
+        lambda deployment, g: kernels.is_tuned(deployment) is False,
+        time_share=0.15,
+    ),
+    Doubt("shared-out experts", lambda deployment, g: _shares_experts(deployment), 0.3, 0.5),
     Doubt("states of a hybrid", lambda deployment, g: has_states(deployment.model), 0.4, 0.15),
     Doubt(
         "9 to 10 GiB that hybrids missed on this generation",
@@ -303,12 +314,12 @@ def spread(deployment: Deployment, fit: Fit, ground: Ground) -> Spread:
 
     Its memory is `fit`.
     """
-    width = LEARNED_WIDTH if ground.learned else WIDTHS[ground.basis]
+    width = LEARNED_WIDTH if ground.learned else WIDTHS[ground.memory_basis]
     weights_gib = fit.weights[fit.tightest] / GIB
     weights_share = width.weights_share
-    if ground.basis != MEASURED_HERE:
+    if ground.memory_basis != MEASURED_HERE:
         weights_share = max(weights_share, SIZES_SHARE.get(sizes_from(deployment), 0.0))
-    added = list(doubts(deployment, ground))
+    added = list(doubts(deployment, ground)) if ground.memory_basis != MEASURED_HERE else []
     shares = [doubt.weights_share for doubt in added]
     weights = weights_gib * _root_of_squares(weights_share, *shares)
     overhead_gib = fit.overhead[fit.tightest] / GIB
@@ -320,8 +331,17 @@ def spread(deployment: Deployment, fit: Fit, ground: Ground) -> Spread:
         weights_gib=weights,
         overhead_gib=overhead,
         available_gib=_root_of_squares(weights, overhead, width.card_gib),
-        time_share=_root_of_squares(width.time_share, *[doubt.time_share for doubt in added]),
+        time_share=_time_share(deployment, ground),
     )
+
+
+def _time_share(deployment: Deployment, ground: Ground) -> float:
+    """Return the half width of the time of a step of one request, as a share of it."""
+    width = LEARNED_WIDTH if ground.learned else WIDTHS[ground.basis]
+    share = width.time_share
+    if all(kernel.measured for kernel in kernels.kernels(deployment)):
+        share = min(share, WIDTHS["same generation"].time_share)
+    return _root_of_squares(share, *[doubt.time_share for doubt in doubts(deployment, ground)])
 
 
 def _root_of_squares(*halves: float) -> float:

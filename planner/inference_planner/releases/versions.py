@@ -78,6 +78,16 @@ class Version:
         needs_block_per_state: max_num_seqs may not exceed the blocks for states
             (config/compilation.py, pull request 38270 of March 2026; 0.19.0 is without it, by
             pull request 551 of the recipes).
+        schedules_ahead: a step is scheduled while the one before it runs (async_scheduling). It is
+            the default since 0.14.0 (its release notes); before, the GPUs wait for the host.
+        launch_share: of the launch of a step that prefills, as it was measured under 0.25.1. Public
+            points of 0.15 to 0.19 (docs/speed.md) have first tokens of 1,024 tokens in about half
+            the time, on hosts of which nothing is known.
+        mxfp4_layer_us: what the small kernels of a layer with 4-bit experts take longer than those
+            of a usual one: three runs of gpt-oss on Hopper, and 94 public points of 0.15 and 0.18.
+        fp8_blocks_layer_us: the same of a layer with experts in FP8 blocks: 0 in Qwen3-Next on an
+            H200 (0.33.0), less with each release in 221
+            public points of MiniMax M2.5 (0.16, 0.18, 0.19).
     """
 
     name: str
@@ -111,6 +121,10 @@ class Version:
     refuses_mixed_cache_dtype: bool = False
     refuses_eagle3_over_stages: bool = False
     needs_block_per_state: bool = True
+    schedules_ahead: bool = True
+    launch_share: float = 1.0
+    mxfp4_layer_us: float = 23.0
+    fp8_blocks_layer_us: float = 0.0
 
 
 V0_25_1 = Version(
@@ -226,17 +240,27 @@ BEFORE_0_20 = replace(
     name="0.19.0",
     divides_tokens_by_groups=True,
     needs_block_per_state=False,
+    launch_share=0.5,
+    mxfp4_layer_us=-4.0,
+    fp8_blocks_layer_us=12.0,
 )
 # The profile run sorts the logits, until a Triton kernel for top_k and top_p (pull request 33538,
 # February 2026). Logs of 0.10.0 to 0.11.2 have it, those of 0.18 and 0.19 not.
-BEFORE_0_17 = replace(BEFORE_0_20, name="0.16.0", sampler_logits="sorted in 32 bit")
+BEFORE_0_17 = replace(
+    BEFORE_0_20,
+    name="0.16.0",
+    sampler_logits="sorted in 32 bit",
+    fp8_blocks_layer_us=50.0,
+)
+BEFORE_0_14 = replace(BEFORE_0_17, name="0.13.0", schedules_ahead=False)
 BEFORE_0_12 = replace(
-    BEFORE_0_17, name="0.11.0", fits_encoder_outputs=False, has_longest_videos=True
+    BEFORE_0_14, name="0.11.0", fits_encoder_outputs=False, has_longest_videos=True
 )
 TABLE = {version.name: version for version in ROWS}
 # Each row stands for the releases before its key that no row above it stands for.
 OLDER_ROWS = {
     "0.12": BEFORE_0_12,
+    "0.14": BEFORE_0_14,
     "0.17": BEFORE_0_17,
     "0.20": BEFORE_0_20,
     "0.21": BEFORE_0_21,

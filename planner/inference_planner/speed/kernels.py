@@ -10,10 +10,11 @@ made; `with_flashinfer` names what is taken else. A share that nobody measured i
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GPU
+from inference_planner.releases import moe_configs
 from inference_planner.releases.moe_backends import (
     AUTO,
     BACKENDS,
@@ -194,6 +195,15 @@ MEASURED = {
     ("CUTLASS", FP8, HOPPER): Measurement(0.833, HOPPER_DENSE),
     ("DeepGEMM", FP8_BLOCKS, HOPPER): Measurement(0.833, "Qwen3-Next 80B FP8 on an H200"),
     ("Machete", WEIGHT_ONLY, HOPPER): Measurement(0.48, "Qwen3-32B AWQ on an H100"),
+    ("DeepGEMM", FP8_BLOCKS, BLACKWELL): Measurement(
+        0.833, "176 public points of MiniMax M2.5 on one to four B200 and B300"
+    ),
+    ("CUTLASS", NVFP4, BLACKWELL): Measurement(
+        0.55,
+        "45 public points of Llama 3.1 70B NVFP4 on one to eight B200",
+        layer_us=18,
+        products_share=1.25,  # of the peak of 16 bit: they are multiplied in FP4
+    ),
     ("cuBLAS", BITS_16, A100): Measurement(0.76, CARDS[A100].measured),
     ("cuBLAS", BITS_16, ADA): Measurement(0.91, CARDS[ADA].measured),
     ("cuBLAS", BITS_16, BLACKWELL_RTX): Measurement(0.80, CARDS[BLACKWELL_RTX].measured),
@@ -201,9 +211,21 @@ MEASURED = {
 MEASURED_EXPERTS = {
     (TRITON, BITS_16, HOPPER): Measurement(0.878, "Qwen3 30B A3B and others on H200 and H100"),
     (TRITON, FP8_BLOCKS, HOPPER): Measurement(0.878, "Qwen3-Next 80B FP8 on an H200"),
+    ("DeepGEMM", FP8_BLOCKS, BLACKWELL): Measurement(
+        0.878, "176 public points of MiniMax M2.5 on one to four B200 and B300"
+    ),
+    ("CUTLASS", NVFP4, BLACKWELL): Measurement(
+        0.878, "113 public points of MiniMax M2.5 and Kimi K2.5 on two to sixteen B200 and B300"
+    ),
     # As many bytes on an H100 as on an H200, whose memory is 1.4 times as fast:
     (TRITON, MXFP4, HOPPER): Measurement(
-        0.878, "gpt-oss-120b on an H200, gpt-oss-20b on an H100", gb_s=21.3
+        0.878, "gpt-oss-120b on an H200 and on two H100, gpt-oss-20b on an H100", gb_s=21.3
+    ),
+    (TRITON, MXFP4, BLACKWELL): Measurement(
+        0.878, "54 public points of gpt-oss-120b on one to eight B200 (FlashInfer)", layer_us=-25
+    ),
+    (MARLIN, WEIGHT_ONLY, HOPPER): Measurement(
+        0.60, "45 public points of Kimi K2.5 INT4 on eight H200", products_share=0.29
     ),
     # dummy weights, whose tokens all go to the same experts: what many rows reach is not known
     (MARLIN, MXFP4, HOPPER): Measurement(
@@ -212,6 +234,12 @@ MEASURED_EXPERTS = {
     ("CUTLASS", FP8, HOPPER): Measurement(0.878, "GLM-4.5-Air FP8 on two H100", layer_us=29),
     (TRITON, FP8_BLOCKS, BLACKWELL_RTX): Measurement(
         0.84, "public point: Qwen3 235B FP8 on four RTX PRO 6000", products_share=0.12
+    ),
+}
+# Of one way of storing, where it is not that of the row above. AWQ has zero points.
+MEASURED_METHODS = {
+    ("Machete", "compressed-tensors", HOPPER): Measurement(
+        0.63, "Llama 3.1 405B w4a16 on four H100"
     ),
 }
 UNMEASURED_EXPERTS_SHARE = 0.878
@@ -305,7 +333,16 @@ def dense_kernel(model: ModelConfig, gpu: GPU) -> Kernel:
     q = model.quantization
     if q is None or q.experts_only:
         return kernel(DENSE, BITS_16, gpu)
-    return kernel(DENSE, stored_as(model), gpu)
+    used = kernel(DENSE, stored_as(model), gpu)
+    measurement = MEASURED_METHODS.get((used.name, q.method, generation(gpu)))
+    if measurement is None:
+        return used
+    return replace(
+        used,
+        bandwidth_share=measurement.bandwidth_share,
+        measured=measurement.source,
+        measurement=measurement,
+    )
 
 
 def experts_kernel(model: ModelConfig, gpu: GPU, backend: str = AUTO) -> Kernel | None:
@@ -313,6 +350,31 @@ def experts_kernel(model: ModelConfig, gpu: GPU, backend: str = AUTO) -> Kernel 
     if model.moe is None:
         return None
     return kernel(EXPERTS, stored_as(model), gpu, backend)
+
+
+def is_tuned(deployment: Deployment) -> bool | None:
+    """Return whether vLLM has a tuned file for the experts' Triton kernels on this GPU.
+
+    The result is None where other kernels multiply them, which take no such file, or where the
+    name of the GPU in vLLM's files is unknown.
+    """
+    experts = experts_kernel(deployment.model, deployment.gpu, deployment.settings.moe_backend)
+    if experts is None or experts.name != TRITON or experts.weights == MXFP4:
+        return None
+    count, width = experts_of_rank(deployment)
+    return moe_configs.is_tuned(deployment.gpu.name, count, width, experts.weights)
+
+
+def experts_of_rank(deployment: Deployment) -> tuple[int, int]:
+    """Return how many experts a rank has, and the width of its part of each.
+
+    Without expert parallelism all ranks, the data-parallel ones among them, have a part of each.
+    """
+    moe = deployment.model.experts
+    ranks = deployment.tp * deployment.dp
+    if deployment.ep:
+        return -(-moe.num_experts // ranks), moe.intermediate_size
+    return moe.num_experts, moe.intermediate_size // ranks
 
 
 def has_marlin_experts(deployment: Deployment) -> bool:

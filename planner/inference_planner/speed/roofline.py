@@ -33,6 +33,7 @@ from inference_planner.releases import attention_backends
 from inference_planner.speed.kernels import (
     BITS_16,
     DENSE,
+    FP8_BLOCKS,
     card,
     dense_kernel,
     experts_kernel,
@@ -49,11 +50,12 @@ EXPERTS_SHARE = 0.878  # that Triton's products of chosen experts reach there
 MATMUL_SHARE = 0.70  # of the peak FLOP/s that large products reach
 LAYER_US = 26.4  # small kernels of a layer: norms, rope, cache write, attention of a short context
 MOE_LAYER_US = 20.0  # routing and gathering of experts
-MXFP4_LAYER_US = 23.0  # gpt-oss' kernels for 4-bit experts on Hopper (three runs)
 PREFILL_STEP_MS = 4.0  # a first token also waits for the request to be taken in and scheduled
 FP8_LAYER_US = 8.4  # quantizing activations
 EXTRA_NORMS_US = 11.7  # Gemma's two more norms
 STEP_MS = 0.34  # scheduling, sampling, the head's small kernels
+# Python from a step's answers to the next step's first kernel: six loads of 8B on one H100 (0.25.1)
+HOST_STEP_MS = 2.35
 EAGER_LAYER_MS = 0.28  # launching a layer's kernels one by one from Python, without CUDA graphs
 # What a layer takes longer where vLLM captures only the pieces between attention: Llama 4 Scout on
 # four H100 (0.33.0), whose chunked attention has no full graphs, decodes 51.6 tokens/s.
@@ -110,7 +112,9 @@ def _mxfp4(model: ModelConfig) -> bool:
     return bool(model.moe and model.quantization and model.quantization.method == "mxfp4")
 
 
-def _small_kernels_ms(model: ModelConfig, gpu: GPU, moe_backend: str) -> float:
+def _small_kernels_ms(deployment: Deployment) -> float:
+    model = deployment.model
+    gpu = deployment.gpu
     layers = model.num_hidden_layers
     us = layers * LAYER_US
     if model.moe:
@@ -119,13 +123,17 @@ def _small_kernels_ms(model: ModelConfig, gpu: GPU, moe_backend: str) -> float:
     if model.traits.norms == 4:
         us += layers * EXTRA_NORMS_US
     if _mxfp4(model):
-        us += len(model.experts.layers) * MXFP4_LAYER_US
+        us += len(model.experts.layers) * deployment.settings.version.mxfp4_layer_us
     if model.quantization and model.quantization.activation_bits == 8:
         us += layers * FP8_LAYER_US
-    us += layers * dense_kernel(model, gpu).measurement.layer_us
-    experts = experts_kernel(model, gpu, moe_backend)
+    if _read_bytes(model, 1, None).quantized:
+        us += layers * dense_kernel(model, gpu).measurement.layer_us
+    experts = experts_kernel(model, gpu, deployment.settings.moe_backend)
     if experts:
-        us += len(model.experts.layers) * experts.measurement.layer_us
+        layer_us = experts.measurement.layer_us
+        if experts.weights == FP8_BLOCKS:
+            layer_us += deployment.settings.version.fp8_blocks_layer_us
+        us += len(model.experts.layers) * layer_us
     return us / 1e3 * card(gpu).small_kernels
 
 
@@ -217,7 +225,7 @@ def decode_terms(
     terms.append(
         Term(
             "small kernels",
-            _small_kernels_ms(model, gpu, s.moe_backend),
+            _small_kernels_ms(deployment),
             "fitted per layer on H200",
             "±15 %",
         )
@@ -234,6 +242,9 @@ def decode_terms(
             "±20 %",
         )
     )
+    if not s.version.schedules_ahead:
+        source = "the GPUs wait for it: no asynchronous scheduling"
+        terms.append(Term("host", HOST_STEP_MS, source, "±30 %"))
     if s.offload_bytes and not gpu.unified_memory:
         weights = read.plain + read.quantized + read.experts
         offloaded = min(s.offload_bytes * deployment.pp, weights)

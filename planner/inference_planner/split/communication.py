@@ -31,6 +31,8 @@ class Link:
         message_us: latency of a message between two GPUs.
         step_us: latency of each of the 2·(n-1) steps of a ring, where it depends on the ranks
             (PCIe); else 0.
+        many_ranks_us: what an all-reduce of more than four ranks takes longer.
+        ring_share: of the bandwidth, that an all-reduce of many tokens reaches.
         port_each_gpu: a network's: every GPU has a port of its own. Else a node has one port.
     """
 
@@ -40,6 +42,8 @@ class Link:
     message_us: float
     source: str
     step_us: float = 0.0
+    many_ranks_us: float = 0.0
+    ring_share: float = 1.0
     workstation: bool = False
     port_each_gpu: bool = False
 
@@ -52,7 +56,7 @@ class Link:
     def reached_gb_s(self, ranks: int) -> float:
         """Return the bandwidth that the messages of so many ranks reach."""
         if not self.step_us:
-            return self.gb_s
+            return self.ring_share * self.gb_s
         if ranks > 2:
             return PCIE_SHARE * self.gb_s
         if self.workstation:
@@ -72,6 +76,12 @@ PCIE_PAIR_GB_S = 11.0  # at most, between two GPUs of a workstation
 # Two H100 of one server with NCCL_P2P_DISABLE=1: prompts of 1,024 and 8,192 tokens of Llama 3.1 8B
 # and Qwen3 32B say 29 to 31 GB/s of 64 (vLLM 0.32.0, tests/data/gpu/records/two_h100_0.32.json).
 PCIE_PAIR_SHARE = 0.47
+# Eight GPUs with NVLink: the 92 public points of Llama 3.1 70B and Qwen3 32B on eight H100 and B200
+# against those on two and four (docs/speed.md). At home nobody measured more than four.
+MANY_RANKS_US = 3.0
+# Llama 3.1 70B on four H100 and in FP8 on two (0.33.0) say 0.7: prompts of 2,048 tokens, 64 at once.
+# Loads on two H200 (0.32.0) say 1.
+RING_SHARE = 0.85
 LINKS = {
     "nvlink": Link(
         "NVLink 4",
@@ -79,6 +89,8 @@ LINKS = {
         6.6,
         10,
         "18 × 25 GB/s one way on H100 (NVIDIA); latency fitted to runs on H200",
+        many_ranks_us=MANY_RANKS_US,
+        ring_share=RING_SHARE,
         port_each_gpu=True,
     ),
     "pcie": Link(
@@ -178,6 +190,8 @@ def all_reduce_ms(payload_bytes: int, ranks: int, link: Link) -> float:
     if ranks == 1:
         return 0.0
     latency_us = link.all_reduce_us
+    if ranks > 4:
+        latency_us += link.many_ranks_us
     if link.step_us:
         latency_us = link.step_us * 2 * (ranks - 1)
     ring_bytes = 2 * (ranks - 1) / ranks * payload_bytes

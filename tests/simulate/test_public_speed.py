@@ -1,0 +1,78 @@
+"""The closed loop without a scheduler (benchmarks/simulate) against vLLM's scheduler, and the public points."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from needs import lacking
+
+from workshop import plan
+from workshop.simulate.arrivals import drawn
+from workshop.simulate.load import on_plan
+from workshop.vllm_package import installed
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
+import public_speed  # noqa: E402      of the folder above
+from closed_loop import closed_loop  # noqa: E402
+
+PROMPT, OUTPUT = 512, 64
+SETTINGS: dict[str, Any] = {"tensor_parallel_size": 1, "max_model_len": 4096}
+# An even sample: a point of every model, card, release and split.
+EVERY = 40
+
+
+@pytest.mark.parametrize("version", ["0.32.0", "0.12.0"])
+@pytest.mark.parametrize("concurrency", [4, 48])
+def test_one_wave_takes_as_long_as_with_the_scheduler_of_vllm(concurrency, version):
+    if not installed()[0]:
+        lacking("vLLM is not installed: make test installs it on Linux")
+    planned = plan("llama-3.1-8b", "h100", vllm_version=version, **SETTINGS)
+    ours = closed_loop(planned, concurrency, PROMPT, OUTPUT, waves=1)
+    load = drawn(burst=concurrency, prompt=(PROMPT, PROMPT), output=(OUTPUT, OUTPUT))
+    result = on_plan(planned, load, enable_prefix_caching=False)
+    assert ours.tpot_ms == pytest.approx(result.of("tpot")["p50"], rel=0.03)
+    assert ours.ttft_ms == pytest.approx(result.of("ttft")["p50"], rel=0.1)
+
+
+def test_a_second_wave_waits_for_the_first():
+    planned = plan("llama-3.1-8b", "h100", **SETTINGS)
+    first_wave = closed_loop(planned, 8, PROMPT, OUTPUT, waves=1)
+    both_waves = closed_loop(planned, 8, PROMPT, OUTPUT, waves=2)
+    alone = closed_loop(planned, 1, PROMPT, OUTPUT)
+    assert alone.ttft_ms < both_waves.ttft_ms < 1.5 * first_wave.ttft_ms
+    assert alone.tpot_ms < both_waves.tpot_ms
+
+
+def test_before_0_14_the_gpus_wait_for_the_host():
+    """Without asynchronous scheduling each step takes at least Python's 2.35 ms longer."""
+    old = closed_loop(plan("llama-3.1-8b", "h100", vllm_version="0.13.0", **SETTINGS), 8, 512, 64)
+    new = closed_loop(plan("llama-3.1-8b", "h100", vllm_version="0.16.0", **SETTINGS), 8, 512, 64)
+    assert old.tpot_ms > new.tpot_ms + 2.35
+
+
+def test_the_record_is_what_the_simulation_gives_now():
+    recorded = {score.id: score for score in public_speed.scores()}
+    chosen = [point for point in public_speed.points()[::EVERY] if point.concurrency <= 64]
+    assert len(chosen) > 10
+    for point in chosen:
+        score = public_speed.score(point)
+        expected = recorded[point.id]
+        assert score.tpot_ms == pytest.approx(expected.tpot_ms, rel=0.005), point.id
+        assert score.ttft_ms == pytest.approx(expected.ttft_ms, rel=0.02), point.id
+        assert score.tpot_share == pytest.approx(expected.tpot_share, abs=0.002), point.id
+
+
+def test_the_page_is_what_the_record_says():
+    page = public_speed.page(public_speed.rows())
+    assert (ROOT / "docs/speed.md").read_text(encoding="utf-8") == page
+
+
+def test_every_point_of_the_source_is_recorded_once():
+    ids = [json.loads(line)["id"] for line in public_speed.RECORD.read_text().splitlines()]
+    assert len(ids) == 719
+    assert ids == [point.id for point in public_speed.points()]
