@@ -2,7 +2,7 @@
 
 `concurrency` requests are under way at once: whoever ends is followed by the next. Requests of
 equal lengths need few of the scheduler's decisions, and while all of them decode, many steps are
-added up at once. So a load of minutes takes milliseconds. tests/simulate/test_closed_loop.py
+added up at once. So a load of minutes takes milliseconds. tests/simulate/test_public_speed.py
 compares it with the simulation.
 """
 

@@ -164,6 +164,25 @@ def contents_beside(folder) -> list[str]:
     return sorted(path.read_text() for path in folder.glob("00_start.*.ipynb"))
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("1", "01_memory"),
+        ("memory", "01_memory"),
+        ("more/10_chat.ipynb", "10_chat"),
+        ("10", "10_chat"),
+    ],
+)
+def test_a_notebook_is_named_by_its_number_or_a_part_of_its_name(text, name):
+    assert learner_copies.named(text) == name
+
+
+@pytest.mark.parametrize("text", ["99", "", "e", "nothing"])
+def test_what_names_no_notebook_or_several_is_refused_with_a_choice(text):
+    with pytest.raises(BadInput, match="no notebook"):
+        learner_copies.named(text)
+
+
 def test_fresh_twice_at_one_moment_keeps_both(folders, monkeypatch):
     _, own_folder = folders
     monkeypatch.setattr(learner_copies, "datetime", Autumn)

@@ -4,7 +4,7 @@ import click
 @click.command
 @click.argument("notebook")
 def command(notebook: str) -> None:
-    """Put a fresh copy of NOTEBOOK (01_memory) in place; yours is kept beside it."""
+    """Put a fresh copy of NOTEBOOK (01_memory, 1 or memory) in place; yours is kept beside it."""
     from workshop.lab import learner_copies
 
     copy, previous = learner_copies.fresh(notebook)

@@ -117,15 +117,32 @@ def _renew(copy: Path, content: bytes, name: str, originals: dict[str, str]) -> 
     return True
 
 
+def named(text: str) -> str:
+    """Return the notebook that is meant: by its name, its number (1) or a part of it (memory).
+
+    Raises BadInput: none, or several.
+    """
+    text = text.removesuffix(".ipynb").removeprefix("more/")
+    if text in names():
+        return text
+    start = f"{int(text):02}_" if text.isdecimal() and len(text) < 3 else None
+    meant = [
+        name for name in names() if (name.startswith(start) if start else text and text in name)
+    ]
+    if len(meant) != 1:
+        raise BadInput(
+            f"There is no notebook {text!r}.", f"There are: {', '.join(meant or names())}."
+        )
+    return meant[0]
+
+
 def fresh(name: str) -> tuple[Path, Path | None]:
     """Put a fresh copy of one notebook in place; return it and where the old one is kept.
 
     The old one is kept, with its outputs, unless nothing was changed in it and it has none (then
     None is returned).
     """
-    name = name.removesuffix(".ipynb")
-    if name not in names():
-        raise BadInput(f"There is no notebook {name!r}.", f"There are: {', '.join(names())}.")
+    name = named(name)
     folder = private_folder()
     old_copy = None
     copy = folder / place_of(name)
