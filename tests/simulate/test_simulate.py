@@ -271,7 +271,7 @@ def test_data_parallel_engines_share_a_load_and_their_experts(p8b):
         "qwen3-30b-a3b", "h100", tensor_parallel_size=1, data_parallel_size=2, max_model_len=4096
     )
     simulation = on_plan(wide, drawn(burst=40, seed=0))
-    assert simulation.gpus == 2 and simulation.basis == "measured on this kind of GPU"
+    assert simulation.gpus == 2 and simulation.basis == "same generation"
     alone = plan("qwen3-30b-a3b", "h100", tensor_parallel_size=1, max_model_len=4096)
     assert of(wide.deployment).message_ms > 0 == of(alone.deployment).message_ms
     assert simulation.of("ttft")["p95"] < on_plan(alone, drawn(burst=40, seed=0)).of("ttft")["p95"]

@@ -56,7 +56,7 @@ class Link:
     def reached_gb_s(self, ranks: int) -> float:
         """Return the bandwidth that the messages of so many ranks reach."""
         if not self.step_us:
-            return self.ring_share * self.gb_s
+            return self.gb_s
         if ranks > 2:
             return PCIE_SHARE * self.gb_s
         if self.workstation:
@@ -195,7 +195,8 @@ def all_reduce_ms(payload_bytes: int, ranks: int, link: Link) -> float:
     if link.step_us:
         latency_us = link.step_us * 2 * (ranks - 1)
     ring_bytes = 2 * (ranks - 1) / ranks * payload_bytes
-    return latency_us / 1e3 + ring_bytes / link.reached_gb_s(ranks) / 1e6
+    reached_gb_s = link.ring_share * link.reached_gb_s(ranks)
+    return latency_us / 1e3 + ring_bytes / reached_gb_s / 1e6
 
 
 def gpus_of_a_node(deployment: Deployment) -> int:
