@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli import serve, servers
+from workshop.cli import group, serve, servers
 from workshop.engine.metrics import Metrics
 from workshop.errors import WorkshopError
 from workshop.servers.local import supervise
@@ -101,3 +103,12 @@ def test_a_time_that_no_clock_can_wait_is_refused(workshop_home, monkeypatch, ev
     )
     done = CliRunner().invoke(servers.command, ["--watch", "--every", every])
     assert done.exit_code == 2 and "--every" in done.output
+
+
+@pytest.mark.parametrize("command", ["logs", "stop"])
+def test_of_a_server_that_others_started_their_own_commands_are_named(command, workshop_home):
+    done = CliRunner().invoke(group, [command, "vllm"])
+    assert isinstance(done.exception, WorkshopError)
+    assert {"kubectl logs", "journalctl"} == set(
+        re.findall("kubectl logs|journalctl", done.exception.remedy)
+    )

@@ -75,7 +75,8 @@ def _log_of(name: str, record: ServerRecord | None) -> Path:
     remedy = "`workshop servers` lists those known here."
     if names:
         remedy = f"There are: {', '.join(names)}."
-    raise WorkshopError(f"No server called {name!r} has a log here.", remedy)
+    problem = f"No server called {name!r} has a log here."
+    raise WorkshopError(problem, f"{remedy} {records.OTHERS}")
 
 
 def _follow(name: str, file) -> None:

@@ -28,6 +28,7 @@ MAX_REASON_CHARS = 2000
 FAILED_SHOWN = 3  # names in one line
 REASONS = "their reasons: workshop servers NAME"
 FORGET_FAILED = "workshop stop --failed"
+OTHERS = "What kubectl or systemd started is theirs: kubectl logs deployment/NAME, journalctl --unit vllm."
 LAB_VARIABLE = "WORKSHOP_LAB"  # tells a lab's servers, notebooks and terminals from all others
 _said: set[str] = set()
 
@@ -239,7 +240,7 @@ def require(name: str) -> ServerRecord:
     if record is not None:
         return record
     names = ", ".join(record.name for record in (*own(), *waiting())) or "none"
-    raise WorkshopError(f"You have no server called {name!r}.", f"Yours: {names}.")
+    raise WorkshopError(f"You have no server called {name!r}.", f"Yours: {names}. {OTHERS}")
 
 
 def own() -> list[ServerRecord]:
