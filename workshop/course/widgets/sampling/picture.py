@@ -404,9 +404,9 @@ def _uncertainty(steps: Sequence[Step]) -> str:
 
 def head(about: str, model: Step, listed: int) -> Html:
     """Return one line: whose distribution this is, and how much of it is listed."""
-    what = f"{listed:,} tokens, its whole vocabulary"
-    if model.outside:
-        what = f"the {listed:,} most probable tokens"
+    what = f"the {listed:,} most probable tokens"
+    if not model.outside:
+        what = f"{listed:,} tokens, which hold all of its probability"
     return panel(muted(f"{about} · {what}."))
 
 
