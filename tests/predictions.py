@@ -54,7 +54,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "logprobs.odd_word": ("Boston has", "nearly sure of", "Boston 31.6"),
     "logprobs.more_surprising": ("the German sentence has", "about a million"),
     "logprobs.made_up": ("one or two", "as_sure == 1", "hardly a doubt"),
-    "logprobs.least_sure": ("more than half", "9 of the 12", "three mistakes of four"),
+    "logprobs.least_sure": ("more than half", "9 of the 12", "64 %"),
     "logprobs.new_topics": ("it falls, but not far enough", "0.80", "too sure by"),
     "logprobs.zero": ("no", "row.logprob < 0", "-0.66"),
     "logprobs.all_texts": ("most of them", "as_text < as_ids", "8,063"),

@@ -28,7 +28,7 @@ GIVEN = {
     r"2 × 8 H100|4 × H[12]00|16 × H100": "the cluster of an example or of a run",
     r"a factor of 2 either": "planner/inference_planner/split/communication.py",
     r"a prompt of 32|prompts of 256 tokens, 128 new|for 256 together": "how the runs were made: planner/inference_planner/data/runs",
-    r"30 shards in 5 to 10 minutes|191 shards in up to 40": "slurm/70b.sbatch, slurm/405b.sbatch",
+    r"30 shards in 5 to 10 minutes|191 shards in up to an hour": "slurm/70b.sbatch, slurm/405b.sbatch",
     r"mode 0600": "a file's mode",
     r"n=2|temperature[= ][\d.]+|max_tokens=\d+|seed=\d+|(?:prompt_)?logprobs=\d|40 tokens": "a recorded request",
     r"And 0|from -2 to 2|At 0|[Bb]elow 1|above 1|0 to 0\.3|0\.7": "a parameter's values",
