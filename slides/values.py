@@ -36,7 +36,7 @@ PUBLISHED = {  # slides of the Kempner Institute's workshop, 17 December 2024: "
 SESSION = {"session.cpus": "1", "session.gb": "4"}
 NODE_GPUS = 4
 ABSTRACT_TOKENS = 512  # notebook 1: 400 of an abstract, 112 for the instructions and the label
-LOG = recorded.DATA / "logs" / "llama-3.1-70b_tp4_h200.log"
+LOG = recorded.DATA / "logs" / "llama-3.1-8b_vllm-0.32.0_h100.log"
 
 
 def _models() -> dict[str, str]:
@@ -163,12 +163,11 @@ def _log() -> dict[str, str]:
         return next(text.split("] ", 1)[1] for text in lines if part in text)
 
     weights, tokens = map(
-        reconcile(LOG, "llama-3.1-70b", "h200").row, ("weights per GPU", "KV cache size")
+        reconcile(LOG, "llama-3.1-8b", "h100").row, ("weights per GPU", "KV cache size")
     )
     return {
         "log.weights": line("Model loading took"),
         "log.available": line("Available KV cache memory"),
-        "log.tokens": line("KV cache size"),
         "log.concurrency": line("Maximum concurrency"),
         "recon.weights": f"{weights.predicted:.2f}",
         "recon.tokens": f"{tokens.predicted:,}",

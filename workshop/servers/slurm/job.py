@@ -464,6 +464,8 @@ class Supervisor:
             if kind == "signal" and value == "TERM":
                 return End("cancelled", 143)
             if kind == "signal" and batch is None:
+                if self.task.batch and records.load(self.record).state == "ready":
+                    return End("requeue", FLUSHED_CODE)  # the batch was about to begin
                 return End("time-limit", 124)
             if kind == "signal":
                 interrupted = True
