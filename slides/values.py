@@ -165,10 +165,14 @@ def _log() -> dict[str, str]:
     weights, tokens = map(
         reconcile(LOG, "llama-3.1-8b", "h100").row, ("weights per GPU", "KV cache size")
     )
+    size, at_once = line("Maximum concurrency").split(
+        " Maximum"
+    )  # one line of the log is two of a slide
     return {
         "log.weights": line("Model loading took"),
         "log.available": line("Available KV cache memory"),
-        "log.concurrency": line("Maximum concurrency"),
+        "log.tokens": size,
+        "log.concurrency": f"    Maximum{at_once}",
         "recon.weights": f"{weights.predicted:.2f}",
         "recon.tokens": f"{tokens.predicted:,}",
         "recon.weights_said": f"{weights.actual:.2f}",
