@@ -37,7 +37,7 @@ RUNS = [run for run in runs() if run.get("kv_cache_tokens")]
 
 
 def start_of(run: dict) -> KeptStart:
-    """What would have been kept of a recorded run."""
+    """Return what would have been kept of a recorded run."""
     plan = plan_of(run)
     described = {
         "model": run["model"],

@@ -7,24 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from needs import lacking
 
 from workshop import errors
-from workshop.engine.exact import plan
-from workshop.servers.vllm_main import installed
 from workshop.simulate.arrivals import NEXT_ANSWER, Arrival, check_size, drawn
 from workshop.simulate.load import closed_loop, on_plan, simulate
 
-
-@pytest.fixture(scope="module", autouse=True)
-def vllm():
-    if not installed()[0]:
-        lacking("vLLM is not installed: make test installs it on Linux")
-
-
-@pytest.fixture(scope="module")
-def p8b():
-    return plan("llama-3.1-8b", "h100", tensor_parallel_size=1, max_model_len=8192)
+pytestmark = pytest.mark.usefixtures("vllm")
 
 
 def most_at_once(result) -> int:

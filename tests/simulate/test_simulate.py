@@ -10,12 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from needs import lacking
 
 from workshop.engine import trace
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers.vllm_main import installed
 from workshop.simulate import engine, process
 from workshop.simulate.arrivals import Arrival, drawn
 from workshop.simulate.clock import of
@@ -25,15 +23,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def vllm():
-    if not installed()[0]:
-        lacking("vLLM is not installed: make test installs it on Linux")
-
-
-@pytest.fixture(scope="module")
-def p8b():
-    return plan("llama-3.1-8b", "h100", tensor_parallel_size=1, max_model_len=8192)
+pytestmark = pytest.mark.usefixtures("vllm")
 
 
 def without_wall(simulation) -> dict:

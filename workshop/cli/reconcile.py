@@ -145,10 +145,9 @@ def _check_actions(log: Path | None, **flags: bool) -> None:
 
 def _is_of_the_course(log: Path) -> bool:
     """Return True for a recorded log that comes with the course: it is of no machine of this site."""
-    import workshop
+    from workshop.course.topics.recorded_data import DATA
 
-    data = Path(workshop.__file__).parent / "data"
-    return log.resolve().is_relative_to(data.resolve())
+    return log.resolve().is_relative_to(DATA.resolve())
 
 
 def _keep(log: EngineLog, model: str | None, gpu: str | None, **of_the_run: Any) -> None:
