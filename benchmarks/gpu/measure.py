@@ -5,7 +5,8 @@
 JOBS.json is a list of {"name", "model", "tp", "pp", "max_model_len", "extra": {LLM() arguments}, "env": {…},
 "config": {fields that differ}, "speed": bool, "batches": [16, 64, 256], "mixed": [[requests that decode, prompts that
 each step reads, tokens of a prompt]], "profile": bool, "trace": bool, "debug": bool,
-"prompts": [1024, 8192], "energy": bool, "processor": bool, "limit_s": when it is ended}; "prompts" times the first token after a lone prompt of each
+"prompts": [1024, 8192], "energy": bool, "processor": bool, "zero_biases": bool (dummy biases would send all tokens to
+the same experts), "limit_s": when it is ended}; "prompts" times the first token after a lone prompt of each
 length, "energy" reads NVML's counter around one stream and each batch; without speed a job ends when the
 memory is measured. A model is a catalog name or a folder with a config.json. Jobs run side by side as long as GPUs
 are free, and each writes OUT_FOLDER/NAME.json (what was measured) and NAME.log (vLLM's own log). With --together all
@@ -141,6 +142,8 @@ def run_one(job: dict, out: Path) -> None:
     started = time.time()
     llm = engine(job, out)
     result = {"start_s": round(time.time() - started, 1)}
+    if job.get("zero_biases"):
+        result["zeroed"] = llm.collective_rpc("zero_biases")
     with turn(out):
         if job.get("speed", True):
             energy = energy_joules if job.get("energy") else None
