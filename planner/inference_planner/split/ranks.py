@@ -19,9 +19,8 @@ from inference_planner.model.weights import (
     Weight,
     embedding_weights,
     head_weights,
-    is_quantized,
-    layer_tensors,
-    layer_weights,
+    layer_parts,
+    parts,
     stand_ins,
     tensor_bytes,
 )
@@ -130,11 +129,11 @@ def _cut_group(model: ModelConfig, tp: int) -> int:
     # its widths may be means
     if tp == 1 or not q or q.method not in GROUPED or q.group_size < 1 or has_states(model):
         return 0
-    for i in set(stand_ins(model)):
-        for w in layer_weights(model, i):
-            is_dense = w.split == "row" and not w.name.startswith("mlp.experts")
-            if is_dense and w.cols // tp % q.group_size and is_quantized(model, w, i):
-                return w.cols
+    for _, part in parts(model):
+        inputs = part.weight.cols
+        is_dense = part.weight.split == "row" and not part.weight.is_expert
+        if is_dense and inputs // tp % q.group_size and part.is_quantized:
+            return inputs
     return 0
 
 
@@ -283,8 +282,12 @@ def _allocated_bytes(
     for w in before:
         memory.alloc_all(tensor_bytes(model, w, 0, tp))
     for stand_in, has_window in layers:
-        attention, rest = layer_tensors(model, stand_in, tp, experts)
-        memory.alloc_all(attention)
+        rest: list[int] = []
+        for part in layer_parts(model, stand_in, tp, experts):
+            if part.weight.name.startswith("self_attn"):
+                memory.alloc_all(part.tensors)
+            else:
+                rest += part.tensors
         if tables and (len(tables) == len(model.rope_tables) or not has_window):
             # the second one, if any, is that of the full-attention layers
             _build_rope(model, tables.pop(0), memory)
