@@ -59,8 +59,8 @@ def split_of(deployment: Deployment) -> tuple[int, int, int, bool]:
 
 def settings_of(deployment: Deployment) -> tuple[int, int, str]:
     """Return the settings by which the nearest of several starts is found."""
-    s = deployment.settings
-    return s.max_num_batched_tokens, s.max_num_seqs, s.kv_cache_dtype
+    settings = deployment.settings
+    return settings.max_num_batched_tokens, settings.max_num_seqs, settings.kv_cache_dtype
 
 
 def correction(deployment: Deployment) -> Correction | None:

@@ -164,11 +164,11 @@ def _named_modules(model: ModelConfig, layer: int) -> tuple[bool, ...]:
 
     There are two lists: of modules in 16 bit, and of modules in 8 bits beside those in 4.
     """
-    q = model.quantization
-    if q is None:
+    quantization = model.quantization
+    if quantization is None:
         return ()
     named: list[bool] = []
-    for patterns in filter(None, (q.ignore, q.eight)):
+    for patterns in filter(None, (quantization.ignore, quantization.eight)):
         module_patterns = _module_patterns(patterns)
         for w in layer_weights(model, layer):
             if w.quantizable:
@@ -243,12 +243,12 @@ def _module_patterns(patterns: tuple[str, ...]) -> ModulePatterns:
 
 def is_quantized(model: ModelConfig, weight: Weight, layer: int) -> bool:
     """Return True if this weight is stored in the quantization's bits."""
-    q = model.quantization
-    if q is None or not weight.quantizable:
+    quantization = model.quantization
+    if quantization is None or not weight.quantizable:
         return False
-    if q.experts_only and not weight.is_expert:
+    if quantization.experts_only and not weight.is_expert:
         return False
-    return not (q.ignore and ignored(q.ignore, layer, weight.name))
+    return not (quantization.ignore and ignored(quantization.ignore, layer, weight.name))
 
 
 def tensor_bytes(
@@ -267,10 +267,10 @@ def tensor_bytes(
     if not is_quantized(model, weight, layer):
         element_bytes = weight.bytes_each or dtype_bytes
         return [weight.copies * rows * cols * element_bytes, *bias]
-    q = present(model.quantization)
-    if q.eight and ignored(q.eight, layer, weight.name):
-        q = replace(q, method="modelopt", weight_bits=8, group_size=-1)
-    tensors = _quantized_bytes(q, weight, rows, cols, dtype_bytes) + bias
+    quantization = present(model.quantization)
+    if quantization.eight and ignored(quantization.eight, layer, weight.name):
+        quantization = replace(quantization, method="modelopt", weight_bits=8, group_size=-1)
+    tensors = _quantized_bytes(quantization, weight, rows, cols, dtype_bytes) + bias
     if weight.has_decoded_copy:
         tensors.append(rows * cols * dtype_bytes)
     return tensors
