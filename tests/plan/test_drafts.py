@@ -162,7 +162,7 @@ def test_the_draft_is_on_the_last_pipeline_stage_alone():
 def test_a_step_of_decoding_has_a_graph_for_whole_requests():
     """config/vllm.py: 8, 16, … requests of 4 tokens each, up to the same 512 tokens."""
     p = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, spec_method="ngram", spec_tokens=3)
-    sizes = p.settings.decode_graph_sizes
+    sizes = p.deployment.settings.decode_graph_sizes
     assert sizes[-1] == 512 and all(size % 4 == 0 for size in sizes)
     assert {4, 8, 16, 32, 64} <= set(sizes)
 

@@ -153,7 +153,7 @@ def available_gib(p):
 def test_the_video_of_qwen_2_5_vl_7b_peaks_where_an_h100_said():
     # measured with 0.32.0: 4,599,587,840 bytes above what stood before the profile run, for one video of 32,768 tokens
     model = from_dict(QWEN_7B, name="qwen2.5-vl-7b")
-    settings = plan("qwen2.5-7b", "h100", max_model_len=32768).settings
+    settings = plan("qwen2.5-7b", "h100", max_model_len=32768).deployment.settings
     run = encoder_run(model, settings, 1)
     assert (run.modality, run.items, run.tokens) == ("video", 1, 32768)
     assert run.peak_bytes == pytest.approx(4_599_587_840, rel=0.005)
@@ -208,7 +208,7 @@ def test_an_encoder_costs_what_five_starts_on_a_5090_said():
 )
 def test_as_many_items_are_encoded_as_logs_say(model, tokens, modality, count):
     p = plan(model, "h200", tensor_parallel_size=1, max_num_batched_tokens=tokens)
-    run = encoder_run(p.config, p.settings, 1)
+    run = encoder_run(p.deployment.model, p.deployment.settings, 1)
     assert (run.modality, run.items) == (modality, count)
 
 
@@ -216,7 +216,7 @@ def test_images_without_videos_are_as_many_as_a_log_says():
     # Gemma 4 with {"image": 8, "video": 0}: 29 image items of a budget of 8,192 tokens
     settings = {"max_num_batched_tokens": 8192, "limit_mm_per_prompt": "image=8,video=0"}
     p = plan("gemma-4-26b-a4b", "h200", tensor_parallel_size=1, **settings)
-    run = encoder_run(p.config, p.settings, 1)
+    run = encoder_run(p.deployment.model, p.deployment.settings, 1)
     assert (run.modality, run.items) == ("image", 29)
     assert """--limit-mm-per-prompt '{"image": 8, "video": 0}'""" in p.command
 
@@ -225,7 +225,7 @@ def test_mistral_small_weighs_what_its_log_says_and_has_two_images_a_batch():
     # Mistral-Small-3.2-24B, the same sizes: 44.76 GiB (llm-d-planner's measured table)
     p = plan(from_dict(MISTRAL_24B, name="mistral-small"), "h100", tensor_parallel_size=1)
     assert p.weights_gib_per_gpu == pytest.approx(44.76, abs=0.02)
-    assert encoder_run(p.config, p.settings, 1).items == 2
+    assert encoder_run(p.deployment.model, p.deployment.settings, 1).items == 2
 
 
 def test_gemma_3_27bs_published_config_is_planned_as_multimodal_and_says_so():
@@ -237,7 +237,7 @@ def test_gemma_3_27bs_published_config_is_planned_as_multimodal_and_says_so():
     assert "--language-model-only" in text.command
     assert "encoder" not in {item.name for item in text.overheads}
     # 27.4 billion parameters, of which 0.42 are the encoder's
-    vision = sum(w.elements() for w in tower_weights(p.config))
+    vision = sum(w.elements() for w in tower_weights(p.deployment.model))
     assert vision == pytest.approx(0.42e9, rel=0.02)
     assert p.overhead_gib_per_gpu > text.overhead_gib_per_gpu
 

@@ -110,7 +110,7 @@ def test_an_fp8_cache_never_holds_less_but_for_the_buffer_of_its_kernels():
         small = planned(model, gpu, **settings, kv_cache_dtype="fp8")
         if not usual or not small or not usual.fits:
             continue
-        if usual.config.mamba and settings["vllm_version"] == "0.25.1":
+        if usual.deployment.model.mamba and settings["vllm_version"] == "0.25.1":
             assert (
                 small.available_kv_gib_per_gpu
                 >= usual.available_kv_gib_per_gpu - FP8_BUFFER_GIB - 1e-9

@@ -130,7 +130,7 @@ BUILT = [
 @pytest.mark.parametrize(("model", "tp", "dp", "ep", "built"), BUILT)
 def test_weights_are_those_of_vllms_own_class(model, tp, dp, ep, built):
     p = wide(tp, dp, ep, model, vllm_version="0.25.1")
-    workspace = 2**25 if p.config.mla else 0
+    workspace = 2**25 if p.deployment.model.mla else 0
     assert p.weights_gib_per_gpu * GIB - workspace == pytest.approx(built, rel=0.002)
 
 

@@ -1,6 +1,5 @@
 """Read `quantization_config`, or vLLM's `--quantization` names, as one Quantization."""
 
-# q the fields of a quantization_config
 import re
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,6 +1,5 @@
 """The parts that a plan takes from the nearest start that was measured on a site."""
 
-# d: a deployment
 from __future__ import annotations
 
 from collections.abc import Sequence
