@@ -102,10 +102,7 @@ WORDS = [
         "../torch/csrc/distributed/c10d/NCCLUtils.hpp:317, unhandled system error",
         "nccl",
     ),
-    (
-        "OSError: [Errno 28] No space left on device",
-        "disk-full",
-    ),
+    ("OSError: [Errno 28] No space left on device", "disk-full"),
     (
         "RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG`",
         "no-gpu",
@@ -137,10 +134,7 @@ WORDS = [
         "implement the `SupportsPP` interface.",
         "pipeline-not-supported",
     ),
-    (
-        "PermissionError: [Errno 13] Permission denied: '/scratch/hf/hub'",
-        "permission",
-    ),
+    ("PermissionError: [Errno 13] Permission denied: '/scratch/hf/hub'", "permission"),
     # The words of users' reports: each row of failures.toml names its source.
     (
         "(EngineCore pid=7) ERROR 09-28 10:01:40 [core.py:1330] ValueError: FP8 KV cache is not supported "
@@ -167,10 +161,7 @@ WORDS = [
         "RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist",
         "no-cuda-compiler",
     ),
-    (
-        "ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
-        "ptxas-too-old",
-    ),
+    ("ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'", "ptxas-too-old"),
     (
         "RuntimeError: Assertion error (/workspace/.deps/deepgemm-src/csrc/apis/hyperconnection.hpp:56): "
         "Unsupported architecture",

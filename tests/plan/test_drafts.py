@@ -149,11 +149,7 @@ def test_the_draft_is_on_the_last_pipeline_stage_alone():
         speculative_config=EAGLE3,
     )
     without = plan(
-        "llama-3.1-8b",
-        "h100",
-        gpus_per_node=2,
-        tensor_parallel_size=1,
-        pipeline_parallel_size=2,
+        "llama-3.1-8b", "h100", gpus_per_node=2, tensor_parallel_size=1, pipeline_parallel_size=2
     )
     assert p.fit.weights[0] == without.fit.weights[0]
     assert p.fit.weights[1] > without.fit.weights[1] + GIB // 2

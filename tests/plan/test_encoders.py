@@ -296,8 +296,7 @@ def test_a_text_model_has_no_limits():
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [["--language-model-only"], ["--limit-mm-per-prompt", '{"image": 0, "video": 0}']],
+    "flags", [["--language-model-only"], ["--limit-mm-per-prompt", '{"image": 0, "video": 0}']]
 )
 def test_the_command_line_takes_the_settings_and_passes_them_on(flags):
     arguments = ["qwen3-vl-8b", "--gpu", "h100", "--max-model-len", "8K", "--no-exact", "--json"]

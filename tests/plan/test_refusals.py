@@ -61,11 +61,7 @@ CASES = {
         "",
     ),
     "bfloat16": (lambda: on_gpu(on(), "t4"), "no bfloat16", "--dtype half"),
-    "float16": (
-        lambda: of_dtype(on("gemma-3-27b"), "float16"),
-        "overflow",
-        "--dtype bfloat16",
-    ),
+    "float16": (lambda: of_dtype(on("gemma-3-27b"), "float16"), "overflow", "--dtype bfloat16"),
     "quantization kernels": (lambda: on_gpu(on("gpt-oss-20b"), "t4"), "cannot run mxfp4", ""),
     "quantization dtype": (
         lambda: of_dtype(on("gpt-oss-20b"), "float16"),
@@ -143,11 +139,7 @@ CASES = {
         "1,024 requests of 3 tokens each: 3,072",
         "--max-num-seqs 682",
     ),
-    "vocabulary of adapters": (
-        lambda: with_vocabulary(on(**LORA), 262144),
-        "at most 258,048",
-        "",
-    ),
+    "vocabulary of adapters": (lambda: with_vocabulary(on(**LORA), 262144), "at most 258,048", ""),
     "adapters of experts": (
         lambda: replace(on("mixtral-8x7b", "h200", **LORA, **SHARDED), ep=True),
         "cannot be fully sharded",

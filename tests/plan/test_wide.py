@@ -410,10 +410,7 @@ def test_the_page_says_what_the_plan_says():
         assert (
             f"{p.weights_gib_per_gpu:.1f}" == weights
             and f"{p.single_stream_tokens_per_s:.0f}" in speed
-        ), (
-            model,
-            sizes,
-        )
+        ), (model, sizes)
         assert f"{p.kv_cache_tokens * p.data_parallel_size * servers:,}" == tokens, (model, sizes)
     assert len(rows) >= 12
 
