@@ -298,3 +298,9 @@ def test_json_has_the_memory_that_the_text_names_where_no_request_fits():
     assert not longer.fit.fits
     assert f"{longer.available_kv_gib_per_gpu:.2f} GiB are left" in " ".join(longer.reasons)
     assert p.available_kv_gib_per_gpu > 0
+
+
+def test_a_model_that_generates_no_text_is_advised_fewer_gpus_without_tokens_per_second():
+    p = plan("jina-embeddings-v5-text-small", "h100", tensor_parallel_size=2)
+    (line,) = [line for line in p.advice if "are enough" in line]
+    assert line.startswith("1 × ") and "tokens/s" not in line

@@ -384,8 +384,10 @@ def _other_gpus(plan: Plan) -> Iterator[str]:
     fewer = choose.fewest(deployment, deployment.replica_gpus - 1)
     if fewer:
         flags = _split_change("fewer_gpus", fewer, "").flags
-        speed_share = f"with {_speed_share(plan, fewer)} of the tokens/s for one request"
-        yield f"{fewer.gpus} × {deployment.gpu.title} are enough: {flags}, {speed_share}."
+        enough = f"{fewer.gpus} × {deployment.gpu.title} are enough: {flags}"
+        if not plan.pooling:
+            enough += f", with {_speed_share(plan, fewer)} of the tokens/s for one request"
+        yield f"{enough}."
 
 
 def _speed_share(plan: Plan, other: Deployment) -> str:
