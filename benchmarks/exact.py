@@ -31,7 +31,7 @@ from inference_planner.catalog.estimate import unknown_part  # noqa: E402
 from inference_planner.catalog.families import FAMILIES as FORMULAS  # noqa: E402
 from inference_planner.catalog.read import from_dict  # noqa: E402
 from inference_planner.model import kv_cache  # noqa: E402
-from inference_planner.model.weights import layer_weights, tensor_bytes, whole_bytes  # noqa: E402
+from inference_planner.model.weights import parts, tensor_bytes, whole_bytes  # noqa: E402
 from inference_planner.split import ranks  # noqa: E402
 from inference_planner.split.deployment import partition_layers  # noqa: E402
 
@@ -142,13 +142,10 @@ def formula_bytes(m: ModelConfig, tp: int, pp: int, stage: int) -> int:
     """Return the bytes of all tensors of a rank by our formulas, rope tables with them, not rounded to blocks."""
     before, after = ranks.stage_weights(m, stage == 0, stage == pp - 1)
     layers = partition_layers(m.num_hidden_layers, pp)[stage]
-    weights = [(w, 0) for w in (*before, *after)] + [
-        (w, i) for i in layers for w in layer_weights(m, i)
-    ]
-    tables = sum(positions * dim for positions, dim in m.rope_tables)
-    return sum(sum(tensor_bytes(m, w, i, tp)) for w, i in weights) + tables * (
-        4 if m.traits.rope_float32 else 2
-    )
+    total = sum(sum(tensor_bytes(m, w, 0, tp)) for w in (*before, *after))
+    total += sum(count * part.bytes for count, part in parts(m, tp, layers=layers))
+    rope_bytes = 4 if m.traits.rope_float32 else 2
+    return total + sum(positions * dim * rope_bytes for positions, dim in m.rope_tables)
 
 
 def differences(m: ModelConfig, split: dict) -> dict[str, tuple[int, int]]:

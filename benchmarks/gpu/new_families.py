@@ -32,7 +32,7 @@ SAID = ("weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens", "m
 
 def predict(job: dict, worker, version: str) -> dict:
     """Return what the plan says of a job before it ran; `worker` asks vLLM's classes."""
-    from inference_planner.answer.choose import Choice
+    from inference_planner.answer.choose import Split
     from inference_planner.answer.parallelism import plan_of
     from inference_planner.catalog.read import from_dict
     from inference_planner.split.deployment import prepare
@@ -45,7 +45,7 @@ def predict(job: dict, worker, version: str) -> dict:
     d = prepare(
         model, GPU, usage="llm", max_model_len=job["max_model_len"], vllm_version=version, **extra
     )
-    p = plan_of(Choice(exact.attach(d, worker, **more), []))
+    p = plan_of(Split(exact.attach(d, worker, **more), []))
     return {
         "name": job["name"],
         **{key: round(getattr(p, key), 4) for key in SAID},

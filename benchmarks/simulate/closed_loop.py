@@ -58,7 +58,7 @@ class Loop:
 
     def __init__(self, plan: Plan, clock: Clock, lengths: list[tuple[int, int]]) -> None:
         self.clock = clock
-        self.settings = plan.settings
+        self.settings = plan.deployment.settings
         self.unsent = deque(lengths)  # (tokens of the prompt, tokens of the answer)
         self.most_under_way = 2 if self.settings.version.schedules_ahead else 1
         self.room = plan.kv_cache_tokens // max(1, plan.data_parallel_size)

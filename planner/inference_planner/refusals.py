@@ -8,7 +8,6 @@ kernels for), the row asks that module. A plan fits only if no row finds anythin
 0.32.0 and 0.33.0; a row without `holds` is of every release that the planner has formulas for.
 """
 
-# d: a deployment
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -81,10 +81,7 @@ def test_the_log_s_backends_are_read():
             "did not import there",
         ),
         (
-            [
-                ("Using FLASH_ATTN attention", "Using TRITON_ATTN attention"),
-                ("0.32.0", "0.31.0"),
-            ],
+            [("Using FLASH_ATTN attention", "Using TRITON_ATTN attention"), ("0.32.0", "0.31.0")],
             "h100",
             "the log is of vLLM 0.31.0",
         ),

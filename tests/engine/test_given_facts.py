@@ -37,7 +37,7 @@ def test_the_form_of_its_lines_dates_a_log():
     read = engine_log.parse(V1_OF_0_10)
     assert read.version is None and read.newest_release == "0.18"
     case = make_case(read, "gpt-oss-120b", "h100")
-    assert case.base.settings.gpu_memory_utilization == 0.9
+    assert case.base.deployment.settings.gpu_memory_utilization == 0.9
     assert any("0.18 or before" in sentence for sentence in case.assumed)
     assert not any("0.32.0 was assumed" in sentence for sentence in case.assumed)
 
@@ -57,7 +57,7 @@ def test_given_facts_fill_the_gaps_of_a_log():
         gpu_memory_gib=79.1,
     )
     assert case.log.version == "0.10.1" and read.version is None
-    assert case.base.settings.gpu_memory_utilization == 0.98
+    assert case.base.deployment.settings.gpu_memory_utilization == 0.98
     assert case.card.engine_gib == pytest.approx(79.1)
 
 

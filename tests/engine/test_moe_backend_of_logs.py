@@ -120,7 +120,7 @@ kv_cache_dtype=auto, device_config=cuda, enable_prefix_caching={caching}
 def test_a_hybrids_prefix_caching_is_the_logs(args, caching, expected):
     text = NEXT.format(args=args, caching=caching)
     case = make_case(log.parse(text), None, "h200")
-    assert case.base.settings.enable_prefix_caching is expected
+    assert case.base.deployment.settings.enable_prefix_caching is expected
     states = [group for group in case.base.fit.layout.groups if group.keeps_states]
     assert {group.blocks_per_request for group in states} == ({2} if expected else {1})
     assert described(case)["extra"]["enable_prefix_caching"] is expected

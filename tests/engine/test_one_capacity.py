@@ -45,12 +45,14 @@ def tokens_of_the_log(planned: Plan) -> int:
         "pipeline_parallel_size": 1,
         "max_model_len": planned.max_model_len,
         "kv_cache_dtype": "auto",
-        "max_num_batched_tokens": planned.settings.max_num_batched_tokens,
+        "max_num_batched_tokens": planned.deployment.settings.max_num_batched_tokens,
         "vllm_version": planned.vllm_version,
     }
     available = fit(planned.deployment).available[0]
     return (
-        LoggedRun(EngineLog(), planned.config, planned.deployment.gpu, settings, available)
+        LoggedRun(
+            EngineLog(), planned.deployment.model, planned.deployment.gpu, settings, available
+        )
         .capacity(available)
         .tokens
     )

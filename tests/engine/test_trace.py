@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import tempfile
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
+import workshop
+from workshop.cli.xray import command
 from workshop.engine import trace
 from workshop.errors import BadInput
 
@@ -114,36 +123,108 @@ def test_a_line_that_is_not_whole_yet_waits(path):
     assert len(trace.read(path)) == 4
 
 
+@pytest.mark.parametrize("text", ["", '{"step": 0'])
+def test_a_file_without_a_step_is_one_sentence(text, tmp_path):
+    (tmp_path / "other").write_text(text)
+    with pytest.raises(BadInput, match="holds no step"):
+        trace.read(tmp_path / "other")
+
+
+@pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "holds no step"),
-        ('{"step": 0', "holds no step"),
-        ("INFO 11-20 vLLM\n", "Line 1 of .* is no step"),
-        ('{"step": 0}\n', "Line 1 of .* is no step"),
-        ("[" * 100_000 + "\n", "Line 1 of .* is no step"),
-        (
-            json.dumps(LINES[0]) + "\n" + json.dumps({**LINES[1], "requests": [3]}) + "\n",
-            "Line 2 of .* is no step",
-        ),
-        (json.dumps({**LINES[0], "time_s": "soon"}) + "\n", "Line 1 of .* is no step"),
-        (json.dumps({**LINES[0], "time_s": float("nan")}) + "\n", "Line 1 of .* is no step"),
-        (json.dumps({**LINES[0], "step": float("inf")}) + "\n", "Line 1 of .* is no step"),
-        (
-            json.dumps({**LINES[0], "requests": [row("a", blocks=["x"])]}) + "\n",
-            "Line 1 of .* is no step",
-        ),
-        ("\0\xff\n", "Line 1 of .* is no step"),
-    ],
+    "content",
+    [b"INFO 11-20 vLLM", b'{"step": 0}', b"[" * 100_000, b'{"step":' * 50_000, b"\0\xff", b"\xff\xfe",
+     b'{"step": ' + b"9" * 5000 + b"}", b'{"step": NaN}'],
+    ids=lambda content: repr(content[:12]),
+)  # fmt: skip
+def test_a_line_that_is_no_step_is_named(content, number, tmp_path):
+    first = json.dumps(LINES[0]).encode() + b"\n"
+    (tmp_path / "other").write_bytes((number - 1) * first + content + b"\n")
+    with pytest.raises(BadInput, match=f"Line {number} of .* is no step"):
+        trace.read(tmp_path / "other")
+
+
+IMPOSSIBLE = [("num_blocks", 10**30), ("num_blocks", 0), ("num_blocks", -5), ("block_size", 0), ("budget", 0),
+              ("step", 10**400), ("step", math.inf), ("time_s", "soon"), ("time_s", math.nan), ("time_s", 10**400),
+              ("kv_cache_usage", "much"), ("taken", [10**400]), ("taken", "abc"), ("arrived", [["a"]]),
+              ("requests", 5), ("requests", [row("a", blocks=["x"])])]  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=1),
+    max_leaves=3,
 )
-def test_what_is_no_trace_is_said_in_one_sentence(text, message, tmp_path):
-    file = tmp_path / "other"
-    file.write_text(text)
-    with pytest.raises(BadInput, match=message):
-        trace.read(file)
+
+
+def read_with(name: str, value: object) -> list[trace.Step]:
+    """Return the steps of a file with one line, in which a field has this value."""
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        file.write(json.dumps({**LINES[0], name: value}) + "\n")
+        file.flush()
+        return trace.read(Path(file.name))
+
+
+@pytest.mark.parametrize(("name", "value"), IMPOSSIBLE)
+def test_a_field_that_cannot_be_makes_a_line_no_step(name, value):
+    with pytest.raises(BadInput, match=r"Line 1 of .* is no step of a trace"):
+        read_with(name, value)
+
+
+@given(st.sampled_from(sorted(LINES[0])), JSON)
+def test_a_line_with_any_value_is_a_step_or_one_sentence(name, value):
+    try:
+        assert len(read_with(name, value)) == 1
+    except BadInput as error:
+        assert "Line 1 of" in error.message
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     for path in (tmp_path / "none", tmp_path, tmp_path / "a\0b"):
         with pytest.raises(BadInput, match="cannot be read"):
             trace.read(path)
+
+
+# What is read, and what becomes a page
+
+RECORDED = Path(workshop.__file__).parent / "data" / "traces" / "teaching_model.jsonl"
+FIRST = json.loads(RECORDED.read_text().splitlines()[0])
+
+
+def recorded(**fields: object) -> bytes:
+    return json.dumps(FIRST | fields).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    "content", [recorded(num_blocks=10**12, taken=[10**12 - 1]), recorded(arrived=[["\ud800", 5]])]
+)
+def test_odd_numbers_and_names_become_a_page(content, tmp_path):
+    (tmp_path / "trace").write_bytes(content)
+    done = CliRunner().invoke(command, [str(tmp_path / "trace")])
+    assert done.exit_code == 0, done.exception
+    assert (tmp_path / "trace.html").stat().st_size < 1 << 20
+
+
+def test_a_pipe_is_no_trace_and_nobody_waits_for_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInput, match="it is a pipe"):
+        trace.read(tmp_path / "pipe")
+
+
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace, "PART_BYTES", 1000)
+    (tmp_path / "trace").write_bytes(b"x" * 5000)
+    with pytest.raises(BadInput, match="is longer than"):
+        trace.read(tmp_path / "trace")
+
+
+def test_a_long_trace_is_read_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace, "PART_BYTES", 20_000)
+    assert trace.read(RECORDED) == [step for part in parts(RECORDED) for step in part]
+    assert len(trace.read(RECORDED)) == len(RECORDED.read_text().splitlines())
+
+
+def parts(path: Path) -> list[list[trace.Step]]:
+    growing, pieces = trace.Trace(path), []
+    while more := growing.more():
+        pieces.append(more)
+    assert len(pieces) > 1
+    return pieces

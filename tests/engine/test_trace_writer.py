@@ -111,9 +111,7 @@ def test_no_field_of_a_step_holds_a_long_id():
     fake_scheduler = scheduler()
     long = {name: name * 60_000 for name in "abc"}
     fake_scheduler.requests = {
-        long["a"]: SimpleNamespace(
-            request_id=long["a"], num_prompt_tokens=3, num_computed_tokens=3
-        ),
+        long["a"]: SimpleNamespace(request_id=long["a"], num_prompt_tokens=3, num_computed_tokens=3)
     }
     fake_scheduler.max_num_scheduled_tokens = fake_scheduler.block_size = 16
     fake_scheduler.kv_cache_manager.usage = 0.5

@@ -112,8 +112,7 @@ def test_the_checkpoints_own_quantization_may_be_said_and_another_not(model, met
 def test_sparse_latents_are_for_hopper_and_newer(model):
     """vLLM 0.32.0, v1/attention/backends/mla/*_sparse*.py supports_compute_capability: 9, 10 or 12."""
     with pytest.raises(
-        BadInput,
-        match=r"A100.* cannot keep .* KV cache.*Give a GPU from the H100 on",
+        BadInput, match=r"A100.* cannot keep .* KV cache.*Give a GPU from the H100 on"
     ):
         plan(model, "a100-80gb", gpus_per_node=8, nodes=4)
     assert plan(model, "h200", gpus_per_node=8, nodes=2).fits

@@ -62,7 +62,7 @@ def test_every_size_is_planned_or_refused_in_words(model, gib):
 def test_beside_another_process_the_plan_takes_what_is_free(gpu, free):
     """request_memory of vllm/v1/worker/utils.py refuses where utilization × total exceeds the free memory."""
     half = plan("llama-3.2-1b", gpu, free_gib=free, max_model_len=LENGTH)
-    share = half.settings.gpu_memory_utilization
+    share = half.deployment.settings.gpu_memory_utilization
     assert half.fits and share * half.gpu_memory_gib <= free < (share + 0.1) * half.gpu_memory_gib
     assert f"--gpu-memory-utilization {share:g}" in half.command
     assert f"{free:g} of" in half.reasons[0] and f"{share:g} fits" in half.reasons[0]
@@ -71,7 +71,9 @@ def test_beside_another_process_the_plan_takes_what_is_free(gpu, free):
 
 
 def test_a_card_that_is_nearly_free_keeps_the_default():
-    assert plan("llama-3.2-1b", "h100", free_gib=79).settings.gpu_memory_utilization == 0.92
+    assert (
+        plan("llama-3.2-1b", "h100", free_gib=79).deployment.settings.gpu_memory_utilization == 0.92
+    )
 
 
 def test_a_given_utilization_above_what_is_free_does_not_start():

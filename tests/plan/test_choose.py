@@ -202,7 +202,7 @@ def test_the_defaults_are_those_of_each_usage_and_version():
     """vllm/engine/arg_utils.py get_batch_defaults of both tags."""
 
     def tokens(gpu, **kwargs):
-        return plan("llama-3.2-1b", gpu, **kwargs).settings.max_num_batched_tokens
+        return plan("llama-3.2-1b", gpu, **kwargs).deployment.settings.max_num_batched_tokens
 
     assert (tokens("h200", usage="llm"), tokens("h200")) == (16384, 8192)
     assert (tokens("a100-80gb", usage="llm"), tokens("a100-80gb")) == (8192, 2048)

@@ -62,7 +62,10 @@ def test_without_compilation_graphs_of_whole_steps_remain(default):
     decode_only = planned({"cudagraph_mode": "FULL_DECODE_ONLY"})
     assert 0 < graphs_gib(alone) == graphs_gib(decode_only) < graphs_gib(default)
     assert alone.single_stream_tokens_per_s == default.single_stream_tokens_per_s
-    assert planned('{"mode": 0, "cudagraph_mode": "PIECEWISE"}').settings.decode_graphs == "none"
+    assert (
+        planned('{"mode": 0, "cudagraph_mode": "PIECEWISE"}').deployment.settings.decode_graphs
+        == "none"
+    )
 
 
 def test_graphs_in_pieces_hold_no_partial_sums_and_a_token_takes_longer(default):
@@ -74,11 +77,11 @@ def test_graphs_in_pieces_hold_no_partial_sums_and_a_token_takes_longer(default)
 
 def test_fewer_sizes_take_less_memory(default):
     few = planned({"cudagraph_capture_sizes": [8, 4, 2, 1, 4]})
-    assert few.settings.graph_sizes == [1, 2, 4, 8]
-    assert few.settings.largest_graph == 8
+    assert few.deployment.settings.graph_sizes == [1, 2, 4, 8]
+    assert few.deployment.settings.largest_graph == 8
     assert few.overhead_gib_per_gpu < default.overhead_gib_per_gpu
     smaller = planned({"max_cudagraph_capture_size": 64})
-    assert max(smaller.settings.graph_sizes) == 64
+    assert max(smaller.deployment.settings.graph_sizes) == 64
     assert few.overhead_gib_per_gpu < smaller.overhead_gib_per_gpu < default.overhead_gib_per_gpu
 
 

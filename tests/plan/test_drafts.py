@@ -149,11 +149,7 @@ def test_the_draft_is_on_the_last_pipeline_stage_alone():
         speculative_config=EAGLE3,
     )
     without = plan(
-        "llama-3.1-8b",
-        "h100",
-        gpus_per_node=2,
-        tensor_parallel_size=1,
-        pipeline_parallel_size=2,
+        "llama-3.1-8b", "h100", gpus_per_node=2, tensor_parallel_size=1, pipeline_parallel_size=2
     )
     assert p.fit.weights[0] == without.fit.weights[0]
     assert p.fit.weights[1] > without.fit.weights[1] + GIB // 2
@@ -162,7 +158,7 @@ def test_the_draft_is_on_the_last_pipeline_stage_alone():
 def test_a_step_of_decoding_has_a_graph_for_whole_requests():
     """config/vllm.py: 8, 16, … requests of 4 tokens each, up to the same 512 tokens."""
     p = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, spec_method="ngram", spec_tokens=3)
-    sizes = p.settings.decode_graph_sizes
+    sizes = p.deployment.settings.decode_graph_sizes
     assert sizes[-1] == 512 and all(size % 4 == 0 for size in sizes)
     assert {4, 8, 16, 32, 64} <= set(sizes)
 

@@ -13,130 +13,14 @@ from inference_planner.catalog.read import from_dict
 from inference_planner.catalog.tower import tower_weights
 from inference_planner.errors import BadInput
 from inference_planner.split.encoders import encoder, encoder_run, limits
+from published_configs import published
 
 from workshop.cli.plan import command
 
 GIB = 1 << 30
-# config.json of Qwen/Qwen2.5-VL-7B-Instruct
-VISION = {
-    "depth": 32,
-    "hidden_act": "silu",
-    "hidden_size": 1280,
-    "intermediate_size": 3420,
-    "num_heads": 16,
-    "in_chans": 3,
-    "out_hidden_size": 3584,
-    "patch_size": 14,
-    "spatial_merge_size": 2,
-    "temporal_patch_size": 2,
-}
-QWEN_7B = {
-    "architectures": ["Qwen2_5_VLForConditionalGeneration"],
-    "model_type": "qwen2_5_vl",
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "max_position_embeddings": 128000,
-    "num_attention_heads": 28,
-    "num_hidden_layers": 28,
-    "num_key_value_heads": 4,
-    "vocab_size": 152064,
-    "torch_dtype": "bfloat16",
-    "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
-    "vision_config": VISION,
-}
-# config.json of google/gemma-3-27b-it: the text model's other fields are Transformers' defaults
-GEMMA_27B = {
-    "architectures": ["Gemma3ForConditionalGeneration"],
-    "model_type": "gemma3",
-    "mm_tokens_per_image": 256,
-    "text_config": {
-        "head_dim": 128,
-        "hidden_size": 5376,
-        "intermediate_size": 21504,
-        "model_type": "gemma3_text",
-        "num_attention_heads": 32,
-        "num_hidden_layers": 62,
-        "num_key_value_heads": 16,
-        "query_pre_attn_scalar": 168,
-        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
-        "sliding_window": 1024,
-    },
-    "torch_dtype": "bfloat16",
-    "vision_config": {
-        "hidden_size": 1152,
-        "image_size": 896,
-        "intermediate_size": 4304,
-        "model_type": "siglip_vision_model",
-        "num_attention_heads": 16,
-        "num_hidden_layers": 27,
-        "patch_size": 14,
-    },
-}
-MISTRAL_24B = {  # mistralai/Mistral-Small-3.1-24B-Instruct-2503
-    "architectures": ["Mistral3ForConditionalGeneration"],
-    "model_type": "mistral3",
-    "spatial_merge_size": 2,
-    "text_config": {
-        "head_dim": 128,
-        "hidden_size": 5120,
-        "intermediate_size": 32768,
-        "max_position_embeddings": 131072,
-        "model_type": "mistral",
-        "num_attention_heads": 32,
-        "num_hidden_layers": 40,
-        "num_key_value_heads": 8,
-        "vocab_size": 131072,
-    },
-    "torch_dtype": "bfloat16",
-    "vision_config": {
-        "head_dim": 64,
-        "hidden_size": 1024,
-        "image_size": 1540,
-        "intermediate_size": 4096,
-        "num_attention_heads": 16,
-        "num_hidden_layers": 24,
-        "patch_size": 14,
-    },
-}
-MOLMO_7B = {  # allenai/Molmo-7B-D-0924
-    "architectures": ["MolmoForCausalLM"],
-    "model_type": "molmo",
-    "hidden_size": 3584,
-    "intermediate_size": 37888,
-    "max_position_embeddings": 4096,
-    "num_attention_heads": 28,
-    "num_hidden_layers": 28,
-    "num_key_value_heads": 4,
-    "qkv_bias": True,
-    "tie_word_embeddings": False,
-    "torch_dtype": "float32",
-    "vocab_size": 152064,
-}
-BGE_M3 = {
-    "architectures": ["XLMRobertaModel"],
-    "model_type": "xlm-roberta",
-    "hidden_size": 1024,
-    "intermediate_size": 4096,
-    "max_position_embeddings": 8194,
-    "num_attention_heads": 16,
-    "num_hidden_layers": 24,
-    "torch_dtype": "float32",
-    "vocab_size": 250002,
-}
-QWEN3_EMBEDDING = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "head_dim": 128,
-    "hidden_size": 4096,
-    "intermediate_size": 12288,
-    "max_position_embeddings": 40960,
-    "num_attention_heads": 32,
-    "num_hidden_layers": 36,
-    "num_key_value_heads": 8,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-    "vocab_size": 151665,
-}
+
+QWEN_7B = published("qwen2.5-vl-7b")
+QWEN3_EMBEDDING = published("qwen3-embedding-8b")
 
 
 def folder(tmp_path, config, name):
@@ -153,7 +37,7 @@ def available_gib(p):
 def test_the_video_of_qwen_2_5_vl_7b_peaks_where_an_h100_said():
     # measured with 0.32.0: 4,599,587,840 bytes above what stood before the profile run, for one video of 32,768 tokens
     model = from_dict(QWEN_7B, name="qwen2.5-vl-7b")
-    settings = plan("qwen2.5-7b", "h100", max_model_len=32768).settings
+    settings = plan("qwen2.5-7b", "h100", max_model_len=32768).deployment.settings
     run = encoder_run(model, settings, 1)
     assert (run.modality, run.items, run.tokens) == ("video", 1, 32768)
     assert run.peak_bytes == pytest.approx(4_599_587_840, rel=0.005)
@@ -208,7 +92,7 @@ def test_an_encoder_costs_what_five_starts_on_a_5090_said():
 )
 def test_as_many_items_are_encoded_as_logs_say(model, tokens, modality, count):
     p = plan(model, "h200", tensor_parallel_size=1, max_num_batched_tokens=tokens)
-    run = encoder_run(p.config, p.settings, 1)
+    run = encoder_run(p.deployment.model, p.deployment.settings, 1)
     assert (run.modality, run.items) == (modality, count)
 
 
@@ -216,20 +100,26 @@ def test_images_without_videos_are_as_many_as_a_log_says():
     # Gemma 4 with {"image": 8, "video": 0}: 29 image items of a budget of 8,192 tokens
     settings = {"max_num_batched_tokens": 8192, "limit_mm_per_prompt": "image=8,video=0"}
     p = plan("gemma-4-26b-a4b", "h200", tensor_parallel_size=1, **settings)
-    run = encoder_run(p.config, p.settings, 1)
+    run = encoder_run(p.deployment.model, p.deployment.settings, 1)
     assert (run.modality, run.items) == ("image", 29)
     assert """--limit-mm-per-prompt '{"image": 8, "video": 0}'""" in p.command
 
 
 def test_mistral_small_weighs_what_its_log_says_and_has_two_images_a_batch():
     # Mistral-Small-3.2-24B, the same sizes: 44.76 GiB (llm-d-planner's measured table)
-    p = plan(from_dict(MISTRAL_24B, name="mistral-small"), "h100", tensor_parallel_size=1)
+    p = plan(
+        from_dict(published("mistral-small-3.1-24b"), name="mistral-small"),
+        "h100",
+        tensor_parallel_size=1,
+    )
     assert p.weights_gib_per_gpu == pytest.approx(44.76, abs=0.02)
-    assert encoder_run(p.config, p.settings, 1).items == 2
+    assert encoder_run(p.deployment.model, p.deployment.settings, 1).items == 2
 
 
 def test_gemma_3_27bs_published_config_is_planned_as_multimodal_and_says_so():
-    p = plan(from_dict(GEMMA_27B, name="gemma-3-27b-it"), "h200", max_model_len=8192)
+    p = plan(
+        from_dict(published("gemma-3-27b-it"), name="gemma-3-27b-it"), "h200", max_model_len=8192
+    )
     text = plan("gemma-3-27b", "h200", max_model_len=8192)
     assert any("It is multimodal" in reason for reason in p.reasons)
     # the catalog has its text model, and its command must not load the encoder
@@ -237,14 +127,14 @@ def test_gemma_3_27bs_published_config_is_planned_as_multimodal_and_says_so():
     assert "--language-model-only" in text.command
     assert "encoder" not in {item.name for item in text.overheads}
     # 27.4 billion parameters, of which 0.42 are the encoder's
-    vision = sum(w.elements() for w in tower_weights(p.config))
+    vision = sum(w.elements() for w in tower_weights(p.deployment.model))
     assert vision == pytest.approx(0.42e9, rel=0.02)
     assert p.overhead_gib_per_gpu > text.overhead_gib_per_gpu
 
 
 def test_molmo_is_as_large_as_its_checkpoint():
     # 8.02 billion parameters (its model card), in 16 bits
-    p = plan(from_dict(MOLMO_7B, name="molmo-7b-d"), "h100", tensor_parallel_size=1)
+    p = plan(from_dict(published("molmo-7b-d"), name="molmo-7b-d"), "h100", tensor_parallel_size=1)
     assert p.weights_gib_per_gpu == pytest.approx(8.02e9 * 2 / GIB, rel=0.02)
 
 
@@ -296,8 +186,7 @@ def test_a_text_model_has_no_limits():
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [["--language-model-only"], ["--limit-mm-per-prompt", '{"image": 0, "video": 0}']],
+    "flags", [["--language-model-only"], ["--limit-mm-per-prompt", '{"image": 0, "video": 0}']]
 )
 def test_the_command_line_takes_the_settings_and_passes_them_on(flags):
     arguments = ["qwen3-vl-8b", "--gpu", "h100", "--max-model-len", "8K", "--no-exact", "--json"]
@@ -320,7 +209,10 @@ def test_a_multimodal_plan_takes_about_as_long_as_another():
 
 @pytest.mark.parametrize(
     ("config", "name", "reason"),
-    [(BGE_M3, "bge-m3", "no KV cache"), (QWEN3_EMBEDDING, "Qwen3-Embedding-8B", "pooling model")],
+    [
+        (published("bge-m3"), "bge-m3", "no KV cache"),
+        (QWEN3_EMBEDDING, "Qwen3-Embedding-8B", "pooling model"),
+    ],
 )
 def test_a_model_that_does_not_generate_gets_no_speed(tmp_path, config, name, reason):
     p = plan(folder(tmp_path, config, name), "h100")
@@ -334,7 +226,7 @@ def test_a_model_that_does_not_generate_gets_no_speed(tmp_path, config, name, re
 
 def test_bge_m3_is_as_large_as_its_checkpoint_and_keeps_no_cache(tmp_path):
     # 568 million parameters (its model card)
-    p = plan(folder(tmp_path, BGE_M3, "bge-m3"), "h100")
+    p = plan(folder(tmp_path, published("bge-m3"), "bge-m3"), "h100")
     assert p.weights_gib_per_gpu == pytest.approx(568e6 * 2 / GIB, rel=0.01)
     assert (p.kv_cache_tokens, p.max_concurrency, p.kv_bytes_per_token) == (0, 0.0, 0)
     assert p.advice == []
@@ -406,3 +298,9 @@ def test_json_has_the_memory_that_the_text_names_where_no_request_fits():
     assert not longer.fit.fits
     assert f"{longer.available_kv_gib_per_gpu:.2f} GiB are left" in " ".join(longer.reasons)
     assert p.available_kv_gib_per_gpu > 0
+
+
+def test_a_model_that_generates_no_text_is_advised_fewer_gpus_without_tokens_per_second():
+    p = plan("jina-embeddings-v5-text-small", "h100", tensor_parallel_size=2)
+    (line,) = [line for line in p.advice if "are enough" in line]
+    assert line.startswith("1 × ") and "tokens/s" not in line

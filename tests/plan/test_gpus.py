@@ -232,7 +232,9 @@ def test_unified_memory_is_never_all_free():
     """llamastash issue 80: with another tenant resident, 0.28 does not start on a GB10 at its default utilization."""
     assert "--free-gib" in plan("llama-3.2-1b", "gb10", max_model_len=2048).reasons[0]
     half = plan("llama-3.2-1b", "gb10", free_gib=52, max_model_len=2048)
-    assert half.fits and half.settings.gpu_memory_utilization == 0.42  # (52 - 0.6) / 121.69
+    assert (
+        half.fits and half.deployment.settings.gpu_memory_utilization == 0.42
+    )  # (52 - 0.6) / 121.69
 
 
 def test_a_card_of_another_size_was_not_measured():

@@ -77,10 +77,7 @@ def test_of_a_registry_what_is_served_is_taken():
     text = '_A_MODELS = {"X": ("x", "X")}\n_B_MODELS = {"Y": ("y", "Y"), **_A_MODELS}\n_SPECULATIVE_DECODING_MODELS = {"E": 1}\n'
     assert architectures.architectures(
         text + '_PREVIOUSLY_SUPPORTED_MODELS = {"O": "0.1"}\nother = {"Z": 1}'
-    ) == {
-        "X",
-        "Y",
-    }
+    ) == {"X", "Y"}
 
 
 def test_a_plan_says_that_its_version_does_not_have_the_architecture():

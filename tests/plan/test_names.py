@@ -69,7 +69,7 @@ UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
 def test_an_id_is_planned_or_refused_with_the_command_for_its_config(model_id):
     if IDS[model_id]:
         result = plan(model_id, "b300")
-        model = result.config
+        model = result.deployment.model
         assert (model.derived_from or model.name, model.hub_ids[0]) == (IDS[model_id], model_id)
         return
     with pytest.raises(errors.BadInput) as caught:
@@ -93,15 +93,15 @@ def test_a_quantized_sibling_shrinks_by_its_bits_and_keeps_the_cache(base, weigh
     assert FORMATS[weights] / 16 <= ratio * 1.005 <= FORMATS[weights] / 16 + LEFT_IN_16_BIT
     tokens_per_gib = [p.kv_cache_tokens / p.available_kv_gib_per_gpu for p in (whole, sibling)]
     assert tokens_per_gib[0] == pytest.approx(tokens_per_gib[1], rel=1e-3)
-    assert f"derived from {whole.config.name}" in sibling.basis
-    assert any(whole.config.name in doubt for doubt in sibling.to_dict()["doubts"])
+    assert f"derived from {whole.deployment.model.name}" in sibling.basis
+    assert any(whole.deployment.model.name in doubt for doubt in sibling.to_dict()["doubts"])
 
 
 def test_a_sibling_of_a_recorded_model_keeps_its_encoder_in_16_bits():
     """The record of Qwen2.5-VL 7B has 1.26 GiB of encoder; 4 bits with their scales are 4.25 of 16."""
     whole = plan("Qwen/Qwen2.5-VL-7B-Instruct", "l40s", tensor_parallel_size=1)
     sibling = plan("Qwen/Qwen2.5-VL-7B-Instruct-AWQ", "l40s", tensor_parallel_size=1)
-    build = whole.config.exact.of(1, 1)
+    build = whole.deployment.model.exact.of(1, 1)
     encoder_gib = build.encoder_bytes[0] / 2**30
     text_gib = whole.weights_gib_per_gpu - encoder_gib
     assert sibling.weights_gib_per_gpu > encoder_gib + text_gib * 4.25 / 16

@@ -138,7 +138,7 @@ def test_its_plan_has_its_peak_its_states_and_its_words(model):
 
 def test_a_page_of_its_cache_holds_a_state_and_a_request_holds_three(model):
     p = plan(model, "h100", tensor_parallel_size=1)
-    layout = kv_layout(model, p.settings, 1, 1)
+    layout = kv_layout(model, p.deployment.settings, 1, 1)
     token_bytes = 96 * 2
     assert layout.block_size == 16 * -(-(2**20) // (16 * token_bytes))
     states = [group for group in layout.groups if group.keeps_states]

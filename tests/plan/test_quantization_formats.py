@@ -69,7 +69,7 @@ def test_a_checkpoint_is_as_large_as_its_bits_and_scales_say(tmp_path, name):
     quantization, bits, activation_bits = FORMATS[name]
     p = plan(folder(tmp_path, quantization), "h100", tensor_parallel_size=1)
     assert p.weights_gib_per_gpu == pytest.approx(gib(bits), rel=0.01)
-    assert p.config.quantization.activation_bits == activation_bits
+    assert p.deployment.model.quantization.activation_bits == activation_bits
 
 
 @pytest.mark.parametrize("method", ["hqq", "aqlm", "marlin", "qqq"])

@@ -61,11 +61,7 @@ CASES = {
         "",
     ),
     "bfloat16": (lambda: on_gpu(on(), "t4"), "no bfloat16", "--dtype half"),
-    "float16": (
-        lambda: of_dtype(on("gemma-3-27b"), "float16"),
-        "overflow",
-        "--dtype bfloat16",
-    ),
+    "float16": (lambda: of_dtype(on("gemma-3-27b"), "float16"), "overflow", "--dtype bfloat16"),
     "quantization kernels": (lambda: on_gpu(on("gpt-oss-20b"), "t4"), "cannot run mxfp4", ""),
     "quantization dtype": (
         lambda: of_dtype(on("gpt-oss-20b"), "float16"),
@@ -143,11 +139,7 @@ CASES = {
         "1,024 requests of 3 tokens each: 3,072",
         "--max-num-seqs 682",
     ),
-    "vocabulary of adapters": (
-        lambda: with_vocabulary(on(**LORA), 262144),
-        "at most 258,048",
-        "",
-    ),
+    "vocabulary of adapters": (lambda: with_vocabulary(on(**LORA), 262144), "at most 258,048", ""),
     "adapters of experts": (
         lambda: replace(on("mixtral-8x7b", "h200", **LORA, **SHARDED), ep=True),
         "cannot be fully sharded",
@@ -286,7 +278,7 @@ def test_the_max_num_seqs_of_the_command_would_have_started_on_public_machines(
     model, gpu, settings, blocks
 ):
     p = plan(model, gpu, tensor_parallel_size=1, **settings)
-    seqs = p.settings.max_num_seqs
+    seqs = p.deployment.settings.max_num_seqs
     assert p.fits and p.refusals == []
     assert blocks / 2 < seqs <= blocks * 1.01
     assert f"--max-num-seqs {seqs}" in p.command
@@ -295,10 +287,14 @@ def test_the_max_num_seqs_of_the_command_would_have_started_on_public_machines(
 
 def test_a_default_that_vllm_would_refuse_is_lowered_and_what_follows_is_recomputed():
     p = plan(HYBRID, "h100", tensor_parallel_size=1, max_model_len=32768)
-    seqs = p.settings.max_num_seqs
+    seqs = p.deployment.settings.max_num_seqs
     refused = plan(HYBRID, "h100", tensor_parallel_size=1, max_model_len=32768, max_num_seqs=1024)
     assert seqs < p.num_gpu_blocks and refused.num_gpu_blocks < 1024
-    assert max(p.settings.graph_sizes) <= 2 * seqs < max(refused.settings.graph_sizes)
+    assert (
+        max(p.deployment.settings.graph_sizes)
+        <= 2 * seqs
+        < max(refused.deployment.settings.graph_sizes)
+    )
     assert p.overhead_gib_per_gpu < refused.overhead_gib_per_gpu
     explicit = plan(HYBRID, "h100", tensor_parallel_size=1, max_model_len=32768, max_num_seqs=seqs)
     assert (explicit.kv_cache_tokens, explicit.command) == (p.kv_cache_tokens, p.command)
@@ -319,7 +315,7 @@ def test_a_given_max_num_seqs_above_the_blocks_is_a_refusal_with_the_flag_that_a
 
 def test_without_cuda_graphs_vllm_does_not_compare():
     p = plan(HYBRID, "h100", tensor_parallel_size=1, max_model_len=32768, enforce_eager=True)
-    assert p.fits and p.settings.max_num_seqs == 1024
+    assert p.fits and p.deployment.settings.max_num_seqs == 1024
 
 
 def test_what_is_advised_for_a_hybrid_starts():
@@ -336,7 +332,7 @@ def test_what_is_advised_for_a_hybrid_starts():
 
 def test_a_model_without_states_keeps_vllm_s_default():
     p = plan("llama-3.1-8b", "h100")
-    assert p.settings.max_num_seqs == 1024 and "--max-num-seqs" not in p.command
+    assert p.deployment.settings.max_num_seqs == 1024 and "--max-num-seqs" not in p.command
     assert json.loads(report.plan_json(p))["refusals"] == []
 
 

@@ -99,7 +99,7 @@ def test_a_release_before_the_table_is_planned_and_said_to_be_outside(version):
 def test_the_default_utilization_is_that_of_the_release(version, share):
     """vllm/config/cache.py has 0.9 up to 0.20, and 0.92 since."""
     p = plan("llama-3.1-8b", "h100", vllm_version=version, max_model_len=8192)
-    assert p.settings.gpu_memory_utilization == share
+    assert p.deployment.settings.gpu_memory_utilization == share
     assert "--gpu-memory-utilization" not in p.command
     other = plan(
         "llama-3.1-8b",
@@ -115,7 +115,7 @@ def test_a_card_that_is_nearly_free_keeps_the_default_of_the_release():
     """More than 0.9 of an H100 is free in both cases."""
     for version, share in (("0.18.0", 0.9), ("0.32.0", 0.92)):
         p = plan("llama-3.1-8b", "h100", free_gib=78.5, vllm_version=version, max_model_len=8192)
-        assert p.settings.gpu_memory_utilization == share
+        assert p.deployment.settings.gpu_memory_utilization == share
 
 
 def test_memory_for_graphs_is_set_aside_from_0_21_on():

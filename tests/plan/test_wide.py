@@ -130,7 +130,7 @@ BUILT = [
 @pytest.mark.parametrize(("model", "tp", "dp", "ep", "built"), BUILT)
 def test_weights_are_those_of_vllms_own_class(model, tp, dp, ep, built):
     p = wide(tp, dp, ep, model, vllm_version="0.25.1")
-    workspace = 2**25 if p.config.mla else 0
+    workspace = 2**25 if p.deployment.model.mla else 0
     assert p.weights_gib_per_gpu * GIB - workspace == pytest.approx(built, rel=0.002)
 
 
@@ -410,10 +410,7 @@ def test_the_page_says_what_the_plan_says():
         assert (
             f"{p.weights_gib_per_gpu:.1f}" == weights
             and f"{p.single_stream_tokens_per_s:.0f}" in speed
-        ), (
-            model,
-            sizes,
-        )
+        ), (model, sizes)
         assert f"{p.kv_cache_tokens * p.data_parallel_size * servers:,}" == tokens, (model, sizes)
     assert len(rows) >= 12
 

@@ -13,6 +13,7 @@ from inference_planner.split.deployment import prepare
 from workshop.engine import measured_runs as recorded
 from workshop.engine.exact import plan
 from workshop.simulate import clock
+from workshop.simulate import clock_constants as fitted
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,9 +27,9 @@ def test_one_decoding_request_takes_what_the_plan_says_of_a_single_stream():
 def test_a_large_prefill_is_arithmetic():
     """Llama 3.1 8B: 2 × 8.03e9 FLOP a token; H100: 989e12 FLOP/s dense bf16 (NVIDIA), of which PREFILL_SHARE."""
     d = prepare("llama-3.1-8b", "h100", max_model_len=8192)
-    products_ms = 2 * 8.03e9 * 8192 / 989e12 / clock.PREFILL_SHARE * 1e3
+    products_ms = 2 * 8.03e9 * 8192 / 989e12 / fitted.PREFILL_SHARE * 1e3
     # 4 × 32 heads × 128 × 32 layers FLOP a pair of tokens; 8192² / 2 pairs
-    attention_ms = 4 * 32 * 128 * 32 * 8192**2 / 2 / 989e12 / clock.ATTENTION_SHARE * 1e3
+    attention_ms = 4 * 32 * 128 * 32 * 8192**2 / 2 / 989e12 / fitted.ATTENTION_SHARE * 1e3
     assert clock.of(d).gpu_ms([(8192, 0)]) == pytest.approx(products_ms + attention_ms, rel=0.03)
 
 
@@ -36,7 +37,7 @@ def test_what_is_cached_costs_its_bytes():
     """131,072 bytes a token (2 × 32 layers × 8 heads × 128 × 2); H100: 3.35e12 bytes a second."""
     ticking = clock.of(prepare("llama-3.1-8b", "h100", max_model_len=8192))
     more_ms = ticking.gpu_ms([(1, 8000)]) - ticking.gpu_ms([(1, 4000)])
-    assert more_ms == pytest.approx(4000 * 131072 / 3.35e12 / clock.KV_SHARE * 1e3, rel=0.01)
+    assert more_ms == pytest.approx(4000 * 131072 / 3.35e12 / fitted.KV_SHARE * 1e3, rel=0.01)
 
 
 def test_a_sliding_window_is_all_that_its_layers_read():

@@ -296,8 +296,7 @@ def test_engines_that_share_experts_take_each_step_together(wide):
 def test_an_engine_without_work_costs_the_other_nothing(wide):
     """A dummy batch is no longer than a batch of one; alone, a request takes what it takes on one engine."""
     alone = [Arrival(0.0, 300, 20)]
-    one_replica = replace(wide.choice, deployment=replace(wide.deployment, dp=1))
-    one_engine = replace(wide, choice=one_replica)
+    one_engine = replace(wide, deployment=replace(wide.deployment, dp=1))
     both, single = (on_plan(p, alone, clock=of(wide.deployment)) for p in (wide, one_engine))
     assert both.requests == single.requests and both.steps == single.steps
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from inference_planner.catalog import ModelConfig
 
 
-def with_config(model: str) -> str | ModelConfig:
-    """Return the model, or its configuration from the Hub if only the Hub has it.
+def with_config(model: str) -> ModelConfig:
+    """Return the model that is named, with its configuration from the Hub if only the Hub has it.
 
     Raises:
         NotInCatalog: nobody has it here, and the Hub is not reached.
@@ -20,7 +20,7 @@ def with_config(model: str) -> str | ModelConfig:
     from inference_planner.catalog import NotInCatalog, load_model
 
     try:
-        load_model(model)
+        return load_model(model)
     except NotInCatalog:
         from workshop.servers.weights import hub_config
 
@@ -28,4 +28,3 @@ def with_config(model: str) -> str | ModelConfig:
         if config:
             return config
         raise
-    return model

@@ -66,8 +66,8 @@ class Case:
         self._check_plan()
         # of weights that are here already, and are not downloaded
         self.folder = ""
-        if plan.config.location and not plan.config.hub_ids:
-            self.folder = os.path.abspath(plan.config.location)
+        if plan.deployment.model.location and not plan.deployment.model.hub_ids:
+            self.folder = os.path.abspath(plan.deployment.model.location)
         _check_path("--download-dir", download_dir)
         if self.folder:
             _check_path("The model's folder", self.folder)

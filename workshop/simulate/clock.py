@@ -26,38 +26,7 @@ from inference_planner.speed.kernels import (
 from inference_planner.split.communication import traffic
 from inference_planner.split.deployment import Deployment
 
-from workshop.simulate.clock_constants import (
-    ATTENTION_SHARE,
-    CLIENT_MS,
-    CUTLASS_EXPERTS_EAGER_MS,
-    CUTLASS_EXPERTS_MS,
-    DELTA_LAUNCH_MS,
-    EAGER_LAYER_MS,
-    EAGER_LAYER_MS_0_32,
-    EAGER_RANKS_FACTOR,
-    EXPERT_PARALLEL_EAGER_FACTOR,
-    EXPERTS_LAUNCH_FACTOR,
-    EXPERTS_PREFILL_SHARE,
-    EXPERTS_SORT_MS,
-    FP8_BLOCK_EXPERTS_EAGER_MS,
-    FP8_BLOCK_EXPERTS_MS,
-    FP8_LAUNCH_FACTOR,
-    FP8_ODD_TILES,
-    FP8_PREFILL_SHARE,
-    FP8_REQUEST_LAYER_MS,
-    FP8_TILE_ROWS,
-    HOST_REQUEST_MS,
-    KV_SHARE,
-    MAMBA_LAUNCH_MS,
-    MXFP4_EXPERTS_EAGER_MS,
-    PIECEWISE_LAYER_MS,
-    PREFILL_SHARE,
-    RAMP_SHARE,
-    RAMP_TOKENS,
-    REQUEST_MS,
-    SCAN_SHARE,
-    UNTUNED_EXPERTS_EAGER_MS,
-)
+from workshop.simulate import clock_constants as fitted
 
 LEAST_TILE_ROWS = 16
 MANY_TOKENS = 10**6  # so many that only arithmetic and bytes count, and every fixed cost is lost
@@ -149,7 +118,7 @@ class Clock:
         It is for weights and experts.
         """
         read_ms = self.weights_ms + self.experts_ms * (1 - self.idle_experts**tokens)
-        rows = self._rows(tokens) + self.ramp * min(tokens, RAMP_TOKENS)
+        rows = self._rows(tokens) + self.ramp * min(tokens, fitted.RAMP_TOKENS)
         return max(read_ms, rows * self.token_ms + tokens * self.scan_token_ms)
 
     def _rows(self, tokens: int) -> int:
@@ -237,19 +206,19 @@ def of(deployment: Deployment, host: float = 1.0) -> Clock:
         attention=_attention(deployment),
         message_ms=message_ms,
         scan_token_ms=scans.token_ms,
-        rows=FP8_TILE_ROWS if fp8 else 1,
-        ramp=0.0 if fp8 else RAMP_SHARE,
-        odd_ms=FP8_ODD_TILES * FP8_TILE_ROWS * token_ms if fp8 else 0.0,
+        rows=fitted.FP8_TILE_ROWS if fp8 else 1,
+        ramp=0.0 if fp8 else fitted.RAMP_SHARE,
+        odd_ms=fitted.FP8_ODD_TILES * fitted.FP8_TILE_ROWS * token_ms if fp8 else 0.0,
         experts_ms=terms_ms.get("experts", 0.0) / (1 - idle_experts),
         idle_experts=idle_experts,
-        experts_many_ms=_moe_layers(deployment) * EXPERTS_SORT_MS,
+        experts_many_ms=_moe_layers(deployment) * fitted.EXPERTS_SORT_MS,
         host_step_ms=host * speed.HOST_STEP_MS,
-        host_request_ms=host * HOST_REQUEST_MS,
+        host_request_ms=host * fitted.HOST_REQUEST_MS,
         piecewise_ms=host * (_piecewise_ms(deployment) + scans.piecewise_ms) / deployment.pp,
         eager_ms=(_eager_ms(deployment, host) + host * scans.eager_ms) / deployment.pp,
         largest_graph=deployment.settings.largest_graph,
-        way_in_s=host * CLIENT_MS / 2e3,
-        way_out_s=host * CLIENT_MS / 2e3,
+        way_in_s=host * fitted.CLIENT_MS / 2e3,
+        way_out_s=host * fitted.CLIENT_MS / 2e3,
         stages=deployment.pp,
     )
 
@@ -276,11 +245,11 @@ def _token_ms(deployment: Deployment) -> float:
 
     It is at the share of the peak that large products reach.
     """
-    share = PREFILL_SHARE
+    share = fitted.PREFILL_SHARE
     if deployment.model.moe:
-        share = EXPERTS_PREFILL_SHARE
+        share = fitted.EXPERTS_PREFILL_SHARE
     elif _multiplies_in_fp8(deployment):
-        share = FP8_PREFILL_SHARE
+        share = fitted.FP8_PREFILL_SHARE
     measured = [used.measurement.products_share for used in kernels(deployment)]
     share = (measured[-1] or share) * card(deployment.gpu).products_share
     arithmetic_ms = _terms_ms(deployment, MANY_TOKENS)["arithmetic"]
@@ -290,8 +259,8 @@ def _token_ms(deployment: Deployment) -> float:
 def _request_ms(deployment: Deployment) -> float:
     """Return the GPU's time for each further request, without its recurrent states."""
     if _multiplies_in_fp8(deployment):
-        return FP8_REQUEST_LAYER_MS * deployment.model.num_hidden_layers
-    return REQUEST_MS
+        return fitted.FP8_REQUEST_LAYER_MS * deployment.model.num_hidden_layers
+    return fitted.REQUEST_MS
 
 
 def _moe_layers(deployment: Deployment) -> int:
@@ -319,9 +288,9 @@ def _attention(deployment: Deployment) -> tuple[Layers, ...]:
     model = deployment.model
     gpu = deployment.gpu
     element_bytes = kv_dtype_bytes(model, deployment.settings.kv_cache_dtype)
-    byte_ms = 1 / (gpu.bandwidth_gb_s * 1e6) / (KV_SHARE * card(gpu).kv_share)
+    byte_ms = 1 / (gpu.bandwidth_gb_s * 1e6) / (fitted.KV_SHARE * card(gpu).kv_share)
     pair_operations = 4 * model.num_attention_heads * model.head_dim / deployment.tp
-    pair_ms = pair_operations / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
+    pair_ms = pair_operations / (gpu.bf16_tflops * 1e9) / fitted.ATTENTION_SHARE
     groups = []
     for (kind, size), count in Counter(layers(model)).items():
         if not kind.keeps_states:
@@ -340,10 +309,10 @@ def _scans(deployment: Deployment) -> Scans:
         if states is None:
             continue
         operations = SCAN_OPERATIONS * states.recurrence_elements / deployment.tp
-        launch_ms = DELTA_LAUNCH_MS if states.has_delta_rule else MAMBA_LAUNCH_MS
+        launch_ms = fitted.DELTA_LAUNCH_MS if states.has_delta_rule else fitted.MAMBA_LAUNCH_MS
         piecewise_ms += count * launch_ms
         eager_ms += count * launch_ms
-        token_ms += count * operations / (deployment.gpu.bf16_tflops * 1e9) / SCAN_SHARE
+        token_ms += count * operations / (deployment.gpu.bf16_tflops * 1e9) / fitted.SCAN_SHARE
     return Scans(piecewise_ms=piecewise_ms, eager_ms=eager_ms, token_ms=token_ms)
 
 
@@ -367,11 +336,11 @@ def _traffic_ms(deployment: Deployment, tokens: int) -> float:
 
 def _launched_layers(deployment: Deployment) -> float:
     """Return how many dense layers would take as long to launch as this model's layers."""
-    count = deployment.model.num_hidden_layers + (EXPERTS_LAUNCH_FACTOR - 1) * _moe_layers(
+    count = deployment.model.num_hidden_layers + (fitted.EXPERTS_LAUNCH_FACTOR - 1) * _moe_layers(
         deployment
     )
     if _multiplies_in_fp8(deployment) and not deployment.settings.version.fast_eager_launch:
-        return count * FP8_LAUNCH_FACTOR
+        return count * fitted.FP8_LAUNCH_FACTOR
     return count
 
 
@@ -385,21 +354,21 @@ def _experts_launch_ms(deployment: Deployment) -> tuple[float, float]:
         return 0.0, 0.0
     count = _moe_layers(deployment)
     if (experts.name, experts.weights) == ("CUTLASS", FP8):
-        return count * CUTLASS_EXPERTS_MS, count * CUTLASS_EXPERTS_EAGER_MS
+        return count * fitted.CUTLASS_EXPERTS_MS, count * fitted.CUTLASS_EXPERTS_EAGER_MS
     if (experts.name, experts.weights) == ("Triton", FP8_BLOCKS):
-        return count * FP8_BLOCK_EXPERTS_MS, count * FP8_BLOCK_EXPERTS_EAGER_MS
+        return count * fitted.FP8_BLOCK_EXPERTS_MS, count * fitted.FP8_BLOCK_EXPERTS_EAGER_MS
     if (experts.name, experts.weights) == ("Triton", MXFP4):
-        return 0.0, count * MXFP4_EXPERTS_EAGER_MS
+        return 0.0, count * fitted.MXFP4_EXPERTS_EAGER_MS
     # EXPERT_PARALLEL_EAGER_FACTOR was fitted to experts that have no tuned file
     if is_tuned(deployment) is False and deployment.dp == 1:
-        return 0.0, count * UNTUNED_EXPERTS_EAGER_MS
+        return 0.0, count * fitted.UNTUNED_EXPERTS_EAGER_MS
     return 0.0, 0.0
 
 
 def _piecewise_ms(deployment: Deployment) -> float:
     """Return the launch of a step that prefills and has graphs, apart from recurrent layers."""
     with_graph_ms, _ = _experts_launch_ms(deployment)
-    launch_ms = _launched_layers(deployment) * PIECEWISE_LAYER_MS + with_graph_ms
+    launch_ms = _launched_layers(deployment) * fitted.PIECEWISE_LAYER_MS + with_graph_ms
     return launch_ms * deployment.settings.version.launch_share
 
 
@@ -409,12 +378,12 @@ def _eager_ms(deployment: Deployment, host: float) -> float:
     The host's factor is left out for newer versions, whose launch was fitted without it.
     """
     fast = deployment.settings.version.fast_eager_launch
-    layer_ms = EAGER_LAYER_MS_0_32 if fast else host * EAGER_LAYER_MS
+    layer_ms = fitted.EAGER_LAYER_MS_0_32 if fast else host * fitted.EAGER_LAYER_MS
     launch_ms = _launched_layers(deployment) * layer_ms * deployment.settings.version.launch_share
     if fast:  # older versions' FP8_LAUNCH_FACTOR has it
         launch_ms += _experts_launch_ms(deployment)[1]
     if deployment.dp > 1 and deployment.model.moe:
-        launch_ms *= EXPERT_PARALLEL_EAGER_FACTOR
+        launch_ms *= fitted.EXPERT_PARALLEL_EAGER_FACTOR
     if deployment.tp > 1 and fast:
-        launch_ms *= EAGER_RANKS_FACTOR
+        launch_ms *= fitted.EAGER_RANKS_FACTOR
     return launch_ms

@@ -272,7 +272,7 @@ def on_plan(
         counts.append(prefill_replicas)
     check(plan, arrivals, limits, clock, counts, router)
     # data-parallel ranks that share experts are engines of one replica: they wait for each other
-    engines = plan.data_parallel_size if plan.config.moe else 1
+    engines = plan.data_parallel_size if plan.deployment.model.moe else 1
     if plan.data_parallel_size > 1 and replicas == 1:
         router = "least-busy"  # what vLLM does among its own engines
 
@@ -361,7 +361,7 @@ def rules(
     Source: vLLM 0.32.0, config/model.py is_prefix_caching_supported; models of states alone cache
     none.
     """
-    settings = plan.settings
+    settings = plan.deployment.settings
     groups = plan.fit.layout.groups
     kinds_and_sizes = []
     states = []

@@ -6,7 +6,6 @@ A rule yields the changes that this GPU and this model allow, the smallest first
 widgets and the reconciliation with a log choose among them; nobody else decides what would help.
 """
 
-# d: the deployment that a rule starts from
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -378,15 +377,17 @@ def _other_gpus(plan: Plan) -> Iterator[str]:
         )
         if deployment.model.moe:
             yield from _instead_of_copies(plan)
-    idle = plan.choice.world_size - deployment.gpus
+    idle = plan.world_size - deployment.gpus
     if idle >= deployment.gpus:
         servers = f"{idle // deployment.gpus} more server(s) with the same split would use them"
         yield f"{idle} GPU(s) stay idle. {servers}, each with its own requests (data parallelism)."
     fewer = choose.fewest(deployment, deployment.replica_gpus - 1)
     if fewer:
         flags = _split_change("fewer_gpus", fewer, "").flags
-        speed_share = f"with {_speed_share(plan, fewer)} of the tokens/s for one request"
-        yield f"{fewer.gpus} × {deployment.gpu.title} are enough: {flags}, {speed_share}."
+        enough = f"{fewer.gpus} × {deployment.gpu.title} are enough: {flags}"
+        if not plan.pooling:
+            enough += f", with {_speed_share(plan, fewer)} of the tokens/s for one request"
+        yield f"{enough}."
 
 
 def _speed_share(plan: Plan, other: Deployment) -> str:
@@ -402,7 +403,7 @@ def _instead_of_copies(plan: Plan) -> Iterator[str]:
     They are compared with several servers of this split.
     """
     deployment = plan.deployment
-    gpus = plan.choice.world_size or deployment.gpus
+    gpus = plan.world_size or deployment.gpus
     servers = gpus // deployment.gpus
     now = plan.kv_cache_tokens * servers
     on_servers = ""

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from inference_planner.answer.choose import Choice
+from inference_planner.answer.choose import Split
 from inference_planner.answer.choose import choose as choose_split
 from inference_planner.catalog import load_model
 from inference_planner.catalog.checkpoint import stored_bytes
@@ -236,7 +236,7 @@ def _group(described: Mapping[str, Any]) -> Group:
     return Group(**facts)
 
 
-def choose(deployment: Deployment, request: PlanRequest) -> Choice:
+def choose(deployment: Deployment, request: PlanRequest) -> Split:
     """Return the split that was asked for, or the one to take, from the formulas and the records.
 
     Args:
@@ -248,7 +248,7 @@ def choose(deployment: Deployment, request: PlanRequest) -> Choice:
     return choose_recorded(with_records(deployment), request)
 
 
-def choose_recorded(deployment: Deployment, request: PlanRequest, why: str = "") -> Choice:
+def choose_recorded(deployment: Deployment, request: PlanRequest, why: str = "") -> Split:
     """Return the split of a deployment that has its records, as `choose` does.
 
     Args:
@@ -257,5 +257,5 @@ def choose_recorded(deployment: Deployment, request: PlanRequest, why: str = "")
     Raises BadInput: as `choose`.
     """
     check_estimate(deployment.model, why)
-    choice = choose_split(deployment, request)
-    return replace(choice, reasons=[*choice.reasons, *explain_sizes(choice.deployment, why)])
+    split = choose_split(deployment, request)
+    return replace(split, reasons=[*split.reasons, *explain_sizes(split.deployment, why)])

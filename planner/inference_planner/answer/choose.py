@@ -8,7 +8,6 @@ that are tried are those of vLLM's guide "How to decide the distributed inferenc
 GPU, a node, all nodes.
 """
 
-# d: a deployment, also while its split is still to be chosen
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -29,7 +28,7 @@ MOST_NODES = 32  # that are searched if nothing is known of the hardware
 
 
 @dataclass(frozen=True)
-class Choice:
+class Split:
     """The chosen split and its reasons.
 
     `world_size` is the number of GPUs available. It is 0 if that is unknown, or if sizes of the
@@ -113,7 +112,7 @@ def fewest(deployment: Deployment, most: int = 256) -> Deployment | None:
     return first_that_fits(deployment, range(1, most + 1))
 
 
-def choose(deployment: Deployment, request: PlanRequest) -> Choice:
+def choose(deployment: Deployment, request: PlanRequest) -> Split:
     """Return the split that was asked for, or the one to take on this hardware.
 
     Where vLLM would refuse its own default of max_num_seqs, the deployment has a smaller one.
@@ -147,11 +146,11 @@ def choose(deployment: Deployment, request: PlanRequest) -> Choice:
     world_size = 0
     if request.gpus_per_node or request.nodes:
         world_size = deployment.gpus_per_node * (request.nodes or 1)
-    choice = _split(deployment, request, world_size)
-    return replace(choice, deployment=with_seqs_that_start(choice.deployment))
+    split = _split(deployment, request, world_size)
+    return replace(split, deployment=with_seqs_that_start(split.deployment))
 
 
-def _split(deployment: Deployment, request: PlanRequest, world_size: int) -> Choice:
+def _split(deployment: Deployment, request: PlanRequest, world_size: int) -> Split:
     """Choose the split, from the sizes that were given or from the hardware."""
     if deployment.gpu.is_slice:
         return _one_slice(
@@ -168,9 +167,9 @@ def _split(deployment: Deployment, request: PlanRequest, world_size: int) -> Cho
     if single.fits:
         length = f"{deployment.settings.max_model_len:,} tokens"
         why = f"The model and one request of {length} fit on a single GPU, so nothing is split."
-        return Choice(deployment, [why], world_size)
+        return Split(deployment, [why], world_size)
     chosen = _over_gpus(deployment, world_size)
-    return Choice(chosen, [_why_not_one(deployment, single), _why_split(chosen)], world_size)
+    return Split(chosen, [_why_not_one(deployment, single), _why_split(chosen)], world_size)
 
 
 def _check_whole(name: str, size: object) -> None:
@@ -178,7 +177,7 @@ def _check_whole(name: str, size: object) -> None:
         whole(name, size, MOST, "Give how many there are.")
 
 
-def _one_slice(deployment: Deployment, gpus: int) -> Choice:
+def _one_slice(deployment: Deployment, gpus: int) -> Split:
     problem = slice_problem(deployment, gpus)
     if problem:
         raise problem
@@ -186,10 +185,10 @@ def _one_slice(deployment: Deployment, gpus: int) -> Choice:
         "This is a slice of a GPU: a model that does not fit on it "
         "needs a larger slice, or a whole GPU."
     )
-    return Choice(deployment, [why])
+    return Split(deployment, [why])
 
 
-def _fewest_a_replica(deployment: Deployment, world_size: int) -> Choice:
+def _fewest_a_replica(deployment: Deployment, world_size: int) -> Split:
     """Choose the fewest GPUs for each replica."""
     node = deployment.gpus_per_node
     most = max(1, (world_size or node * MOST_NODES) // deployment.dp)
@@ -239,7 +238,7 @@ def executor(gpus: int, nodes: int) -> tuple[str, str]:
     )
 
 
-def _with_sizes(deployment: Deployment, request: PlanRequest, world_size: int) -> Choice:
+def _with_sizes(deployment: Deployment, request: PlanRequest, world_size: int) -> Split:
     """Take the sizes that were given. A size that is missing follows from the hardware."""
     tp, pp = request.tensor_parallel_size, request.pipeline_parallel_size
     replica_gpus = world_size // deployment.dp
@@ -266,8 +265,8 @@ def _with_sizes(deployment: Deployment, request: PlanRequest, world_size: int) -
     return _checked(deployment, [why], world_size)
 
 
-def _checked(deployment: Deployment, reasons: list[str], world_size: int) -> Choice:
-    """Return the choice, with the reasons of data, expert and context parallelism.
+def _checked(deployment: Deployment, reasons: list[str], world_size: int) -> Split:
+    """Return the split, with the reasons of data, expert and context parallelism.
 
     Raises BadInput: there are not enough GPUs, or vLLM cannot start so many on the nodes.
     """
@@ -315,7 +314,7 @@ def _checked(deployment: Deployment, reasons: list[str], world_size: int) -> Cho
             f"over all {experts.cut} GPUs of a stage."
         )
     # Whoever gives the sizes knows the hardware: no advice on idle GPUs.
-    return Choice(deployment, reasons)
+    return Split(deployment, reasons)
 
 
 def _why_split(deployment: Deployment) -> str:

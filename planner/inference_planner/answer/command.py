@@ -3,7 +3,6 @@
 The shell line, a script and a manifest are made from them.
 """
 
-# d: the deployment of a plan
 from __future__ import annotations
 
 import json

@@ -114,15 +114,15 @@ def _offer(
     make_plan: Callable[..., Plan],
 ) -> Offer:
     try:
-        p = make_plan(model, machine.gpu, gpus_per_node=machine.gpus, nodes=1, **settings)
+        result = make_plan(model, machine.gpu, gpus_per_node=machine.gpus, nodes=1, **settings)
     except BadInput as error:
         return Offer(machine, None, error.message)
-    if p.fits:
-        reason = f"{p.max_concurrency:.1f} requests of {p.max_model_len:,} tokens at once"
-        if p.gpus != machine.gpus:
-            reason += f" on {p.gpus} of its {machine.gpus} GPUs"
-        return Offer(machine, p, reason)
-    return Offer(machine, p, p.advice[0])
+    if result.fits:
+        reason = f"{result.max_concurrency:.1f} requests of {result.max_model_len:,} tokens at once"
+        if result.gpus != machine.gpus:
+            reason += f" on {result.gpus} of its {machine.gpus} GPUs"
+        return Offer(machine, result, reason)
+    return Offer(machine, result, result.advice[0])
 
 
 def checkpoint_bytes(model: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from inference_planner.answer import builds
 from inference_planner.answer.advise import advise
-from inference_planner.answer.choose import Choice
+from inference_planner.answer.choose import Split
 from inference_planner.answer.command import command
 from inference_planner.answer.plan_result import Plan
 from inference_planner.answer.reasons import reasons
@@ -27,7 +27,7 @@ from inference_planner.split.settings import CONTEXT_GIB, share_of_free
 
 __all__ = ["FindSplit", "Plan", "plan", "plan_of"]
 
-FindSplit = Callable[[Deployment, PlanRequest], Choice]
+FindSplit = Callable[[Deployment, PlanRequest], Split]
 
 
 @with_settings
@@ -65,9 +65,9 @@ def plan(
     request = request_of(plan, settings)
     if isinstance(gpu, str):
         gpu, request = counted(gpu, request)
-    choice = find_split(deployment_of(model, gpu, request, learned), request)
-    notes = card_notes(choice.deployment, request.gpu_memory_gib)
-    return plan_of(replace(choice, reasons=[*notes, *choice.reasons]))
+    split = find_split(deployment_of(model, gpu, request, learned), request)
+    notes = card_notes(split.deployment, request.gpu_memory_gib)
+    return plan_of(replace(split, reasons=[*notes, *split.reasons]))
 
 
 def counted(gpu: str, request: PlanRequest) -> tuple[str, PlanRequest]:
@@ -126,18 +126,20 @@ def card_notes(deployment: Deployment, gpu_memory_gib: float | None) -> list[str
     return notes
 
 
-def plan_of(choice: Choice) -> Plan:
+def plan_of(split: Split) -> Plan:
     """Return the plan of a chosen split: its memory, speed, reasons, advice and command."""
-    deployment = choice.deployment
+    deployment = split.deployment
     memory = fit(deployment)
     known_speed = deployment.gpu.has_known_speed
     result = Plan(
-        choice=choice,
+        deployment=deployment,
         fit=memory,
         communication=traffic(deployment) if known_speed else [],
         ranks=ranks(deployment, memory.loaded),
         ground=ground(deployment),
         refusals=check(deployment),
+        world_size=split.world_size,
+        reasons=split.reasons,
     )
     if memory.fits and result.has_speed:
         result = replace(

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from inference_planner.answer.choose import Choice, executor
-from inference_planner.catalog.config import ModelConfig
+from inference_planner.answer.choose import executor
 from inference_planner.catalog.gpus import GIB
 from inference_planner.ground import intervals
 from inference_planner.ground.basis import Ground, sizes_from
@@ -95,7 +94,7 @@ class Plan:
     capacities and speeds are 0.
     """
 
-    choice: Choice
+    deployment: Deployment  # the model, the GPU, vLLM's settings and the sizes of the split
     fit: Fit
     communication: list[Traffic]  # the messages of a step that computes one token
     ranks: list[Rank]
@@ -104,28 +103,14 @@ class Plan:
     decode: list[Term] = field(default_factory=list[Term])  # the times of one decoding step
     # Requests that arrive together, and all get their first token within 5 s: see speed.py.
     learners_at_once: int = 0
+    world_size: int = 0  # GPUs available; 0 where that is unknown, or the sizes were given
     reasons: list[str] = field(default_factory=list[str])
     advice: list[str] = field(default_factory=list[str])
     command: str = ""  # empty if vLLM has no class for the architecture
 
     @property
-    def deployment(self) -> Deployment:
-        """The model, the GPU, vLLM's settings and the sizes of the split."""
-        return self.choice.deployment
-
-    @property
-    def config(self) -> ModelConfig:
-        """The model as it runs."""
-        return self.deployment.model
-
-    @property
-    def settings(self) -> Settings:
-        """vLLM's settings, with the defaults filled in."""
-        return self.deployment.settings
-
-    @property
     def model(self) -> str:
-        return self.config.name
+        return self.deployment.model.name
 
     @property
     def gpu(self) -> str:
@@ -174,7 +159,7 @@ class Plan:
 
         It is "" for one that generates.
         """
-        return self.config.pooling
+        return self.deployment.model.pooling
 
     @property
     def has_speed(self) -> bool:
@@ -222,10 +207,12 @@ class Plan:
         """
         if not self.fit.has_cache:
             return 0
-        settings = self.settings
-        element_bytes = kv_dtype_bytes(self.config, settings.kv_cache_dtype)
-        size = kv_cache_bytes_per_token(self.config, settings.kv_cache_dtype)
-        return size + drafts.cache_bytes_per_token(self.config, settings.draft, element_bytes)
+        settings = self.deployment.settings
+        element_bytes = kv_dtype_bytes(self.deployment.model, settings.kv_cache_dtype)
+        size = kv_cache_bytes_per_token(self.deployment.model, settings.kv_cache_dtype)
+        return size + drafts.cache_bytes_per_token(
+            self.deployment.model, settings.draft, element_bytes
+        )
 
     @property
     def kv_cache_tokens(self) -> int:
@@ -267,7 +254,7 @@ class Plan:
 
     @property
     def max_model_len(self) -> int:
-        return self.settings.max_model_len
+        return self.deployment.settings.max_model_len
 
     @property
     def executor(self) -> str:
@@ -279,7 +266,7 @@ class Plan:
 
     @property
     def vllm_version(self) -> str:
-        return self.settings.vllm_version
+        return self.deployment.settings.vllm_version
 
     @property
     def gpu_memory_gib(self) -> float:
@@ -307,8 +294,8 @@ class Plan:
 
         After it stands the catalog's model that the checkpoint was derived from, if it was.
         """
-        if self.config.derived_from:
-            return f"{self.ground.basis}, derived from {self.config.derived_from}"
+        if self.deployment.model.derived_from:
+            return f"{self.ground.basis}, derived from {self.deployment.model.derived_from}"
         return self.ground.basis
 
     @property
@@ -322,7 +309,7 @@ class Plan:
     @property
     def exact(self) -> bool:
         """True if vLLM's own class was built for this plan."""
-        exact = self.config.exact
+        exact = self.deployment.model.exact
         return bool(exact and exact.basis == "exact" and self.sizes_from == "exact")
 
     @property
@@ -331,7 +318,7 @@ class Plan:
 
         It is empty for formulas.
         """
-        exact = self.config.exact
+        exact = self.deployment.model.exact
         return exact.source if exact else ""
 
     @cached_property
@@ -397,7 +384,7 @@ class Plan:
         data["kernels"] = [used.to_dict() for used in self.kernels]
         data["decode"] = [asdict(term) for term in self.decode]
         data["ranks"] = [_rank_data(rank) for rank in self.ranks]
-        data["settings"] = _settings_data(self.settings)
+        data["settings"] = _settings_data(self.deployment.settings)
         return data
 
 

@@ -28,9 +28,9 @@ SHOWN_BYTES = GIB // 100  # a smaller change by a measured start is not named
 def reasons(plan: Plan) -> list[str]:
     """Return why the plan is as it is.
 
-    The reasons of the choice come first, then what follows from it.
+    The reasons of the split come first, then what follows from it.
     """
-    sentences = [*plan.choice.reasons, *_version(plan), *_precision(plan), *_checkpoint(plan)]
+    sentences = [*plan.reasons, *_version(plan), *_precision(plan), *_checkpoint(plan)]
     sentences += [*_tensor_split(plan), *_pipeline_split(plan), *_memory(plan)]
     sentences += [*_encoder(plan), *_state_blocks(plan)]
     sentences += [*_freed_blocks(plan), *_draft(plan), *_adapters(plan)]
@@ -54,7 +54,7 @@ def _version(plan: Plan) -> Iterator[str]:
 
 def _freed_blocks(plan: Plan) -> Iterator[str]:
     """Say what releases may count that is free."""
-    if plan.settings.version.may_keep_freed_blocks:
+    if plan.deployment.settings.version.may_keep_freed_blocks:
         yield (
             f"vLLM {plan.vllm_version} may count blocks that its profile run has freed: up to "
             "1.3 GiB less KV cache (0 on an RTX 4090, two L20 and two RTX PRO 6000 with "
@@ -64,26 +64,26 @@ def _freed_blocks(plan: Plan) -> Iterator[str]:
 
 def _draft(plan: Plan) -> Iterator[str]:
     """Say what a draft takes, and what is not known of its speed."""
-    draft = plan.settings.draft
+    draft = plan.deployment.settings.draft
     if draft is None:
         return
-    yield from drafts.explain(plan.config, draft, plan.tensor_parallel_size)
+    yield from drafts.explain(plan.deployment.model, draft, plan.tensor_parallel_size)
     least = 0
     for group in plan.fit.layout.groups:
         least += 1
         if group.keeps_states:
             least += draft.tokens
-    if has_states(plan.config) and plan.fit.fits:
+    if has_states(plan.deployment.model) and plan.fit.fits:
         yield (
             f"Each draft token needs a state of its own: a running request holds at least {least} "
             f"blocks, so at most {plan.num_gpu_blocks // least:,} of its "
-            f"{plan.settings.max_num_seqs:,} requests run at once."
+            f"{plan.deployment.settings.max_num_seqs:,} requests run at once."
         )
 
 
 def _adapters(plan: Plan) -> Iterator[str]:
     """Say what the buffers of adapters take."""
-    lora = plan.settings.adapters
+    lora = plan.deployment.settings.adapters
     if lora is None:
         return
     deployment = plan.deployment
@@ -134,13 +134,13 @@ def _measured_here(plan: Plan) -> Iterator[str]:
 
 def _precision(plan: Plan) -> Iterator[str]:
     gpu = plan.deployment.gpu
-    quantization = plan.config.quantization
+    quantization = plan.deployment.model.quantization
     if quantization and quantization.method in PLUGINS:
         yield (
             f"Since 0.28.0 vLLM reads {quantization.method} weights with the package "
             f"{PLUGINS[quantization.method]} only: install it beside vLLM."
         )
-    if plan.settings.dtype == "half" and not gpu.has_bfloat16:
+    if plan.deployment.settings.dtype == "half" and not gpu.has_bfloat16:
         yield (
             f"{gpu.title} has no bfloat16: the model runs in float16 (--dtype half), which takes "
             "the same memory. vLLM uses its Triton attention kernels there, because "
@@ -151,7 +151,7 @@ def _precision(plan: Plan) -> Iterator[str]:
 def _checkpoint(plan: Plan) -> Iterator[str]:
     name = stand_in(plan)
     if name:
-        method = present(plan.config.quantization).method
+        method = present(plan.deployment.model.quantization).method
         yield (
             f"vLLM cannot quantize weights to {method} while it loads them. These numbers are for "
             f"a checkpoint that is already quantized: put its name in place of {name}."
@@ -159,7 +159,7 @@ def _checkpoint(plan: Plan) -> Iterator[str]:
 
 
 def _tensor_split(plan: Plan) -> Iterator[str]:
-    model, ranks = plan.config, plan.tensor_parallel_size
+    model, ranks = plan.deployment.model, plan.tensor_parallel_size
     if ranks > 1:
         heads = model.num_attention_heads // ranks
         cache_share = main_kind(model).describe_share(model, ranks)
@@ -170,7 +170,7 @@ def _tensor_split(plan: Plan) -> Iterator[str]:
 
 
 def _pipeline_split(plan: Plan) -> Iterator[str]:
-    layers, stages = plan.config.num_hidden_layers, plan.pipeline_parallel_size
+    layers, stages = plan.deployment.model.num_hidden_layers, plan.pipeline_parallel_size
     if stages == 1:
         return
     sizes = [len(stage) for stage in plan.deployment.stages]
@@ -274,9 +274,9 @@ def _state_blocks(plan: Plan) -> Iterator[str]:
 
 
 def _windows(plan: Plan) -> Iterator[str]:
-    windows = [window for window in plan.config.layer_windows if window]
+    windows = [window for window in plan.deployment.model.layer_windows if window]
     if windows:
-        layers = f"{len(windows)} of {plan.config.num_hidden_layers} layers"
+        layers = f"{len(windows)} of {plan.deployment.model.num_hidden_layers} layers"
         yield (
             f"{layers} attend to the last {windows[0]:,} tokens only, so a "
             "long request needs less KV cache there."
@@ -321,7 +321,7 @@ def _processes(plan: Plan) -> Iterator[str]:
 
 
 def _batch(plan: Plan) -> Iterator[str]:
-    settings = plan.settings
+    settings = plan.deployment.settings
     serve_default, _ = batch_defaults(plan.deployment.gpu, "serve", settings.version)
     if settings.usage == "llm" and serve_default != settings.max_num_batched_tokens:
         yield (

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from inference_planner.catalog.estimate import fields
+from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.fields import json_object
 from inference_planner.errors import BadInput
 from inference_planner.files import open_regular
@@ -52,7 +52,7 @@ def _index(folder: Path) -> tuple[int, Mapping[str, Any]]:
     return int(size), tensors
 
 
-def check_layers(raw: Mapping[str, Any], config: Path) -> None:
+def check_layers(model: ModelConfig, config: Path) -> None:
     """Raise BadInput where the index beside a config.json names fewer layers than it says, or more.
 
     An encoder may have more of them; layers that draft tokens (num_nextn_predict_layers) come after
@@ -64,8 +64,8 @@ def check_layers(raw: Mapping[str, Any], config: Path) -> None:
         counts[match[1]] = max(counts.get(match[1], 0), int(match[2]) + 1)
     if not counts:
         return
-    layer_count = fields(raw, str(config)).layers
-    draft_layers = raw.get("num_nextn_predict_layers")
+    layer_count = model.num_hidden_layers
+    draft_layers = model.raw.get("num_nextn_predict_layers")
     if type(draft_layers) is not int or draft_layers <= 0:
         draft_layers = 1
     most = layer_count + draft_layers

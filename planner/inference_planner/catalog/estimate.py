@@ -121,9 +121,10 @@ ENCODERS = ("vision", "audio", "image", "video", "speech", "encoder")  # in name
 ATTENTION = ("*", "f", "global", "local")
 
 
-def fields(raw: Mapping[str, Any], where: str) -> Fields:
+def fields(config: Fields) -> Fields:
     """Return the fields of the language model under our names, its number of layers filled in."""
-    text = _language_model(raw)
+    where = config.where
+    text = _language_model(config.raw)
     for name in OF_EACH_LAYER:
         _refuse_longer(text, name, where)
     text |= _delta_net_layers(text, where)
@@ -139,9 +140,9 @@ def fields(raw: Mapping[str, Any], where: str) -> Fields:
     text |= _mlp_width(Fields(text, where))
     if states_alone:
         text |= _mamba_model(Fields(text, where))
-    f = Fields(text, where)
-    f.layers = f.int("num_hidden_layers")
-    return f
+    language = Fields(text, where)
+    language.layers = language.int("num_hidden_layers")
+    return language
 
 
 def _language_model(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ architectures are those of `architectures` in config.json and of vLLM's registry
 (vllm/model_executor/models/registry.py, 0.25.1).
 """
 
-# f the fields of a config.json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any

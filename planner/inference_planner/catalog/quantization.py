@@ -1,6 +1,5 @@
 """Read `quantization_config`, or vLLM's `--quantization` names, as one Quantization."""
 
-# q the fields of a quantization_config
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -143,7 +142,7 @@ def check_stored(quantization: Quantization, name: str) -> None:
         raise BadInput(problem, remedy)
 
 
-def from_config(q: Fields) -> Quantization:
+def from_config(fields: Fields) -> Quantization:
     """Read `quantization_config` or `compression_config`.
 
     The fields change the method's usual layout.
@@ -152,68 +151,71 @@ def from_config(q: Fields) -> Quantization:
     """
     # ModelOpt's hf_quant_config.json
     default_method = ""
-    if q.object("quantization").has("quant_algo"):
+    if fields.object("quantization").has("quant_algo"):
         default_method = "modelopt"
-    method = q.text("quant_method", default_method).lower().replace("_", "-")
+    method = fields.text("quant_method", default_method).lower().replace("_", "-")
     alias = SAME.get(method.replace("-", "_"), method)
     method = alias.replace("_", "-")
-    check_readable(method, f"{q.where}:")
+    check_readable(method, f"{fields.where}:")
     # None only for a method that is refused below
     usual: Any = METHODS.get(method.replace("-", "_")) or METHODS.get(method)
-    ignore = _ignored(q, "modules_to_not_convert", "ignored_layers", "ignore")
+    ignore = _ignored(fields, "modules_to_not_convert", "ignored_layers", "ignore")
     if method == "fp8":
-        online = not q.flag("is_checkpoint_fp8_serialized", True)
-        return replace(usual, block=_block(q, "weight_block_size"), ignore=ignore, online=online)
+        online = not fields.flag("is_checkpoint_fp8_serialized", True)
+        return replace(
+            usual, block=_block(fields, "weight_block_size"), ignore=ignore, online=online
+        )
     if method in ("fbgemm-fp8", "mxfp4"):
         return replace(usual, ignore=ignore)
     if method in ("awq", "gptq", "awq-marlin", "gptq-marlin"):
-        return _awq_or_gptq(q, METHODS[method.split("-")[0]], ignore)
+        return _awq_or_gptq(fields, METHODS[method.split("-")[0]], ignore)
     if method == "compressed-tensors":
-        return _compressed_tensors(q, ignore)
+        return _compressed_tensors(fields, ignore)
     if method == "modelopt":
-        return _modelopt(q, usual, ignore)
+        return _modelopt(fields, usual, ignore)
     if method == "modelopt-fp4":
-        return replace(usual, ignore=_ignored(q, "exclude_modules", "ignore"))
+        return replace(usual, ignore=_ignored(fields, "exclude_modules", "ignore"))
     if method == "mxfp8":
         return replace(usual, ignore=ignore, online=False)
     if method in OTHERS:
-        return OTHERS[method](q)
+        return OTHERS[method](fields)
     remedy = (
         "It has them for fp8, mxfp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq, "
         "auto-round, torchao, quark, bitsandbytes and mxfp4."
     )
     raise BadInput(
-        f"{q.where}: the plan has no formulas for {q.inside}quant_method {method[:40]!r}.", remedy
+        f"{fields.where}: the plan has no formulas for {fields.inside}quant_method {method[:40]!r}.",
+        remedy,
     )
 
 
-def _awq_or_gptq(q: Fields, usual: Quantization, ignore: tuple[str, ...]) -> Quantization:
+def _awq_or_gptq(fields: Fields, usual: Quantization, ignore: tuple[str, ...]) -> Quantization:
     """Read what AWQ or GPTQ has written: the bits and the rows that share a scale."""
     name = "q_group_size"
-    if q.has("group_size"):
+    if fields.has("group_size"):
         name = "group_size"
-    group_size = q.int(name, 128, least=-1)
+    group_size = fields.int(name, 128, least=-1)
     return replace(
         usual,
-        weight_bits=q.first_int("bits", "w_bit", default=4),
+        weight_bits=fields.first_int("bits", "w_bit", default=4),
         ignore=ignore,
         group_size=max(0, group_size),  # -1: one scale a row
-        zero_points=usual.zero_points and q.flag("zero_point", True),
+        zero_points=usual.zero_points and fields.flag("zero_point", True),
     )
 
 
-def _modelopt(q: Fields, usual: Quantization, ignore: tuple[str, ...]) -> Quantization:
+def _modelopt(fields: Fields, usual: Quantization, ignore: tuple[str, ...]) -> Quantization:
     """Read what NVIDIA's ModelOpt has written: FP8, NVFP4, or some modules in each of them."""
-    inner = q
-    if q.has("quantization"):
-        inner = q.object("quantization")
+    inner = fields
+    if fields.has("quantization"):
+        inner = fields.object("quantization")
     ignore = _ignored(inner, "exclude_modules") or ignore
     scheme = as_object(inner.raw.get("kv_cache_scheme")) or {}
     kv_cache_dtype = "auto"
     if scheme.get("num_bits") == 8 or inner.text("kv_cache_quant_algo", "") == "FP8":
         kv_cache_dtype = "fp8"
     groups_of_bits: dict[int, Fields] = {}
-    for group in _config_groups(q):
+    for group in _config_groups(fields):
         bits = group.object("weights").int("num_bits", 8)
         groups_of_bits[bits] = group
     algorithm = inner.text("quant_algo", "").upper()
@@ -230,9 +232,9 @@ def _modelopt(q: Fields, usual: Quantization, ignore: tuple[str, ...]) -> Quanti
     )
 
 
-def _config_groups(q: Fields) -> list[Fields]:
+def _config_groups(fields: Fields) -> list[Fields]:
     """Return the entries of `config_groups`."""
-    groups = q.object("config_groups")
+    groups = fields.object("config_groups")
     return [groups.object(name) for name in groups.raw]
 
 
@@ -243,49 +245,51 @@ def _targets(group: Fields | None) -> tuple[str, ...]:
     return _ignored(group, "targets")
 
 
-def _ignored(q: Fields, *names: str) -> tuple[str, ...]:
+def _ignored(fields: Fields, *names: str) -> tuple[str, ...]:
     """Return the first list of modules that stay in 16 bit.
 
     Raises BadInput for patterns whose search could take hours.
     """
     name = names[0]
     for candidate in names:
-        if q.raw.get(candidate):
+        if fields.raw.get(candidate):
             name = candidate
             break
-    patterns = q.list(name, str)
+    patterns = fields.list(name, str)
     for pattern in patterns:
         if len(pattern) > LONGEST_PATTERN:
-            q.is_not(name, pattern, f"a name or pattern of at most {LONGEST_PATTERN:,} characters")
+            fields.is_not(
+                name, pattern, f"a name or pattern of at most {LONGEST_PATTERN:,} characters"
+            )
         if pattern.startswith("re:") and not is_searchable(pattern[3:]):
-            q.is_not(name, pattern, "an expression with few repetitions, none in another")
+            fields.is_not(name, pattern, "an expression with few repetitions, none in another")
     return tuple(LAYERS.sub("model", pattern) for pattern in patterns)
 
 
-def _block(q: Fields, name: str) -> tuple[int, int] | None:
+def _block(fields: Fields, name: str) -> tuple[int, int] | None:
     """Return the rows and columns that share one scale; None if the field is missing."""
-    sizes = q.list(name, int)
+    sizes = fields.list(name, int)
     if sizes and (len(sizes) != 2 or min(sizes) < 1):
-        q.is_not(name, sizes, "rows and columns")
+        fields.is_not(name, sizes, "rows and columns")
     if not sizes:
         return None
     return sizes[0], sizes[1]
 
 
-def _compressed_tensors(q: Fields, ignore: tuple[str, ...]) -> Quantization:
-    groups = _config_groups(q)
+def _compressed_tensors(fields: Fields, ignore: tuple[str, ...]) -> Quantization:
+    groups = _config_groups(fields)
     weights: Fields | None = None
     for group in groups:
         if group.raw.get("weights"):
             weights = group.object("weights")
             break
     if not weights or not weights.has("num_bits"):
-        q.refuse("config_groups", "names no weights with num_bits")
+        fields.refuse("config_groups", "names no weights with num_bits")
     activations = groups[0].object("input_activations")
     strategy = weights.text("strategy", "channel")
     stored_group_size = max(0, weights.int("group_size", 0, least=-1))
     group_size = {"tensor": -1, "channel": 0}.get(strategy, stored_group_size)
-    kv_cache = q.object("kv_cache_scheme")
+    kv_cache = fields.object("kv_cache_scheme")
     weight_bits = weights.int("num_bits")
     block = None
     if strategy == "block":
@@ -307,36 +311,36 @@ def _compressed_tensors(q: Fields, ignore: tuple[str, ...]) -> Quantization:
     )
 
 
-def _bitsandbytes(q: Fields) -> Quantization:
+def _bitsandbytes(fields: Fields) -> Quantization:
     """Read what the bitsandbytes package saves.
 
     It is NF4 or FP4 in blocks of 64, or 8 bits with one scale for each row.
     """
-    ignore = _ignored(q, "llm_int8_skip_modules")
-    if q.flag("load_in_8bit") and not q.flag("load_in_4bit"):
+    ignore = _ignored(fields, "llm_int8_skip_modules")
+    if fields.flag("load_in_8bit") and not fields.flag("load_in_4bit"):
         return Quantization("bitsandbytes", 8, group_size=0, ignore=ignore)
     return replace(BITSANDBYTES, ignore=ignore, online=False)
 
 
-def _auto_round(q: Fields) -> Quantization:
+def _auto_round(fields: Fields) -> Quantization:
     """Read Intel's AutoRound, which vLLM packs as GPTQ or AWQ. Source: layers/quantization/inc."""
-    group_size = q.int("group_size", 128, least=-1)
+    group_size = fields.int("group_size", 128, least=-1)
     ignore: list[str] = []
-    layers = q.object("extra_config")
+    layers = fields.object("extra_config")
     for name in layers.raw:
         if layers.object(name).int("bits", 4) >= 16:
             ignore.append(name)
     listed = {"names": ignore}
     scale_bytes = 0
-    if "fp" in q.text("data_type", "int") and group_size > 0:
+    if "fp" in fields.text("data_type", "int") and group_size > 0:
         scale_bytes = 1
     return Quantization(
         "auto-round",
-        q.int("bits", 4),
+        fields.int("bits", 4),
         group_size=max(0, group_size),
         scale_bytes=scale_bytes,
-        zero_points=not q.flag("sym", True),
-        ignore=_ignored(Fields(listed, q.where, q.inside), "names"),
+        zero_points=not fields.flag("sym", True),
+        ignore=_ignored(Fields(listed, fields.where, fields.inside), "names"),
     )
 
 
@@ -355,25 +359,25 @@ TORCHAO = {
 }
 
 
-def _torchao(q: Fields) -> Quantization:
+def _torchao(fields: Fields) -> Quantization:
     """Read PyTorch's own quantization, whose class names the format.
 
     Source: layers/quantization/torchao.py.
     """
-    kind = q.object("quant_type").object("default")
+    kind = fields.object("quant_type").object("default")
     name = kind.text("_type", "")
     data = kind.object("_data")
     if name in ("ModuleFqnToConfig", "FqnToConfig"):
-        field = "fqn_to_config"
+        modules_name = "fqn_to_config"
         if name == "ModuleFqnToConfig":
-            field = "module_fqn_to_config"
-        modules = data.object(field)
+            modules_name = "module_fqn_to_config"
+        modules = data.object(modules_name)
         kind = modules.object("_default")
         name = kind.text("_type", "")
         data = kind.object("_data")
     plain_name = name.lower().removesuffix("config").replace("_", "")
     if plain_name not in TORCHAO:
-        q.refuse("quant_type", f"is {name[:60]!r}, of which the plan does not know the bits")
+        fields.refuse("quant_type", f"is {name[:60]!r}, of which the plan does not know the bits")
     weight_bits, activation_bits = TORCHAO[plain_name]
     group_size = 0
     if weight_bits == 4:
@@ -384,7 +388,7 @@ def _torchao(q: Fields) -> Quantization:
         group_size=group_size,
         zero_points=plain_name == "int4weightonly",
         activation_bits=activation_bits,
-        ignore=_ignored(q, "modules_to_not_convert"),
+        ignore=_ignored(fields, "modules_to_not_convert"),
     )
 
 
@@ -400,24 +404,24 @@ def _first_size(data: Fields, name: str, default: int) -> int:
 QUARK = {"fp8": 8, "int8": 8, "uint8": 8, "int4": 4, "uint4": 4, "fp4": 4, "fp6": 6}
 
 
-def _quark(q: Fields) -> Quantization:
+def _quark(fields: Fields) -> Quantization:
     """Read AMD's Quark: one format for all layers but those excluded.
 
     Source: layers/quantization/quark.
     """
-    usual = q.object("global_quant_config")
+    usual = fields.object("global_quant_config")
     weight = usual.object("weight")
     inputs = usual.object("input_tensors")
     weight_bits = _quark_bits(weight)
     if not weight_bits:
-        q.refuse("global_quant_config", "names no weight with a dtype of 4, 6 or 8 bits")
+        fields.refuse("global_quant_config", "names no weight with a dtype of 4, 6 or 8 bits")
     groups = {"per_tensor": -1, "per_channel": 0}
     stored = _first_size(weight, "group_size", 32)
     scale_bytes = 0
     if weight.text("dtype", "").startswith(("fp4", "fp6")):
         scale_bytes = 1
     kv_cache_dtype = "auto"
-    if q.object("export").raw.get("kv_cache_group"):
+    if fields.object("export").raw.get("kv_cache_group"):
         kv_cache_dtype = "fp8"
     return Quantization(
         "quark",
@@ -425,7 +429,7 @@ def _quark(q: Fields) -> Quantization:
         group_size=groups.get(weight.text("qscheme", ""), stored),
         scale_bytes=scale_bytes,
         activation_bits=_quark_bits(inputs) or 16,
-        ignore=_ignored(q, "exclude"),
+        ignore=_ignored(fields, "exclude"),
         kv_cache_dtype=kv_cache_dtype,
     )
 

@@ -3,7 +3,6 @@
 Of an unknown architecture the usual fields are read: see estimate.py.
 """
 
-# f the fields of a config.json
 import json
 import reprlib
 from collections.abc import Mapping
@@ -90,7 +89,7 @@ def read_file(path: Path) -> ModelConfig:
     if file.name == "config.json":
         pooling = pooling_of(model.architecture, model.name, file.parent)
         model = replace(model, pooling=pooling)
-    check_layers(raw, file)
+    check_layers(model, file)
     return model
 
 
@@ -111,19 +110,19 @@ def from_dict(raw: Mapping[str, Any], *, name: str, where: str = "config.json") 
 
     Raises BadInput: names the field that is missing or impossible.
     """
-    _refuse_absurd(raw, where)
-    architecture = _architecture(raw, where)
+    fields = Fields(raw, where)
+    _refuse_absurd(fields)
+    architecture = _architecture(fields)
     if architecture not in FAMILIES:
-        f = estimate.fields(raw, where)
-        return _build(f, estimate.decoder(f), architecture, name, raw)
-    f = Fields(raw, where)
+        language = estimate.fields(fields)
+        return _build(language, estimate.decoder(language), architecture, name, raw)
     if architecture in NESTED:  # a multimodal config; it keeps some fields outside its text_config
-        text = f.object("text_config").raw or f.refuse("text_config", "is missing")
-        outer = {field: raw[field] for field in estimate.KEPT_OUTSIDE if f.has(field)}
-        f = Fields({**text, **outer}, where)
-    f.layers = f.first_int("num_hidden_layers", "n_layer")
-    f.layer_types()
-    return _build(f, FAMILIES[architecture][0](f), architecture, name, raw)
+        text = fields.object("text_config").raw or fields.refuse("text_config", "is missing")
+        outer = {field: raw[field] for field in estimate.KEPT_OUTSIDE if fields.has(field)}
+        fields = Fields({**text, **outer}, where)
+    fields.layers = fields.first_int("num_hidden_layers", "n_layer")
+    fields.layer_types()
+    return _build(fields, FAMILIES[architecture][0](fields), architecture, name, raw)
 
 
 def overridden(model: ModelConfig, overrides: str | Mapping[str, Any]) -> ModelConfig:
@@ -174,14 +173,14 @@ def _merged(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-def _refuse_absurd(raw: Mapping[str, Any], where: str) -> None:
+def _refuse_absurd(fields: Fields) -> None:
     """Refuse counts of layers or experts that no model has.
 
     Parts of which the planner has no formulas are checked as well.
 
     vLLM's own classes may be asked to build those parts, and would do so for minutes.
     """
-    inside: list[tuple[str, Mapping[str, Any]]] = [("", raw)]
+    inside: list[tuple[str, Mapping[str, Any]]] = [("", fields.raw)]
     while inside:
         place, part = inside.pop()
         for name, value in part.items():
@@ -190,8 +189,8 @@ def _refuse_absurd(raw: Mapping[str, Any], where: str) -> None:
                 inside.append((f"{place}{name}.", inner))
             most = MOST.get(name)
             if most and inner is None and type(value) in (int, float) and value > most:
-                Fields(part, where, place).refuse(
-                    name, f"is {reprlib.repr(value)}, and must be at most {most:,}"
+                fields.refuse(
+                    f"{place}{name}", f"is {reprlib.repr(value)}, and must be at most {most:,}"
                 )
 
 
@@ -203,25 +202,24 @@ def _of_type(model_type: object) -> str | None:
     return None
 
 
-def _architecture(raw: Mapping[str, Any], where: str) -> str:
+def _architecture(fields: Fields) -> str:
     """Return the architecture by its own name or by model_type.
 
     Raises BadInput: the two contradict each other, or both are missing.
     """
-    f = Fields(raw, where)
-    model_type = raw.get("model_type")
-    names = raw.get("architectures")
+    model_type = fields.raw.get("model_type")
+    names = fields.raw.get("architectures")
     typed = _of_type(model_type)
     if not names:
         if model_type is None:
-            f.refuse("architectures", "is missing, and so is model_type")
+            fields.refuse("architectures", "is missing, and so is model_type")
         names = [typed or str(model_type)]
     names = as_list(names)
     if names is None or not isinstance(names[0], str):
-        f.is_not("architectures", raw.get("architectures"), "a list of names")
+        fields.is_not("architectures", fields.raw.get("architectures"), "a list of names")
     # e.g. Llama in architectures, mixtral in model_type
     if typed and names[0] in FAMILIES and model_type not in FAMILIES[names[0]][1]:
-        f.refuse(
+        fields.refuse(
             "architectures", f"says {names[0]}, but model_type {model_type} belongs to {typed}"
         )
     return names[0]

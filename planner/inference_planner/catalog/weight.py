@@ -3,7 +3,9 @@
 Source: vLLM 0.25.1, model_executor/layers/linear.py and vocab_parallel_embedding.py.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 VOCAB_PADDING = 64  # vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE
@@ -41,10 +43,14 @@ class Weight:
     kv_heads: int = 0  # for qkv
     kv_rows: int = 0  # rows of K and V together, for qkv
     bytes_each: int = 0  # 0: the model's dtype
-    has_decoded_copy: bool = (
-        False  # if quantized, it stands in memory once more, in the model's dtype
-    )
+    # if quantized, it stands in memory once more, in the model's dtype
+    has_decoded_copy: bool = False
     shards: int = 1  # logical parts with a scale each (q, k, v; gate, up)
+
+    @property
+    def is_expert(self) -> bool:
+        """True for a matrix or bias of the routed experts, of which `copies` stand side by side."""
+        return self.name.startswith("mlp.experts")
 
     def elements(self) -> int:
         """Elements in the checkpoint: neither padded nor replicated."""
@@ -52,6 +58,16 @@ class Weight:
         if self.bias:
             elements += self.rows
         return elements
+
+    def distributed(self, tp: int, experts: ExpertSplit | None) -> tuple[Weight, int]:
+        """Return the weight with the copies of one rank, and the ranks that share each of them."""
+        if experts is None:
+            return self, tp
+        if self.is_expert:
+            return replace(self, copies=-(-self.copies // experts.dealt)), experts.cut
+        if self.name.startswith("mlp.shared_experts"):
+            return self, experts.shared
+        return self, tp
 
     def shape_on_rank(self, tp: int) -> tuple[int, int]:
         """Rows and columns of one copy on one of `tp` ranks."""

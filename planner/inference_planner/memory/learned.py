@@ -1,6 +1,5 @@
 """The parts that a plan takes from the nearest start that was measured on a site."""
 
-# d: a deployment
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -59,8 +58,8 @@ def split_of(deployment: Deployment) -> tuple[int, int, int, bool]:
 
 def settings_of(deployment: Deployment) -> tuple[int, int, str]:
     """Return the settings by which the nearest of several starts is found."""
-    s = deployment.settings
-    return s.max_num_batched_tokens, s.max_num_seqs, s.kv_cache_dtype
+    settings = deployment.settings
+    return settings.max_num_batched_tokens, settings.max_num_seqs, settings.kv_cache_dtype
 
 
 def correction(deployment: Deployment) -> Correction | None:

@@ -10,15 +10,13 @@ which 0.688 are these.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from inference_planner.catalog import architectures
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.weight import ExpertSplit, Weight
 from inference_planner.errors import BadInput
-from inference_planner.model.weights import layer_weights, stand_ins
+from inference_planner.model.weights import parts
 from inference_planner.request import PlanRequest
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # config/lora.py, MaxLoRARanks
@@ -130,23 +128,18 @@ def buffer_bytes(
 ) -> int:
     """Return the bytes of the adapters' buffers on one rank that has these layers of the model."""
     elements = 0
-    representatives = stand_ins(model)
-    kinds = Counter(representatives[layer] for layer in layers)
-    for layer, count in kinds.items():
-        for w in linear_layers(layer_weights(model, layer)):
-            elements += count * _pair(model, w, adapters, tp, experts)
+    for count, part in parts(model, layers=layers):
+        if _is_linear(part.weight):
+            elements += count * _pair(model, part.weight, adapters, tp, experts)
     if adapts_embeddings(model):
         elements += _embedding_pairs(model, adapters, layers)
     dtype = model.dtype if adapters.dtype == "auto" else adapters.dtype
     return adapters.max_loras * elements * DTYPE_BYTES[dtype]
 
 
-def linear_layers(weights: Iterable[Weight]) -> Iterator[Weight]:
-    """Yield the weights of linear layers: every matrix that multiplies its input."""
-    for w in weights:
-        is_matrix = w.cols > 1 and w.split != "vocab"
-        if is_matrix and w.name not in NO_LINEAR_LAYERS:
-            yield w
+def _is_linear(weight: Weight) -> bool:
+    """Return True for the weight of a linear layer: a matrix that multiplies its input."""
+    return weight.cols > 1 and weight.split != "vocab" and weight.name not in NO_LINEAR_LAYERS
 
 
 def _pair(
@@ -155,14 +148,9 @@ def _pair(
     """Return the elements of A and B that one adapter has for a linear layer, on one rank."""
     rank = adapters.max_lora_rank
     slices = weight.shards
-    if weight.name.startswith("mlp.experts"):
-        if experts:
-            weight = replace(weight, copies=-(-weight.copies // experts.dealt))
-            tp = experts.cut
-        if model.traits.mxfp4_kernels:  # gate and up come as one (FusedMoE3DWithLoRA)
-            slices = 1
-    elif experts and weight.name.startswith("mlp.shared_experts"):
-        tp = experts.shared
+    if weight.is_expert and model.traits.mxfp4_kernels:
+        slices = 1  # gate and up come as one (FusedMoE3DWithLoRA)
+    weight, tp = weight.distributed(tp, experts)
     rows, columns = weight.shape_on_rank(tp)
     rank_of_a = rank
     if adapters.fully_sharded and weight.split in ("column", "qkv"):

@@ -25,12 +25,7 @@ from inference_planner.catalog.read import DRAFT_LAYER_COUNTS, LARGEST_FILE_BYTE
 from inference_planner.catalog.weight import ExpertSplit, Weight
 from inference_planner.errors import BadInput
 from inference_planner.model.attention import kind_of, main_kind
-from inference_planner.model.weights import (
-    embedding_weights,
-    head_weights,
-    layer_weights,
-    tensor_bytes,
-)
+from inference_planner.model.weights import layer_parts, tensor_bytes, text_bytes
 from inference_planner.request import PlanRequest
 
 OWN_LAYERS = "mtp"
@@ -347,7 +342,7 @@ def weight_bytes(
             total += rows * columns * (w.bytes_each or DTYPE_BYTES[model.dtype])
         return total
     if draft.model:
-        return _model_bytes(draft.model, tp)
+        return text_bytes(draft.model, tp)
     return 0
 
 
@@ -361,21 +356,9 @@ def _mtp_layer_bytes(model: ModelConfig, tp: int, experts: ExpertSplit | None) -
     """
     kind = main_kind(model)
     layer = max(i for i in range(model.num_hidden_layers) if kind_of(model, i) is kind)
-    weights = (
-        *layer_weights(model, layer),
-        Weight("mtp.fc", model.hidden_size, 2 * model.hidden_size),
-    )
-    return sum(sum(tensor_bytes(model, w, layer, tp, experts)) for w in weights)
-
-
-def _model_bytes(model: ModelConfig, tp: int) -> int:
-    total = 0
-    for w in (*embedding_weights(model), *head_weights(model)):
-        total += sum(tensor_bytes(model, w, 0, tp))
-    for layer in range(model.num_hidden_layers):
-        for w in layer_weights(model, layer):
-            total += sum(tensor_bytes(model, w, layer, tp))
-    return total
+    product = Weight("mtp.fc", model.hidden_size, 2 * model.hidden_size)
+    total = sum(tensor_bytes(model, product, layer, tp))
+    return total + sum(part.bytes for part in layer_parts(model, layer, tp, experts))
 
 
 def head_parts(head: Head, method: str) -> Iterator[Weight]:

@@ -46,10 +46,11 @@ def kv_dtype_bytes(model: ModelConfig, kv_cache_dtype: str = "auto") -> int:
 def kv_cache_bytes_per_token(model: ModelConfig, kv_cache_dtype: str = "auto") -> int:
     """Return the KV-cache bytes that one token needs, summed over all layers.
 
-    Each layer stores K and V of shape [num_key_value_heads, head_dim]; MLA stores one latent of
-    kv_lora_rank + qk_rope_head_dim instead; Mamba layers store nothing a token. Whole model: not
-    divided by tensor_parallel_size, and sliding-window layers count as long as the token is inside
-    their window.
+    2 × layers × KV heads × head_dim × bytes of an element: each layer stores K and V of shape
+    [num_key_value_heads, head_dim]. A kind of attention says what it stores instead: MLA one latent
+    of kv_lora_rank + qk_rope_head_dim, Mamba nothing a token. Whole model: not divided by
+    tensor_parallel_size, and sliding-window layers count as long as the token is inside their
+    window.
 
     Raises BadInput (a ValueError): kv_cache_dtype is not one of KV_CACHE_DTYPES.
     Source: PagedAttention (arXiv 2309.06180); vLLM 0.25.1 v1/kv_cache_interface.py.

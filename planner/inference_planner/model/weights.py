@@ -1,6 +1,8 @@
-"""Every weight of a model, and the bytes that it takes.
+"""Every weight of a model, and what it costs: memory, bytes to read, arithmetic.
 
 A weight has a shape, a way in which tensor parallelism splits it, and scales when it is quantized.
+`parts` is the one walk over layers: parameters, bytes of a rank, adapters, and the roofline and the
+simulator's clock with it, are sums over what it yields.
 
 The layers are listed as vLLM builds them (fused qkv_proj and gate_up_proj, experts as w13 and w2),
 in the order in which it creates them. Source: vLLM 0.25.1, model_executor/models/*.py and
@@ -9,8 +11,8 @@ layers/linear.py.
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, Quantization, present
@@ -61,6 +63,62 @@ def _moe_mlp(model: ModelConfig) -> Iterator[Weight]:
         yield Weight("mlp.shared_expert_gate", 1, hidden)
 
 
+@dataclass(frozen=True)
+class Part:
+    """One weight of a layer, with what one rank needs for it.
+
+    Attributes:
+        tensors: bytes of each tensor that vLLM allocates: the weight, its scales, its bias. A
+            decoding step reads all of them, but of the experts only those that are chosen.
+        is_quantized: it is stored in the quantization's bits.
+        used_elements: of the whole model, those that one token multiplies and adds (2 operations
+            each): all of them, or those of the chosen experts.
+    """
+
+    weight: Weight
+    tensors: tuple[int, ...]
+    is_quantized: bool
+    used_elements: int
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.tensors)
+
+
+def parts(
+    model: ModelConfig,
+    tp: int = 1,
+    experts: ExpertSplit | None = None,
+    layers: Sequence[int] | None = None,
+) -> Iterator[tuple[int, Part]]:
+    """Yield each part of the layers as one of `tp` ranks has it: (layers with an equal one, part).
+
+    Args:
+        layers: those of a pipeline stage; None: all of the model.
+    """
+    representatives = stand_ins(model)
+    if layers is not None:
+        representatives = tuple(representatives[layer] for layer in layers)
+    for layer, count in Counter(representatives).items():
+        for part in layer_parts(model, layer, tp, experts):
+            yield count, part
+
+
+@lru_cache(maxsize=4096)
+def layer_parts(
+    model: ModelConfig, layer: int, tp: int = 1, experts: ExpertSplit | None = None
+) -> tuple[Part, ...]:
+    """Return the parts of one decoder layer, in the order in which vLLM creates them."""
+    of_layer: list[Part] = []
+    for w in layer_weights(model, layer):
+        used_elements = w.elements()
+        if w.is_expert:
+            used_elements = used_elements // w.copies * model.experts.experts_per_token
+        tensors = tuple(tensor_bytes(model, w, layer, tp, experts))
+        of_layer.append(Part(w, tensors, is_quantized(model, w, layer), used_elements))
+    return tuple(of_layer)
+
+
 def layer_weights(model: ModelConfig, index: int) -> tuple[Weight, ...]:
     """Return the weights of decoder layer `index`."""
     return _weights_of_kind(model, attention.kind_of(model, index), _has_experts(model, index))
@@ -106,11 +164,11 @@ def _named_modules(model: ModelConfig, layer: int) -> tuple[bool, ...]:
 
     There are two lists: of modules in 16 bit, and of modules in 8 bits beside those in 4.
     """
-    q = model.quantization
-    if q is None:
+    quantization = model.quantization
+    if quantization is None:
         return ()
     named: list[bool] = []
-    for patterns in filter(None, (q.ignore, q.eight)):
+    for patterns in filter(None, (quantization.ignore, quantization.eight)):
         module_patterns = _module_patterns(patterns)
         for w in layer_weights(model, layer):
             if w.quantizable:
@@ -148,31 +206,26 @@ def head_weights(model: ModelConfig) -> Iterator[Weight]:
         )
 
 
+def end_weights(model: ModelConfig) -> tuple[Weight, ...]:
+    """Return what stands before and after the layers."""
+    return (*embedding_weights(model), *head_weights(model))
+
+
 @lru_cache(maxsize=1024)
 def parameters(model: ModelConfig) -> int:
     """Return the number of parameters, as published.
 
     Tied embeddings count once. Padding and scales of quantization do not count.
     """
-    total = 0
-    for w in (*embedding_weights(model), *head_weights(model)):
-        total += w.elements()
-    for layer, count in Counter(stand_ins(model)).items():
-        total += count * sum(w.elements() for w in layer_weights(model, layer))
-    return total
+    ends = sum(w.elements() for w in end_weights(model))
+    return ends + sum(count * part.weight.elements() for count, part in parts(model))
 
 
 @lru_cache(maxsize=1024)
 def active_parameters(model: ModelConfig) -> int:
     """Return the parameters that one token uses: the chosen experts instead of all."""
-    if not model.moe:
-        return parameters(model)
-    idle_experts = model.moe.num_experts - model.moe.experts_per_token
-    matrices = 3 if model.traits.gated_mlp else 2
-    expert_parameters = matrices * model.moe.intermediate_size * model.hidden_size
-    if model.traits.mlp_bias:
-        expert_parameters += 2 * model.moe.intermediate_size + model.hidden_size
-    return parameters(model) - len(model.moe.layers) * idle_experts * expert_parameters
+    ends = sum(w.elements() for w in end_weights(model))
+    return ends + sum(count * part.used_elements for count, part in parts(model))
 
 
 def ignored(patterns: tuple[str, ...], layer: int, name: str) -> bool:
@@ -190,12 +243,12 @@ def _module_patterns(patterns: tuple[str, ...]) -> ModulePatterns:
 
 def is_quantized(model: ModelConfig, weight: Weight, layer: int) -> bool:
     """Return True if this weight is stored in the quantization's bits."""
-    q = model.quantization
-    if q is None or not weight.quantizable:
+    quantization = model.quantization
+    if quantization is None or not weight.quantizable:
         return False
-    if q.experts_only and not weight.name.startswith("mlp.experts"):
+    if quantization.experts_only and not weight.is_expert:
         return False
-    return not (q.ignore and ignored(q.ignore, layer, weight.name))
+    return not (quantization.ignore and ignored(quantization.ignore, layer, weight.name))
 
 
 def tensor_bytes(
@@ -205,11 +258,7 @@ def tensor_bytes(
 
     They are the weight, its scales and its bias.
     """
-    if experts and weight.name.startswith("mlp.experts"):
-        weight = replace(weight, copies=-(-weight.copies // experts.dealt))
-        tp = experts.cut
-    elif experts and weight.name.startswith("mlp.shared_experts"):
-        tp = experts.shared
+    weight, tp = weight.distributed(tp, experts)
     rows, cols = weight.shape_on_rank(tp)
     dtype_bytes = DTYPE_BYTES[model.dtype]
     bias: list[int] = []
@@ -218,32 +267,19 @@ def tensor_bytes(
     if not is_quantized(model, weight, layer):
         element_bytes = weight.bytes_each or dtype_bytes
         return [weight.copies * rows * cols * element_bytes, *bias]
-    q = present(model.quantization)
-    if q.eight and ignored(q.eight, layer, weight.name):
-        q = replace(q, method="modelopt", weight_bits=8, group_size=-1)
-    tensors = _quantized_bytes(q, weight, rows, cols, dtype_bytes) + bias
+    quantization = present(model.quantization)
+    if quantization.eight and ignored(quantization.eight, layer, weight.name):
+        quantization = replace(quantization, method="modelopt", weight_bits=8, group_size=-1)
+    tensors = _quantized_bytes(quantization, weight, rows, cols, dtype_bytes) + bias
     if weight.has_decoded_copy:
         tensors.append(rows * cols * dtype_bytes)
     return tensors
 
 
-@lru_cache(maxsize=4096)
-def layer_tensors(
-    model: ModelConfig, index: int, tp: int, experts: ExpertSplit | None = None
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the bytes of each tensor of a layer on one rank: (of attention, the others).
-
-    Those of attention come before the rope table.
-    """
-    attention_tensors: list[int] = []
-    other_tensors: list[int] = []
-    for w in layer_weights(model, index):
-        tensors = tensor_bytes(model, w, index, tp, experts)
-        if w.name.startswith("self_attn"):
-            attention_tensors += tensors
-        else:
-            other_tensors += tensors
-    return tuple(attention_tensors), tuple(other_tensors)
+def text_bytes(model: ModelConfig, tp: int = 1) -> int:
+    """Return the bytes of all weights but an encoder's on one of `tp` ranks."""
+    ends = sum(sum(tensor_bytes(model, w, 0, tp)) for w in end_weights(model))
+    return ends + sum(count * part.bytes for count, part in parts(model, tp))
 
 
 @lru_cache(maxsize=512)
@@ -254,11 +290,8 @@ def whole_bytes(model: ModelConfig) -> int:
 
     A lower bound of what the ranks hold together: nothing is copied or rounded up.
     """
-    total = 0
-    for layer, count in Counter(stand_ins(model)).items():
-        attention_tensors, other_tensors = layer_tensors(model, layer, 1)
-        total += count * (sum(attention_tensors) + sum(other_tensors))
-    for w in (*tower_weights(model), *embedding_weights(model), *head_weights(model)):
+    total = text_bytes(model)
+    for w in tower_weights(model):
         total += sum(tensor_bytes(model, w, 0, 1))
     if model.exact:
         return int(total * model.exact.scale)

@@ -143,17 +143,17 @@ def stored_as(model: ModelConfig) -> str:
 
     The registry of recorded builds does not say the size of the blocks.
     """
-    q = model.quantization
-    if q is None:
+    quantization = model.quantization
+    if quantization is None:
         return BITS_16
-    if q.method == "mxfp4":
+    if quantization.method == "mxfp4":
         return MXFP4
-    if q.method == "modelopt_fp4":
+    if quantization.method == "modelopt_fp4":
         return NVFP4
-    if q.weight_bits < 8 or q.activation_bits > 8:
-        return INT8 if q.method == "experts_int8" else WEIGHT_ONLY
-    is_checkpoint = q.method == "fp8" and not q.online and not q.from_flag
-    if q.block or is_checkpoint:
+    if quantization.weight_bits < 8 or quantization.activation_bits > 8:
+        return INT8 if quantization.method == "experts_int8" else WEIGHT_ONLY
+    is_stored = not quantization.online and not quantization.from_flag
+    if quantization.block or (quantization.method == "fp8" and is_stored):
         return FP8_BLOCKS
     return FP8
 
@@ -215,9 +215,9 @@ def with_padding(model: ModelConfig, gpu: GPU, backend: str) -> ModelConfig:
     By default Hopper has Triton's kernels. Marlin's (Ampere, Ada, consumer Blackwell) and
     TensorRT-LLM's (Blackwell) round an expert's width up to 128 and the hidden size to 256.
     """
-    q = model.quantization
-    if q is None or q.method != "mxfp4":
+    quantization = model.quantization
+    if quantization is None or quantization.method != "mxfp4":
         return model
     padding = OF_TRITON if gpu.is_hopper else OF_MARLIN
     padding = PADDINGS.get(backend, padding)
-    return replace(model, quantization=replace(q, padding=padding))
+    return replace(model, quantization=replace(quantization, padding=padding))

@@ -9,7 +9,6 @@ differs with the GPU's generation and with the kernel that vLLM takes for the we
 kernels.py; other GPUs take Hopper's shares.
 """
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,9 +22,7 @@ from inference_planner.model.weights import (
     active_parameters,
     embedding_weights,
     head_weights,
-    is_quantized,
-    layer_weights,
-    stand_ins,
+    parts,
     tensor_bytes,
     whole_bytes,
 )
@@ -92,15 +89,14 @@ def _read_bytes(model: ModelConfig, tp: int, split: ExpertSplit | None) -> ReadB
     plain = 0
     quantized = 0
     experts = 0
-    for layer, count in Counter(stand_ins(model)).items():
-        for w in layer_weights(model, layer):
-            size = count * sum(tensor_bytes(model, w, layer, tp, split))
-            if w.name.startswith("mlp.experts.w"):
-                experts += size
-            elif is_quantized(model, w, layer):
-                quantized += size
-            else:
-                plain += size
+    for count, part in parts(model, tp, split):
+        size = count * part.bytes
+        if part.weight.is_expert:
+            experts += size
+        elif part.is_quantized:
+            quantized += size
+        else:
+            plain += size
     head = [next(embedding_weights(model))] if model.tie_word_embeddings else head_weights(model)
     for w in head:
         plain += sum(tensor_bytes(model, w, 0, tp))

@@ -19,9 +19,8 @@ from inference_planner.model.weights import (
     Weight,
     embedding_weights,
     head_weights,
-    is_quantized,
-    layer_tensors,
-    layer_weights,
+    layer_parts,
+    parts,
     stand_ins,
     tensor_bytes,
 )
@@ -91,12 +90,17 @@ def _mlp_problem(model: ModelConfig, tp: int, expert_ranks: int) -> str:
 
 def _quantized_problem(model: ModelConfig, tp: int) -> str:
     """Return why the quantized weights cannot be split, or ""."""
-    q = model.quantization
-    if tp > 1 and q and q.method == "bitsandbytes" and not q.online:
+    quantization = model.quantization
+    if (
+        tp > 1
+        and quantization
+        and quantization.method == "bitsandbytes"
+        and not quantization.online
+    ):
         return "vLLM does not split a checkpoint that bitsandbytes has quantized"
     inputs = _cut_group(model, tp)
     if inputs:
-        groups = f"groups of {present(q).group_size}, which share a scale"
+        groups = f"groups of {present(quantization).group_size}, which share a scale"
         return f"{inputs} inputs of a quantized product on {tp} ranks would cut its {groups}"
     return ""
 
@@ -126,15 +130,17 @@ def _cut_group(model: ModelConfig, tp: int) -> int:
 
     It is 0 where there is no such product.
     """
-    q = model.quantization
+    quantization = model.quantization
     # its widths may be means
-    if tp == 1 or not q or q.method not in GROUPED or q.group_size < 1 or has_states(model):
+    if tp == 1 or has_states(model):
         return 0
-    for i in set(stand_ins(model)):
-        for w in layer_weights(model, i):
-            is_dense = w.split == "row" and not w.name.startswith("mlp.experts")
-            if is_dense and w.cols // tp % q.group_size and is_quantized(model, w, i):
-                return w.cols
+    if not quantization or quantization.method not in GROUPED or quantization.group_size < 1:
+        return 0
+    for _, part in parts(model):
+        inputs = part.weight.cols
+        is_dense = part.weight.split == "row" and not part.weight.is_expert
+        if is_dense and inputs // tp % quantization.group_size and part.is_quantized:
+            return inputs
     return 0
 
 
@@ -283,8 +289,12 @@ def _allocated_bytes(
     for w in before:
         memory.alloc_all(tensor_bytes(model, w, 0, tp))
     for stand_in, has_window in layers:
-        attention, rest = layer_tensors(model, stand_in, tp, experts)
-        memory.alloc_all(attention)
+        rest: list[int] = []
+        for part in layer_parts(model, stand_in, tp, experts):
+            if part.weight.name.startswith("self_attn"):
+                memory.alloc_all(part.tensors)
+            else:
+                rest += part.tensors
         if tables and (len(tables) == len(model.rope_tables) or not has_window):
             # the second one, if any, is that of the full-attention layers
             _build_rope(model, tables.pop(0), memory)
@@ -335,8 +345,10 @@ def loads_deep_gemm(deployment: Deployment) -> bool:
     """
     if not deployment.settings.version.loads_deep_gemm or not deployment.gpu.hopper_or_newer:
         return False
-    q = deployment.model.quantization
-    fp8_weights = q is not None and q.weight_bits == q.activation_bits == 8
+    quantization = deployment.model.quantization
+    fp8_weights = False
+    if quantization:
+        fp8_weights = quantization.weight_bits == quantization.activation_bits == 8
     fp8_cache = kv_dtype_bytes(deployment.model, deployment.settings.kv_cache_dtype) == 1
     return fp8_weights or fp8_cache or main_kind(deployment.model).deep_gemm
 

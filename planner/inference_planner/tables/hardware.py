@@ -143,24 +143,24 @@ def smallest(
         make_plan: `plan`, or a function with the same arguments.
         settings: anything else that `plan` takes, for example quantization="fp8".
     """
-    m = load_model(model)
+    config = load_model(model)
     card = load_gpu(gpu)
-    max_model_len = min(context, m.max_position_embeddings)
+    max_model_len = min(context, config.max_position_embeddings)
     try:
-        p = make_plan(m, card, max_model_len=max_model_len, **settings)
+        result = make_plan(config, card, max_model_len=max_model_len, **settings)
     except BadInput as error:  # no bfloat16, no kernels: not a matter of memory
         return Place(card.name, 0, f"{error.message} {error.remedy}")
-    if p.deployment.refused:
-        return Place(card.name, 0, p.deployment.refused)
-    if not p.fits or p.gpus > most:
+    if result.deployment.refused:
+        return Place(card.name, 0, result.deployment.refused)
+    if not result.fits or result.gpus > most:
         return Place(card.name, 0, f"More than {most} × {card.title}.", too_many=True)
     return Place(
         gpu=card.name,
-        gpus=p.gpus,
-        plan=p,
-        command=p.command,
-        tensor_parallel_size=p.tensor_parallel_size,
-        pipeline_parallel_size=p.pipeline_parallel_size,
+        gpus=result.gpus,
+        plan=result,
+        command=result.command,
+        tensor_parallel_size=result.tensor_parallel_size,
+        pipeline_parallel_size=result.pipeline_parallel_size,
     )
 
 
@@ -172,26 +172,29 @@ def row(
     make_plan: Callable[..., Plan] = plan,
 ) -> Row:
     """Return one model's row. Raises BadInput for a model or GPU that is not known."""
-    m = with_records(prepare(model, "b300")).model  # with what is recorded of one without formulas
-    count = weight_bytes(m) // 2 if m.exact and not m.quantization else parameters(m)
+    # with what is recorded of a model without formulas
+    config = with_records(prepare(model, "b300")).model
+    count = parameters(config)
+    if config.exact and not config.quantization:
+        count = weight_bytes(config) // 2
     active = count
-    if m.moe:
-        active = min(count, active_parameters(m))
+    if config.moe:
+        active = min(count, active_parameters(config))
     places: list[Place] = []
     for gpu in gpus:
-        places.append(smallest(m, gpu, context=context, make_plan=make_plan))
+        places.append(smallest(config, gpu, context=context, make_plan=make_plan))
     return Row(
-        model=m.name,
-        family=family(m.name),
-        architecture=architecture(m),
+        model=config.name,
+        family=family(config.name),
+        architecture=architecture(config),
         parameters=count,
         active_parameters=active,
-        weights_gib=weight_bytes(m) / GIB,
-        kv_kib_per_token=kv_cache_bytes_per_token(m) / 1024,
-        max_position_embeddings=m.max_position_embeddings,
-        source=m.source,
+        weights_gib=weight_bytes(config) / GIB,
+        kv_kib_per_token=kv_cache_bytes_per_token(config) / 1024,
+        max_position_embeddings=config.max_position_embeddings,
+        source=config.source,
         places=tuple(places),
-        sizes_by=m.exact.source if m.exact else "",
+        sizes_by=config.exact.source if config.exact else "",
     )
 
 

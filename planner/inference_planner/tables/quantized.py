@@ -55,17 +55,17 @@ def savings(
     Raises BadInput: an unknown name, a GPU that has no kernels for the format, or sizes that do not
     divide.
     """
-    m, title = load_model(model), load_gpu(gpu).title
+    config, title = load_model(model), load_gpu(gpu).title
     first: tuple[float, ...] = ()
     out: list[Saving] = []
-    length = min(context, m.max_position_embeddings)
+    length = min(context, config.max_position_embeddings)
     for name in formats:
         method, kv_cache_dtype = FORMATS[name]
-        stored = m
-        if method and not m.quantization:
-            stored = m.with_quantization(quant.from_name(method))
-        p = plan(
-            m,
+        stored = config
+        if method and not config.quantization:
+            stored = config.with_quantization(quant.from_name(method))
+        result = plan(
+            config,
             gpu,
             gpus_per_node=gpus,
             tensor_parallel_size=gpus,
@@ -73,8 +73,9 @@ def savings(
             kv_cache_dtype=kv_cache_dtype,
             max_model_len=length,
         )
-        speeds, size = (p.kv_cache_tokens, p.single_stream_tokens_per_s), weight_bytes(stored) / GIB
+        size = weight_bytes(stored) / GIB
+        speeds = (result.kv_cache_tokens, result.single_stream_tokens_per_s)
         first = first or speeds
         times = [value / base if base else 0.0 for value, base in zip(speeds, first, strict=True)]
-        out.append(Saving(m.name, title, gpus, name, p.fits, size, *speeds, *times))
+        out.append(Saving(config.name, title, gpus, name, result.fits, size, *speeds, *times))
     return out

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from inference_planner.answer import builds
 from inference_planner.answer.builds import built, digest, with_builds, with_records
-from inference_planner.answer.choose import Choice
+from inference_planner.answer.choose import Split
 from inference_planner.answer.choose import choose as choose_split
 from inference_planner.answer.command import Unservable
 from inference_planner.answer.parallelism import Plan
@@ -310,7 +310,7 @@ def kept_starts(
     return starts(learned_files, predict, mode=str(exact))
 
 
-def choose(deployment: Deployment, request: PlanRequest, exact: bool | None) -> Choice:
+def choose(deployment: Deployment, request: PlanRequest, exact: bool | None) -> Split:
     """Return the requested or the best split, with the best available knowledge of the model.
 
     Args:
@@ -348,15 +348,15 @@ def choose(deployment: Deployment, request: PlanRequest, exact: bool | None) -> 
         return builds.choose_recorded(replace(deployment, refused=refused), request, error.message)
 
 
-def _choose_exactly(deployment: Deployment, request: PlanRequest) -> Choice:
+def _choose_exactly(deployment: Deployment, request: PlanRequest) -> Split:
     """Return the split with the sizes of vLLM's own class. Raises BadInput, as `attach`."""
     with ExactWorker() as worker:
         if not request.tensor_parallel_size and not request.pipeline_parallel_size:
             # The plan's own choice needs the sizes of the whole model first.
             deployment = attach(deployment, worker)
-        choice = choose_split(deployment, request)
-        choice = replace(choice, deployment=attach(choice.deployment, worker))
-    return replace(choice, reasons=[*choice.reasons, *explain_sizes(choice.deployment)])
+        split = choose_split(deployment, request)
+        split = replace(split, deployment=attach(split.deployment, worker))
+    return replace(split, reasons=[*split.reasons, *explain_sizes(split.deployment)])
 
 
 def is_recorded(model: ModelConfig) -> bool:

@@ -168,12 +168,12 @@ def _requested(case: LoggedRun) -> tuple[float, float]:
     total_gib = case.log.profile.get("total_gpu_memory_gib")
     if not total_gib:
         return predicted_gib, predicted_gib
-    share = case.log.gpu_memory_utilization or case.base.settings.gpu_memory_utilization
+    share = case.log.gpu_memory_utilization or case.base.deployment.settings.gpu_memory_utilization
     return predicted_gib, total_gib * share
 
 
 def _requested_row(case: LoggedRun) -> Row:
-    share = case.base.settings.gpu_memory_utilization
+    share = case.base.deployment.settings.gpu_memory_utilization
     predicted_gib, logged_gib = _requested(case)
     actual_gib = None
     if "total_gpu_memory_gib" in case.log.profile:
@@ -213,7 +213,7 @@ def _overhead_row(case: LoggedRun) -> Row:
         if item.bytes:
             items.append(f"{item.name} {item.bytes / GIB:.2f}")
     predicted = ", ".join(items) or "none"
-    share = f"{plan.settings.gpu_memory_utilization:g} of {case.card.title}"
+    share = f"{plan.deployment.settings.gpu_memory_utilization:g} of {case.card.title}"
     size = f"{plan.gpu_memory_gib:.2f} GiB"
     reason = f"{share} ({size}) less weights and KV cache; predicted: {predicted}"
     actual = _actual_overhead(case)

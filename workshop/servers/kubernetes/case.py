@@ -50,7 +50,7 @@ class Case:
         self._check_model()
         check_starts(plan)
         # what requests name: the Hub id, or the folder's name
-        self.served_name = (*plan.config.hub_ids, plan.model)[0]
+        self.served_name = (*plan.deployment.model.hub_ids, plan.model)[0]
         inside = self.options.model_path or self.served_name.split("/")[-1]
         self.folder = f"{MODELS}/{inside}"  # of the weights, in the pods
         self.claim = self.options.claim or f"{self.name}-weights"
@@ -107,7 +107,7 @@ class Case:
             )
 
     def _check_model(self) -> None:
-        if not self.plan.config.hub_ids and not self.options.claim:
+        if not self.plan.deployment.model.hub_ids and not self.options.claim:
             raise BadInput(
                 f"{self.plan.model} has no address on the Hub, so a pod could not download it.",
                 "Copy it into a PersistentVolumeClaim of the cluster, and give "

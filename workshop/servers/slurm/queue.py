@@ -111,16 +111,6 @@ def job_number(text: str) -> str:
     return text
 
 
-def cluster_name(text: str) -> str:
-    """Return the name of a cluster, or refuse what cannot be one."""
-    if not re.fullmatch(CLUSTER, text):
-        raise BadInput(
-            f"{text[:60]!r} is no name of a cluster.",
-            "Give the one that `sacctmgr show cluster` lists.",
-        )
-    return text
-
-
 def named(job_id: str, cluster: str) -> str:
     """Return a job as this module names it."""
     if cluster:

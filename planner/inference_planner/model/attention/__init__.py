@@ -18,7 +18,7 @@ from inference_planner.model.attention.base import (
     Widths,
     ceil_div,
 )
-from inference_planner.model.attention.heads import Heads
+from inference_planner.model.attention.heads import Heads, UnequalHeads
 from inference_planner.model.attention.latent import Latent, LatentProjections
 from inference_planner.model.attention.mamba import Mamba
 from inference_planner.model.attention.windows import Chunked, Sliding
@@ -51,6 +51,7 @@ KINDS: tuple[Attention, ...] = (
     Chunked(),
     Latent(),
     LatentProjections(),
+    UnequalHeads(),
     FULL,
 )
 

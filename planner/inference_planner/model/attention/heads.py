@@ -40,7 +40,8 @@ class Heads(Attention):
         return f"{model.num_key_value_heads} KV heads"
 
     def token_elements(self, model: ModelConfig, tp: int = 1) -> int:
-        return self.kv_heads(model, tp) * sum(self.sizes(model)[1:])
+        """Return K and V of each head: in all layers and in 16 bits, the line of notebook 1."""
+        return 2 * self.kv_heads(model, tp) * model.head_dim
 
     def kv_heads(self, model: ModelConfig, tp: int) -> int:
         return max(1, self.sizes(model)[0] // tp)
@@ -117,3 +118,16 @@ class Heads(Attention):
             yield Weight("self_attn.k_norm", kv_rows // 2)
         if traits.sinks:
             yield Weight("self_attn.sinks", model.num_attention_heads, split="vector")
+
+
+class UnequalHeads(Heads):
+    """Heads whose K and V have sizes of their own (MiMo)."""
+
+    spec_names = ()
+
+    def is_main(self, model: ModelConfig) -> bool:
+        return model.v_head_dim > 0
+
+    def token_elements(self, model: ModelConfig, tp: int = 1) -> int:
+        _, head_dim, v_head_dim = self.sizes(model)
+        return self.kv_heads(model, tp) * (head_dim + v_head_dim)

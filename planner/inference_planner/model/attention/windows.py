@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.model.attention.base import CacheSpec, ceil_div
-from inference_planner.model.attention.heads import Heads
+from inference_planner.model.attention.heads import UnequalHeads
 
 
-class Sliding(Heads):
-    """K and V as of Heads; blocks outside the window are given back."""
+class Sliding(UnequalHeads):
+    """K and V of heads that may differ from the others'; blocks outside the window are given back."""
 
     key = "sliding"
     spec_names = ("SlidingWindowSpec", "SlidingWindowMLASpec")

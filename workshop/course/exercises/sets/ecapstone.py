@@ -90,7 +90,7 @@ def script(plan: Plan, text: object) -> str | None:
             "vLLM reads VLLM_API_KEY by itself"
         )
     names = []
-    for name in (*plan.config.hub_ids, plan.model):
+    for name in (*plan.deployment.model.hub_ids, plan.model):
         names.append(name.rsplit("/", 1)[-1])
     if not any(name.casefold() in text.casefold() for name in names):
         return f"it does not name the plan's model, {names[0]}"
@@ -136,7 +136,7 @@ def _defaults(plan: Plan, text: str) -> dict[str, int | None]:
     return {
         "--tensor-parallel-size": tp,
         "--pipeline-parallel-size": pp,
-        "--max-model-len": plan.config.max_position_embeddings,
+        "--max-model-len": plan.deployment.model.max_position_embeddings,
         "nodes": 1,
         "GPUs a node": gpus,
     }

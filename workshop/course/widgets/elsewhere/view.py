@@ -75,8 +75,8 @@ class Elsewhere:
 def three(plan: Plan) -> Elsewhere:
     """Return the plan as a SLURM submission, a Kubernetes manifest and a VM's container line."""
     model = plan.model
-    if plan.config.hub_ids:
-        model = plan.config.hub_ids[0]
+    if plan.deployment.model.hub_ids:
+        model = plan.deployment.model.hub_ids[0]
     options = f"--gpu {plan.gpu} --gpus-per-node {plan.gpus // plan.nodes}"
     if plan.nodes > 1:
         options += f" --nodes {plan.nodes}"
@@ -198,7 +198,7 @@ class ThreePlaces(Explorer[Elsewhere]):
 
     def compute(self) -> Elsewhere:
         values = self.values
-        longest = plan(values["model"], values["gpu"]).config.max_position_embeddings
+        longest = plan(values["model"], values["gpu"]).deployment.model.max_position_embeddings
         values["max_model_len"] = min(values["max_model_len"], longest)
         return three(plan(usage="serve", **values))
 

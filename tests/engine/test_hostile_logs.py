@@ -1,0 +1,278 @@
+"""A log that is cut, doubled, mixed up or lies gives rows or one sentence: no traceback, no number that is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from workshop.cli.reconcile import number
+from workshop.engine import log as engine_log
+from workshop.engine.log.lines import MAX_LINE_CHARS, parse_line
+from workshop.engine.reconcile import recording
+from workshop.engine.reconcile.compare import reconcile
+from workshop.errors import BadInput, WorkshopError
+
+LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
+FACTS = json.loads((LOGS / "index.json").read_text(encoding="utf-8"))["logs"]
+NAMES = sorted(str(path.relative_to(LOGS)) for path in LOGS.rglob("*.log"))
+NUMBERS = (
+    st.sampled_from(["", "1.2.3", "...", "None", "1,2,3", "3 KiB", "٣", "0." + "0" * 320 + "1"])
+    | st.floats().map(str)
+    | st.integers(-1, 99).map(str)
+    | st.sampled_from([30, 400, 4000, 5000]).map(lambda digits: "9" * digits)
+    | st.just("-" + "9" * 400)
+)
+NOISE = ["\x1b[31m", "\x1b]0;title\x07", "\0", "\r", "\u2028", "\x85", "\ufffd", "\ud800"]
+GPU_LOG, CPU_LOG = "llama-3.1-8b_tp1_pp2_h200.log", "cpu_tp2.log"
+
+
+@lru_cache
+def lines_of(name: str) -> tuple[str, ...]:
+    return tuple((LOGS / name).read_text(encoding="utf-8").split("\n"))
+
+
+@st.composite
+def broken(draw) -> tuple[str, str]:
+    """A recorded log, and its text after a few accidents."""
+    name = draw(st.sampled_from(NAMES))
+    lines = list(lines_of(name))
+    for _ in range(draw(st.integers(1, 5))):
+        place = st.integers(0, len(lines) - 1)
+        here, there = draw(place), draw(place)
+        accident = draw(
+            st.sampled_from(
+                ["cut", "twice", "swap", "join", "noise", "end", "number", "number", "number"]
+            )
+        )
+        if accident == "cut":
+            lines[here] = lines[here][: draw(st.integers(0, len(lines[here])))]
+        elif accident == "twice":
+            lines.insert(there, lines[here])
+        elif accident == "swap":
+            lines[here], lines[there] = lines[there], lines[here]
+        elif accident == "join":
+            lines[here] += lines[there]
+        elif accident == "noise":
+            lines[here] = lines[here][:9] + draw(st.sampled_from(NOISE)) + lines[here][9:]
+        elif accident == "end":
+            del lines[here + 1 :]
+        elif matches := list(re.finditer(r"-?\d[\d.,_]*", lines[here])):
+            match = draw(st.sampled_from(matches))
+            lines[here] = lines[here][: match.start()] + draw(NUMBERS) + lines[here][match.end() :]
+    return name, "\n".join(lines)
+
+
+# (log, pattern, what stands in its place): each was a traceback, or a number that is none, once.
+KV_CACHE = r"Available KV cache memory: [\d.]+"
+ONCE_BROKEN = [
+    (GPU_LOG, r"INFO \d\d-\d\d (\d\d:\d\d:\d\d)", r"INFO 13-45 \1"),
+    (CPU_LOG, r"INFO \d\d-\d\d (\d\d:\d\d:\d\d)", r"INFO 13-45 \1"),
+    *(
+        (GPU_LOG, KV_CACHE, f"Available KV cache memory: {number}")
+        for number in ("0.0", "9" * 400, "0." + "0" * 320 + "1")
+    ),
+    (GPU_LOG, r"Model loading took [\d.]+", "Model loading took " + "9" * 400),
+    (GPU_LOG, r"KV cache size: [\d,]+", "KV cache size: " + "9" * 4000),
+    (GPU_LOG, r"PP\d", "PP" + "9" * 5000),
+    (GPU_LOG, r"engine \(v[\d.]+", "engine (v0." + "9" * 5000),
+    (GPU_LOG, r"\| \d+/\d+ \[", "| " + "9" * 4000 + "/" + "9" * 5000 + " ["),
+    *(
+        (CPU_LOG, r"tensor_parallel_size=\d", f"{name}=" + "9" * 12)
+        for name in ("tensor_parallel_size", "pipeline_parallel_size")
+    ),
+    (
+        "failures/unknown_flag.log",
+        r"unrecognized arguments: (\S+)",
+        "unrecognized arguments: --" + "x" * 5000,
+    ),
+]
+
+
+def once_broken(test: Callable) -> Callable:
+    for name, pattern, new in ONCE_BROKEN:
+        text, changes = re.subn(pattern, new, "\n".join(lines_of(name)))
+        assert changes, f"{pattern} is not in {name}"
+        test = example((name, text))(test)
+    return test
+
+
+@settings(max_examples=int(os.environ.get("WORKSHOP_EXAMPLES", "60")), deadline=None)
+@given(broken())
+@once_broken
+def test_broken_log_gives_rows_or_one_short_sentence(case):
+    name, text = case
+    facts = FACTS.get(name, {})
+    try:
+        log = engine_log.parse(text, name)
+        json.dumps(asdict(log), allow_nan=False)
+        comparison = reconcile(log, facts.get("model"), facts.get("gpu"))
+    except WorkshopError as error:
+        assert error.message.isprintable() and len(error.message) < 700
+    else:
+        json.dumps(comparison.to_dict(), allow_nan=False)
+        assert all(
+            number(row.predicted) and number(row.actual) and row.reason for row in comparison.rows
+        )
+        assert all(advice.value not in (0, -128) for advice in comparison.advice)
+
+
+def test_dangerous_arguments_stay_text():
+    """1e999 is no number of JSON, and sets and bytes are nothing that an argument of vLLM holds."""
+    text = "INFO 11-20 10:02:25 [utils.py:2] non-default args: {'a': 1e999, 'b': {1, 2}, 'c': b'x', 'd': [1, {'e': 2}]}"
+    assert engine_log.parse(text).args == {
+        "a": "1e999",
+        "b": "{1, 2}",
+        "c": "b'x'",
+        "d": [1, {"e": 2}],
+    }
+
+
+# Files that are no log, or no record
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0" * 4096,
+        b"\xff\xfe" * 4096,
+        b"\x89PNG\r\n",
+        b"[" * 100_000,
+        b"x" * (20 << 20),
+        b"\r" * 99,
+    ],
+    ids=lambda data: repr(data[:6]),
+)
+def test_file_that_is_no_log_is_one_sentence(data, tmp_path):
+    (tmp_path / "log").write_bytes(data)
+    with pytest.raises(BadInput, match=r"not a (text file|vLLM log)") as caught:
+        engine_log.read(tmp_path / "log")
+    assert len(caught.value.message) < 500
+
+
+@pytest.mark.parametrize(
+    "kind", ["pipe", "socket", "device", "folder", "missing", "a\0b", "x" * 5000]
+)
+def test_what_is_no_log_file_is_refused_and_nobody_waits(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "log"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind("log")
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind != "missing":
+        path = Path(kind)
+    with pytest.raises(BadInput):
+        engine_log.read(path)
+
+
+def test_line_without_end_takes_no_more_memory_than_a_long_one():
+    reader = engine_log.Reader()
+    for _ in range(50):
+        reader.feed(
+            "INFO 11-20 10:02:25 [model.py:733] Resolved architecture: " + "x" * MAX_LINE_CHARS
+        )
+    assert len(reader._rest) <= MAX_LINE_CHARS
+
+
+def measured() -> Path:
+    return next(path for path in sorted(LOGS.glob("*.log")) if "h200" in path.name)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[" * 100_000, b"\xff", b"[]", b"years of work", b'{"runs": NaN}']
+)
+def test_a_file_that_is_no_record_is_kept(data, tmp_path):
+    file = tmp_path / "record.json"
+    file.write_bytes(data)
+    with pytest.raises(BadInput):
+        recording.check(file)
+    assert file.read_bytes() == data
+
+
+def test_a_pipe_is_no_record_and_nobody_waits_for_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInput, match="it is a pipe"):
+        recording.check(tmp_path / "pipe")
+
+
+def test_the_log_itself_is_never_the_record(tmp_path):
+    source = tmp_path / "vllm.log"
+    shutil.copy(measured(), source)
+    before = source.read_bytes()
+    for record in (source, tmp_path / "." / "vllm.log"):
+        with pytest.raises(BadInput):
+            reconcile(source, "llama-3.1-8b", "h200", record)
+    assert source.read_bytes() == before
+
+
+# Long lines: a log costs time in proportion to its length, whatever stands in it
+
+LINE_CHARS = 1 << 20
+LIMIT_S = 10.0  # of processor time; a text takes less than one, and took minutes where a pattern was quadratic
+HEADER = "INFO 11-20 10:02:25 [model.py:733] "
+PREFIXES = "".join(f"{prefix}{HEADER}x\n" for prefix in ("7 ", "a7| ", "    "))
+END = "x it/s] with config: took version backend.\n"
+# beginnings of what a rule looks for
+PIECES = [" ", "\t", "a", "(", "[", "'", "1,", "\x1b[", "\\", "(a pid=1)", "it/s](", "token ",
+          "api_key='", "token  '", "Loading a", "Loading shards:", "Capturing a ",
+          "Capturing CUDA graphs (", "engine (v", "init engine (", "args: {", "version ",
+          "Using a ", ".safetensors", "Error: ", "A.", "[repeated 1", "Engine 1: ",
+          "\u2588 version 1", "PermissionError",
+          "Avg prompt throughput: 1 tokens/s, Avg generation throughput: 1 tokens/s, Running: 1 reqs",
+          '{"a":', '{"log":"', '"log": "', "[32m", "\\x1b[", "[1;", "INFO 11-20 ",
+          "INFO 11-20 10:00:00 [", "NVIDIA ", "NVIDIA H", "GPU 0: NVIDIA ", "7", "a7", "7a ", "|",
+          "1: ", "rank 0 in world size 1", "Free memory on device (",
+          "Actual usage is 1 GiB for ", "(a pid=1, ip="]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_long_text_is_read_in_linear_time(piece):
+    """One line, the same behind a header, many of some thousand letters; first the prefixes of a log."""
+    line = piece * (LINE_CHARS // len(piece))
+    short = HEADER + piece * (4000 // len(piece)) + END
+    reader, began_s = engine_log.Reader(), time.process_time()
+    reader.feed(PREFIXES)
+    for text in (line + '"}\n', HEADER + line + END, short * 25):
+        reader.feed(text)
+    reader.close()
+    assert time.process_time() - began_s < LIMIT_S
+
+
+def test_a_line_that_never_ends_is_read_in_pieces():
+    reader, began_s = engine_log.Reader(), time.process_time()
+    for _ in range(200):
+        reader.feed("Loading a | 1/1 [ it/s] " * 400)
+    assert time.process_time() - began_s < LIMIT_S
+
+
+def test_many_prefixes_leave_the_last_one():
+    line = parse_line(
+        "(EngineCore pid=1) " * 5000 + "(Worker_TP1 pid=2) INFO 11-20 10:02:25 [a.py:7] ready"
+    )
+    assert (line.process, line.text) == ("Worker_TP1", "ready")
+
+
+@pytest.mark.parametrize("gap", [" ", "", "   "])
+def test_rays_note_of_repetitions_is_left_out(gap):
+    line = parse_line(
+        f"(RayWorkerWrapper pid=7, ip=10.0.0.2) loaded{gap}[repeated 3x across cluster] (Ray …)"
+    )
+    assert line.text == "loaded"

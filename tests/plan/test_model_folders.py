@@ -1,0 +1,457 @@
+"""A model folder that is broken, odd or lies gives a plan or one sentence, and nobody waits."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import signal
+import socket
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from inference_planner import catalog
+from inference_planner.catalog import list_gpus, list_models, load_model, module_patterns
+from inference_planner.catalog.fields import LARGEST
+from inference_planner.catalog.module_patterns import is_searchable
+from inference_planner.catalog.read import from_dict
+
+from workshop.engine.exact import plan
+from workshop.errors import BadInput
+
+LIMIT_S = 30  # a hang is for ever, and a loaded machine is slow
+EXAMPLES = int(os.environ.get("WORKSHOP_EXAMPLES", "100"))
+INDEX = "model.safetensors.index.json"
+LLAMA = dict(load_model("llama-3.2-1b").raw)  # 16 layers; formulas
+NOVA = {**LLAMA, "architectures": ["SuperNovaForCausalLM"], "model_type": "supernova"}  # none
+LAYERS = [f"model.layers.{i}.mlp.up_proj.weight" for i in range(16)]
+PUBLISHED_BYTES = 2_471_645_608  # of its index
+both = pytest.mark.parametrize("config", [LLAMA, NOVA], ids=["formulas", "none"])
+
+
+@pytest.fixture(autouse=True)
+def nobody_waits():
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"still not done after {LIMIT_S} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(LIMIT_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def folder_with(folder: Path, config: object, **files: object) -> Path:
+    """Write config.json, and files (`__` stands for a dot) of bytes or of what becomes JSON."""
+    (folder / "config.json").write_text(json.dumps(config))
+    for name, data in files.items():
+        content = data if isinstance(data, bytes) else json.dumps(data).encode()
+        (folder / name.replace("__", ".")).write_bytes(content)
+    return folder
+
+
+def index(names: list[str], size: object = PUBLISHED_BYTES) -> dict[str, object]:
+    weight_map = dict.fromkeys(names, "model.safetensors")
+    return {INDEX.replace(".", "__"): {"metadata": {"total_size": size}, "weight_map": weight_map}}
+
+
+def refused(model: object, sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence) as caught:
+        plan(model, "h100", exact=False)
+    message = caught.value.message
+    assert caught.value.remedy and message.isprintable() and len(message) < 600
+
+
+# config.json: any value at any place
+
+
+def repeated(piece: str, count: int) -> list[str]:
+    return [f"re:{piece * count}y"]
+
+
+PATTERNS = [["re:("], ["re:(a+)+$"], ["re:(.*.)*y"], repeated(".*", 9), repeated("(?:", 3000),
+            ["model.layers." + "9" * 5000], ["x"] * 5000]  # fmt: skip
+# Every name that the catalog asks a config.json for, whether the model's own config has it or not.
+READ = re.compile(
+    r'\.(?:first_int|optional_int|int|flag|text|list|object|has|number|get)\(\s*"(\w+)"'
+)
+SOURCES = Path(catalog.__file__).parent.glob("*.py")
+NAMES = sorted({name for path in SOURCES for name in READ.findall(path.read_text())})
+METHODS = ["fp8", "awq", "gptq", "compressed-tensors", "modelopt", "mxfp4", "fbgemm_fp8", "magic"]
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 10)
+    | st.floats()
+    | st.sampled_from([10**12, 10**40, 10**4000, -(10**4000)])
+    | st.sampled_from(["", "8", "many", "x[/]", "\x1b[31m", "\ud800"])
+)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+GROUP = {"weights": {"num_bits": 4, "group_size": 128, "strategy": "group"}}
+QUANTIZED = st.fixed_dictionaries(
+    {"quant_method": st.sampled_from(METHODS) | JSON},
+    optional={
+        "config_groups": st.just({"group_0": GROUP}) | JSON,
+        "weight_block_size": st.just([128, 128]) | JSON,
+        "ignore": st.sampled_from([["lm_head", "re:.*gate"], *PATTERNS]) | JSON,
+        "bits": st.just(4) | JSON,
+        "group_size": st.just(-1) | JSON,
+    },
+)
+ROPES = st.fixed_dictionaries(
+    {"rope_type": st.sampled_from(["yarn", "linear", "longrope", ["x"]])},
+    optional={
+        "factor": st.sampled_from([2.0, 1e300, "x"]),
+        "original_max_position_embeddings": st.sampled_from([4096, "x"]),
+    },
+)
+GONE = object()  # the field is taken out
+VALUES = st.just(GONE) | JSON | st.sampled_from(PATTERNS) | QUANTIZED | ROPES
+
+
+def paths(value: object, before: tuple = ()) -> list[tuple]:
+    """Return where something stands in nested data: every key, and the first items of lists."""
+    items: list[tuple] = []
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value[:3]))
+    inside: list[tuple] = []
+    for key, inner in items:
+        inside += [(*before, key), *paths(inner, (*before, key))]
+    return inside
+
+
+@st.composite
+def changes(draw) -> tuple[str, list[tuple[tuple, object]]]:
+    """A model of the catalog, and up to three fields of its config.json with other values."""
+    model = draw(st.sampled_from(list_models()))
+    own = st.sampled_from(paths(dict(load_model(model).raw)))
+    places = own | st.sampled_from(NAMES).map(lambda name: (name,))
+    return model, draw(st.lists(st.tuples(places, VALUES), min_size=1, max_size=3))
+
+
+def changed(model: str, edits: list[tuple[tuple, object]]) -> dict:
+    raw = copy.deepcopy(dict(load_model(model).raw))
+    for (*way, last), value in edits:
+        inner = raw
+        for key in way:
+            inner = inner[key] if isinstance(inner, dict) and key in inner else {}
+        if value is GONE and isinstance(inner, dict):
+            inner.pop(last, None)
+        elif isinstance(inner, dict):
+            inner[last] = copy.deepcopy(value)
+    return raw
+
+
+def groups(**fields: object) -> dict[str, object]:
+    return {"quant_method": "compressed-tensors", "config_groups": {"a": fields}}
+
+
+def left_out(*modules: object) -> dict[str, object]:
+    return {"quant_method": "fp8", "modules_to_not_convert": list(modules)}
+
+
+# Each was a traceback, or an endless search, once.
+ONCE_BROKEN = [
+    *(("llama-3.1-8b", "quantization_config", value) for value in (
+        -1, ["fp8"], left_out({}), left_out(10**12), *map(left_out, ("re:(", "re:(.*.)*y")),
+        {"quant_method": "fp8", "weight_block_size": ["128", "128"]},
+        {"quant_method": "fp8", "weight_block_size": [0, 0]},
+        {"quant_method": "awq", "bits": {}}, {"quant_method": "modelopt", "quantization": 5},
+        {"quant_method": "compressed-tensors", "config_groups": []},
+        groups(weights=True), groups(weights={"num_bits": "8"}),
+        {**groups(weights={"num_bits": 8, "strategy": {}}, input_activations=3.0), "kv_cache_scheme": 3},
+    )),
+    *(("llama-3.1-8b", "rope_scaling", value) for value in (
+        {"partial_rotary_factor": []}, {"rope_type": "linear", "factor": float("inf")},
+        {"rope_type": "yarn", "factor": 10**4000, "original_max_position_embeddings": 8},
+        {"rope_type": "longrope", "original_max_position_embeddings": "x"},
+    )),
+    ("llama-3.1-8b", "partial_rotary_factor", {"rope_type": ["x"]}),
+    ("llama-3.1-8b", "max_position_embeddings", 10**4000),
+    ("gpt2", "n_layer", 10**12), ("gemma-3-1b", "sliding_window_pattern", 0),
+    ("qwen3-30b-a3b", "decoder_sparse_step", 0), ("qwen3-30b-a3b", "mlp_only_layers", [[1]]),
+    ("qwen3-30b-a3b", "num_experts_per_tok", 2**31), ("deepseek-v3", "moe_layer_freq", 0),
+    ("jamba-v0.1", "attn_layer_period", 0), ("jamba-v0.1", "mamba_dt_rank", {}),
+]  # fmt: skip
+
+
+def once_broken(test: Callable) -> Callable:
+    for model, name, value in ONCE_BROKEN:
+        test = example((model, [((name,), value)]), "h100")(test)
+    return test
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(changes(), st.sampled_from(list_gpus()))
+@once_broken
+def test_changed_config_gives_a_plan_or_one_short_sentence(given_changes, gpu):
+    try:
+        config = from_dict(changed(*given_changes), name="m", where="m/config.json")
+        config_plan = plan(config, gpu, exact=False)
+    except BadInput as error:
+        assert error.remedy and error.message.isprintable() and len(error.message) < 500
+    else:
+        json.dumps(config_plan.to_dict(), allow_nan=False)
+        assert config_plan.reasons and config_plan.weights_gib_per_gpu > 0
+        assert config_plan.kv_bytes_per_token > 0
+
+
+COUNTS = ("num_hidden_layers", "vision_config.num_hidden_layers", "num_nextn_predict_layers")
+SIZES = [
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+    "head_dim",
+]
+
+
+@both
+@pytest.mark.parametrize("name", [*COUNTS, *SIZES])
+@settings(max_examples=10, deadline=None)
+@given(count=st.integers(10**7, 10**400) | st.floats(1e9, allow_nan=False))
+def test_an_absurd_size_is_refused_before_anything_is_built(config, name, count):
+    place, _, field = name.rpartition(".")
+    counts = [count, 513] if name in COUNTS else [count]  # 512 layers are taken
+    for absurd in counts:
+        edit = {place: {field: absurd}} if place else {field: absurd}
+        with pytest.raises(BadInput, match=r"must be|whole number"):
+            from_dict({**config, **edit}, name="hostile")
+
+
+MILLIONS = {
+    "layer_types": ["full_attention"] * 2_000_000,
+    "layers_block_type": ["attention", "mlp"] * 500_000,
+    "hybrid_override_pattern": "M*-E" * 500_000,
+    "hybrid_layer_pattern": [0, 1] * 500_000,
+    "block_configs": [{"attention": {"n_heads_in_group": 4}, "ffn": {"ffn_mult": 1.5}}] * 200_000,
+    "num_key_value_heads": [8] * 1_000_000,
+    "indexer_types": ["full"] * 1_000_000,
+    "linear_attn_config": {"full_attn_layers": [1] * 1_000_000, "num_heads": 4, "head_dim": 64},
+}
+
+
+@pytest.mark.parametrize("name", MILLIONS)
+def test_lists_of_millions_of_layers_are_refused(name):
+    with pytest.raises(BadInput, match="at most"):
+        from_dict({**NOVA, name: MILLIONS[name]}, name="hostile")
+
+
+def test_the_largest_number_of_layers_that_is_taken_is_planned(tmp_path):
+    most = LARGEST["num_hidden_layers"]
+    patterns = [f"model.layers.{i}.mlp.down_proj.{j}" for i in range(most) for j in range(8)]
+    quantized = {"quant_method": "fp8", "ignored_layers": patterns[:4096]}
+    config = {**LLAMA, "num_hidden_layers": most, "quantization_config": quantized}
+    assert plan(str(folder_with(tmp_path, config)), "h100", exact=False).gpus >= 1
+
+
+@both
+@pytest.mark.parametrize(
+    ("lie", "message"),
+    [
+        ({"num_attention_heads": 24}, "24, which does not divide hidden_size 2048"),
+        ({"num_key_value_heads": 5}, "does not divide num_attention_heads"),
+        ({"num_key_value_heads": 64}, "num_key_value_heads is 64"),
+        ({"vocab_size": -1}, "vocab_size is -1"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"num_hidden_layers": True}, "num_hidden_layers is True, not a whole number"),
+        ({"hidden_size": 2048.5}, "hidden_size is 2048.5"),
+        ({"intermediate_size": "8192"}, "not a whole number"),
+        ({"layer_types": ["full_attention"] * 7}, "names 7 layers, num_hidden_layers 16"),
+    ],
+)
+def test_a_config_that_lies_names_the_field(tmp_path, config, lie, message):
+    # which would free the heads from dividing
+    without = {name: value for name, value in config.items() if name != "head_dim"}
+    refused(folder_with(tmp_path, {**without, **lie}), message)
+
+
+def test_code_of_a_models_own_is_never_run_and_the_plan_says_so(tmp_path):
+    """The module that auto_map names would leave a file behind, were it imported."""
+    left = tmp_path / "it was run"
+    module = f"open({str(left)!r}, 'w').close()\nclass SuperNovaConfig: pass\n"
+    own = dict.fromkeys(("AutoConfig", "AutoModel"), "configuration_supernova.SuperNovaConfig")
+    files = {"configuration_supernova__py": module.encode()}
+    reasons = plan(folder_with(tmp_path, {**NOVA, "auto_map": own}, **files), "h100", exact=False)
+    assert any("code of its own (auto_map), which was not run" in text for text in reasons.reasons)
+    assert not left.exists()
+
+
+# Files that are no JSON, no file, or not of this model
+
+NO_JSON = [b"", b"\xff\xfe{", b"\0" * 64, b"[" * 100_000, b'{"a":' * 200_000, b"5",
+           b'{"a": ' + b"9" * 5000 + b"}", b"null", b"[]", b"{}" * 2, b'{"metadata": {"total',
+           b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 5\n"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["config.json", "hf_quant_config.json", INDEX])
+@pytest.mark.parametrize("data", NO_JSON, ids=lambda data: repr(data[:12]))
+def test_a_file_that_is_no_object_of_json_is_one_sentence(data, name, tmp_path):
+    folder_with(tmp_path, NOVA)
+    (tmp_path / name).write_bytes(data)
+    refused(tmp_path, name)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "hf_quant_config.json", INDEX, "model.safetensors"]
+)
+@pytest.mark.parametrize("kind", ["a pipe", "a socket", "a device", "a folder"])
+def test_what_is_no_regular_file_is_never_opened(kind, name, tmp_path, monkeypatch):
+    folder_with(tmp_path, NOVA)
+    (tmp_path / name).unlink(missing_ok=True)
+    if kind == "a pipe":
+        os.mkfifo(tmp_path / name)
+    elif kind == "a folder":
+        (tmp_path / name).mkdir()
+    elif kind == "a device":
+        (tmp_path / name).symlink_to("/dev/zero")
+    else:
+        monkeypatch.chdir(tmp_path)
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(name)
+    refused(tmp_path, f"is {kind}, not a file")
+
+
+def test_file_of_many_megabytes_is_not_read(tmp_path):
+    with (tmp_path / "config.json").open("wb") as file:
+        file.truncate(1 << 40)
+    refused(tmp_path, "too large")
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 5000, "x/" * 3000, "a\0b", "~nobody-of-that-name/m", "\x1b[31mred", "\ud800"]
+)
+def test_name_that_no_file_can_have_is_not_in_the_catalog(name):
+    refused(name, "not in the catalog")
+
+
+def shard(header: object) -> bytes:
+    data = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(data).to_bytes(8, "little") + data
+
+
+def tensor(offsets: object) -> bytes:
+    return shard({"a": {"dtype": "BF16", "shape": [1], "data_offsets": offsets}})
+
+
+def are_offsets(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and {*map(type, value)} == {int}
+
+
+HEADERS = (
+    st.binary(max_size=20)
+    | st.binary(max_size=20).map(shard)
+    | JSON.map(shard)
+    | JSON.filter(lambda value: not are_offsets(value)).map(tensor)
+    | st.sampled_from([[5, 0], [-5, 5], [0, 10**30], [0, True]]).map(tensor)
+)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(HEADERS)
+@example(shard(b"[" * 100_000))
+@example(shard(b'{"a":' * 50_000))
+@example(shard(b'{"a": {"data_offsets": [0, ' + b"9" * 5000 + b"]}}"))
+@example(shard({"__metadata__": {}}))
+def test_headers_of_safetensors_that_are_none_are_refused(data):
+    with tempfile.TemporaryDirectory() as name:
+        refused(folder_with(Path(name), NOVA, model__safetensors=data), "header cannot be read")
+
+
+@both
+@settings(max_examples=EXAMPLES // 4, deadline=None)
+@given(size=JSON)
+@example(size=10**400)
+@example(size=True)
+def test_sizes_of_an_index_that_cannot_be_are_refused(config, size):
+    assume(type(size) not in (int, float) or not 0 <= size < 10**30)
+    with tempfile.TemporaryDirectory() as name:
+        refused(folder_with(Path(name), config, **index(LAYERS, size)), "is garbled")
+
+
+@both
+@pytest.mark.parametrize(
+    ("names", "count"),
+    [
+        (LAYERS[:12], 12),
+        ([*LAYERS, "model.layers.31.mlp.up_proj.weight"], 32),
+        (["h.3.attn.weight"], 4),
+    ],
+)
+def test_an_index_with_other_layers_than_the_config_is_refused(tmp_path, config, names, count):
+    refused(folder_with(tmp_path, config, **index(names)), f"says 16 layers.*names {count}")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        LAYERS,
+        [*LAYERS, "model.layers.16.eh_proj.weight"],  # one that drafts tokens
+        [*LAYERS, *(f"visual.blocks.{i}.norm1.weight" for i in range(32))],  # a larger encoder
+        [f"language_model.{name}" for name in LAYERS],
+        [f"transformer.h.{i}.attn.weight" for i in range(16)],
+        ["model.embed_tokens.weight"],
+        [],
+    ],
+)
+def test_an_index_of_the_model_is_no_reason_to_refuse(tmp_path, names):
+    assert plan(folder_with(tmp_path, LLAMA, **index(names)), "h100", exact=False).fits
+    nova = plan(folder_with(tmp_path, NOVA, **index(names)), "h100", exact=False)
+    assert nova.weights_gib_per_gpu == pytest.approx(PUBLISHED_BYTES / 2**30, rel=0.01)
+
+
+@pytest.mark.parametrize("size", [1, PUBLISHED_BYTES // 40, PUBLISHED_BYTES * 40])
+def test_files_of_another_size_than_the_config_makes_are_refused(tmp_path, size):
+    refused(folder_with(tmp_path, NOVA, **index([], size)), "its files hold")
+
+
+# Patterns of modules
+
+SLOW = [r"(.|.)+#", r"(a|aa)+#", "(?:.|.)" * 30 + "#", ".?" * 40 + "#", r"(.?.?)+#", r"((.)+)+#",
+        r"(?:(?:.*))+#", ".*" * 6 + "#", ".{0,60}" * 7 + "#", r"(?:.?){30}#", r"(?=(.*)*#)",
+        r"(\w+\.?)+#"]  # fmt: skip
+OF_CHECKPOINTS = [
+    r".*self_attn.*",
+    r"model\.layers\.(0|125)\..*",
+    r".*mlp\.(gate|up|gate_up|down)_proj.*",
+    rf".*\.({'|'.join(map(str, range(61)))})\..*",
+    r"^(?!.*experts).*$",
+    r"(?:\d+)\.x",
+    r"[*+?(|]",
+]
+
+
+def without(patterns: list[str]) -> dict[str, object]:
+    quantized = {"quant_method": "fp8", "ignored_layers": [f"re:{text}" for text in patterns]}
+    return {**LLAMA, "quantization_config": quantized}
+
+
+@pytest.mark.parametrize("pattern", SLOW)
+def test_patterns_that_search_for_ever_are_refused(pattern):
+    assert not is_searchable(pattern)
+    with pytest.raises(BadInput, match="an expression"):
+        from_dict(without([pattern]), name="hostile")
+
+
+@pytest.mark.parametrize("pattern", OF_CHECKPOINTS)
+def test_patterns_of_real_checkpoints_are_taken(pattern):
+    assert is_searchable(pattern)
+
+
+def test_many_slow_patterns_end_in_a_sentence(monkeypatch):
+    monkeypatch.setattr(module_patterns, "LONGEST_SEARCH_S", 0.001)
+    slow = [f".*{letter}.*.*.*.*#{n}" for n, letter in enumerate("abcdefgh" * 500)]
+    refused(from_dict(without(slow), name="hostile"), "too long to search")
