@@ -172,7 +172,7 @@ def test_a_parameter_in_a_table_is_taken_as_it_is_written(tmp_path):
     data = 'prompt,ignore_eos,structured_outputs\na,True,"{""choice"": [""Yes""]}"\n'
     source = Source(put(tmp_path, "in.csv", data))
     (fields,) = (raw for _, raw in source.raws())
-    body = json.loads(Builder(column=source.column, table=True).content(fields)[2])
+    body = Builder(column=source.column, table=True).content(fields).body
     assert body == {"prompt": "a", "ignore_eos": True, "structured_outputs": {"choice": ["Yes"]}}
 
 

@@ -11,6 +11,7 @@ from workshop import batch
 from workshop.batch.keep.paths import Paths, read_meta
 from workshop.batch.read import forms
 from workshop.batch.read.forms import form_text, has_form
+from workshop.batch.read.rows import with_more_tokens
 from workshop.errors import BadInput
 
 NUMBERS = itertools.count()
@@ -37,7 +38,7 @@ JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "city", "schema": 
     ],
 )
 def test_a_form_is_kept_to_or_missed(request_fields, good, bad):
-    form = form_text(json.dumps({"prompt": "Where?", **request_fields}))
+    form = form_text({"prompt": "Where?", **request_fields})
     assert has_form(good, form) and not has_form(bad, form)
 
 
@@ -51,12 +52,12 @@ def test_a_form_is_kept_to_or_missed(request_fields, good, bad):
     ],
 )
 def test_a_row_without_a_form_that_can_be_checked_asks_for_none(fields):
-    assert form_text(json.dumps({"prompt": "Where?", **fields})) is None
+    assert form_text({"prompt": "Where?", **fields}) is None
 
 
 @pytest.mark.parametrize("schema", [{"type": "no such type"}, {"pattern": "["}, "{", 7])
 def test_what_cannot_be_checked_is_not_called_missed(schema):
-    form = form_text(json.dumps({"structured_outputs": {"json": schema}}))
+    form = form_text({"structured_outputs": {"json": schema}})
     assert has_form('{"a": 1}', form) and not has_form("{", form)
 
 
@@ -240,15 +241,18 @@ def test_there_is_no_other_retry(tmp_path):
         batch.Batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", retry="stop")
 
 
-def test_the_limit_of_a_chat_is_replaced_in_its_place():
-    from workshop.batch.read.rows import with_more_tokens
-
-    body = '{"messages": [], "max_completion_tokens" : 9, "seed": 1.50}'
-    assert with_more_tokens(body, 36) == body.replace(": 9", ": 36")
-    assert with_more_tokens('{"prompt": "a"}', 64) == '{"max_tokens":64,"prompt": "a"}'
+@pytest.mark.parametrize(
+    ("body", "more"),
+    [
+        ({"messages": [], "max_completion_tokens": 9}, {"max_completion_tokens": 36}),
+        ({"prompt": "a"}, {"max_tokens": 36}),
+    ],
+)
+def test_the_limit_that_a_row_names_is_the_one_that_is_raised(body, more):
+    assert json.loads(with_more_tokens(json.dumps(body), 36)) == body | more
 
 
 def test_tool_calls_are_not_a_missed_form():
-    form = form_text(json.dumps({"response_format": JSON_SCHEMA}))
+    form = form_text({"response_format": JSON_SCHEMA})
     calls = {"message": {"content": None, "tool_calls": [{}]}, "finish_reason": "tool_calls"}
     assert not forms.outcome([calls], form).misses_form

@@ -114,15 +114,6 @@ class Source:
 
     def decode(self, raw: Raw) -> object:
         """Turn a raw row into a prompt or a dict of fields. Raises Malformed: it is none."""
-        return self.read(raw)[0]
-
-    def read(self, raw: Raw) -> tuple[object, str | None]:
-        """Return a row as `decode` does, and its JSON text as the file has it.
-
-        The text is None if the file holds no JSON.
-
-        Raises Malformed: no row can be made of it.
-        """
         if isinstance(raw, Malformed):
             raise raw
         if isinstance(raw, bytes):
@@ -133,10 +124,10 @@ class Source:
                     f"it is not UTF-8 (byte {error.start + 1}: 0x{raw[error.start]:02x})"
                 ) from None
             if self.format == ".txt":
-                return _one_line(raw), None
+                return _one_line(raw)
         if isinstance(raw, str):
-            return strict_json.decode(raw), raw
-        return raw, None
+            return strict_json.decode(raw)
+        return raw
 
     def tell(self) -> None:
         """Print the notes that were not printed yet, on stderr.

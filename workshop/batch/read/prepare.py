@@ -18,15 +18,7 @@ from workshop.batch.keep.lines import Answer, metadata_text
 from workshop.batch.keep.store import scan
 from workshop.batch.read.forms import Outcome, Outcomes, form_text, outcome
 from workshop.batch.read.inputs import Source
-from workshop.batch.read.rows import (
-    Builder,
-    Content,
-    Malformed,
-    Row,
-    derived_id,
-    key_of,
-    samples_of,
-)
+from workshop.batch.read.rows import Builder, Content, Malformed, Row, derived_id, key_of
 from workshop.errors import BadInput, WorkshopError
 
 SHOWN = 3  # bad rows that a message names
@@ -379,12 +371,12 @@ class Work:
 
         Raises Malformed: it is malformed, or its id is another row's.
         """
-        content = self.builder.content(*self.source.read(raw))
-        custom_id = content.custom_id or derived_id(content.url, content.body, 1)
+        content = self.builder.content(self.source.decode(raw))
+        custom_id = content.custom_id or derived_id(content.url, content.canonical, 1)
         is_new = self._add_as(custom_id, number, place, content)
         if not is_new and content.custom_id is None:
             times = self.index.again(custom_id)
-            custom_id = derived_id(content.url, content.body, times)
+            custom_id = derived_id(content.url, content.canonical, times)
             is_new = self._add_as(custom_id, number, place, content)
         if not is_new:
             before = self.index.place_of(custom_id)
@@ -414,8 +406,8 @@ def _row_of(number: int, place: int, custom_id: str, content: Content) -> Row:
         custom_id,
         content.url,
         content.request,
-        key_of(custom_id, content.url, content.body),
-        samples_of(content.url, content.body),
+        key_of(custom_id, content.url, content.canonical),
+        content.samples,
         metadata_text(content.extra),
         form_text(content.body),
     )
