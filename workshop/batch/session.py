@@ -261,20 +261,9 @@ class Session:
                 return self._run()
             except StillReading:
                 reason = "the input was still being read; what was answered before is kept"
+                seconds = time.monotonic() - began
                 return Summary(
-                    state=INTERRUPTED,
-                    rows=0,
-                    answered=0,
-                    new=0,
-                    errors=0,
-                    bad=0,
-                    superseded=0,
-                    seconds=time.monotonic() - began,
-                    prompt_tokens=0,
-                    completion_tokens=0,
-                    output=self.paths.output,
-                    errors_file=None,
-                    reason=reason,
+                    INTERRUPTED, output=self.paths.output, seconds=seconds, reason=reason
                 )
 
     def _run(self) -> Summary:
@@ -330,11 +319,10 @@ class Session:
     def _tell_of_retry(self, work: Work) -> None:
         """Print on stderr how many rows are asked again."""
         count = work.index.retry.count
-        note = f"{count:,} rows ended in {ENDED_IN_LENGTH}: they are asked again"
-        if not count:
-            note = f"No row ended in {ENDED_IN_LENGTH}: none is asked again."
-        else:
-            note += f" with {RETRY_FACTOR} times as many tokens, as far as the context has room."
+        note = f"No row ended in {ENDED_IN_LENGTH}: none is asked again."
+        if count:
+            note = f"{count:,} rows ended in {ENDED_IN_LENGTH}: they are asked again with "
+            note += f"{RETRY_FACTOR} times as many tokens, as far as the context has room."
         print(f"! {note}", file=sys.stderr)
 
     @contextlib.contextmanager

@@ -386,31 +386,21 @@ class Work:
 
     def _add_as(self, custom_id: str, number: int, place: int, content: Content) -> bool:
         """Keep a row under an id; return False if another row has the id already."""
-        row = _row_of(number, place, custom_id, content)
-        if not self._is_of_shard(number):  # its id alone matters here
-            row.request = ""
-            row.metadata = ""
-        return self.index.add(row)
+        request = metadata = ""
+        if self._is_of_shard(number):  # of other rows their ids alone matter
+            request = content.request
+            metadata = metadata_text(content.extra)
+        key = key_of(custom_id, content.url, content.canonical)
+        form = form_text(content.body)
+        samples = content.samples
+        return self.index.add(
+            Row(number, place, custom_id, content.url, request, key, samples, metadata, form)
+        )
 
 
 def _whole(count: object) -> int:
     """Return a server's count of tokens; 0 if it is none."""
     return count if type(count) is int else 0
-
-
-def _row_of(number: int, place: int, custom_id: str, content: Content) -> Row:
-    """Return the row with an id and this content."""
-    return Row(
-        number,
-        place,
-        custom_id,
-        content.url,
-        content.request,
-        key_of(custom_id, content.url, content.canonical),
-        content.samples,
-        metadata_text(content.extra),
-        form_text(content.body),
-    )
 
 
 def shard_of(text: str | None) -> tuple[int, int]:
