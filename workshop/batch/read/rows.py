@@ -181,7 +181,7 @@ class Content(NamedTuple):
 
     @property
     def samples(self) -> int:
-        """How many samples it asks for; of embeddings, its inputs."""
+        """The number of samples that it asks for; of embeddings, of its inputs."""
         if self.url == EMBEDDINGS:
             return inputs_of(self.body["input"])
         return int(self.body.get("n", 1))
