@@ -113,7 +113,8 @@ def test_cells_of_a_table_that_hold_json_keep_their_order_and_their_nulls(tmp_pa
         )
     expected = f'{{"model":"stub","response_format":{SCHEMA},"seed":1.0,"messages":{MESSAGES}}}'
     assert sent(tmp_path / "in.csv", column="messages") == in_order(expected)
-    body = f'{{"model": "stub", "messages": {MESSAGES}, "response_format": {SCHEMA}}}'
+    calls = '[{"role": "assistant", "content": null, "tool_calls": []}]'
+    body = f'{{"model": "stub", "messages": {calls}, "response_format": {SCHEMA}}}'
     pyarrow.parquet.write_table(pyarrow.table({"body": [body]}), tmp_path / "in.parquet")
     assert sent(tmp_path / "in.parquet") == in_order(body)
 

@@ -227,7 +227,7 @@ class Builder:
         extra = {name: record[name] for name in record if name not in known_fields}
         if prompt_field == "messages":
             url = CHAT
-            content = {"messages": self._messages(record["messages"])}
+            content = {"messages": _checked_messages(self._json(record["messages"]))}
         else:
             url, content = self._prompt(record[prompt_field])
         return self._of_prompt(custom_id, url, content, parameters, extra)
@@ -268,13 +268,6 @@ class Builder:
             return CHAT, {"messages": [{"role": "user", "content": prompt}]}
         return COMPLETIONS, {"prompt": prompt}
 
-    def _messages(self, messages: object) -> object:
-        """Return the messages of a chat. Raises Malformed: they are none."""
-        messages = self._json(messages)
-        if isinstance(messages, list) and messages and all(map(_has_role, messages)):
-            return messages
-        raise Malformed("its messages are not a list of objects with role and content")
-
     def _json(self, value: object) -> object:
         """Return a value as it is sent: in a table it is JSON text, or a struct of Arrow's."""
         if not self.table:
@@ -285,8 +278,10 @@ class Builder:
 
     def _cell(self, name: str, value: object) -> object:
         """Return the value of a parameter; in a table, text such as 16, 0.7 or True means it."""
-        if not self.table or not isinstance(value, str) or name in ("stop", "bad_words"):
-            return _without_nulls(value) if self.table else value
+        if not self.table or name in ("stop", "bad_words"):
+            return value
+        if not isinstance(value, str):
+            return _without_nulls(value)
         text = value.strip()
         if text.lower() in ("true", "false", "null"):
             text = text.lower()
@@ -314,7 +309,10 @@ class Builder:
             _check_embeddings(fields)
             return _content(custom_id, url, fields, extra)
         if url == CHAT:
-            fields["messages"] = self._messages(body.get("messages"))
+            messages = body.get("messages")
+            if isinstance(messages, str):
+                messages = self._json(messages)
+            fields["messages"] = _checked_messages(messages)
         else:
             _check_prompt(body.get("prompt"))
             _refuse_chat_only(self.sampling)  # what a body says itself goes out as it is
@@ -338,6 +336,13 @@ def _content(custom_id: str | None, url: str, body: dict, extra: dict) -> Conten
     except (TypeError, ValueError) as error:  # dates and bytes of a Parquet table
         raise Malformed(f"it cannot be sent as JSON ({error})") from None
     return Content(custom_id, url, body, canonical, extra)
+
+
+def _checked_messages(messages: object) -> list:
+    """Return the messages of a chat. Raises Malformed: they are none."""
+    if isinstance(messages, list) and messages and all(map(_has_role, messages)):
+        return messages
+    raise Malformed("its messages are not a list of objects with role and content")
 
 
 def _check_prompt(prompt: object) -> None:
