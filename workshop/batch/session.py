@@ -245,7 +245,7 @@ class Session:
         self.shard = shard_of(shard)
         self.report = report or (lambda progress: None)
         self.stopping = False
-        self.summary: Summary | None = None
+        self.summary: Summary  # from the end of `recorded` on
         self.source.poll = self._poll
 
     def run(self) -> Summary:
@@ -258,7 +258,8 @@ class Session:
         began = time.monotonic()
         with contextlib.closing(Output(self.paths)) as self._output:
             try:
-                return self._run()
+                self._run()
+                return self.summary
             except StillReading:
                 reason = "the input was still being read; what was answered before is kept"
                 seconds = time.monotonic() - began
@@ -266,15 +267,9 @@ class Session:
                     INTERRUPTED, output=self.paths.output, seconds=seconds, reason=reason
                 )
 
-    def _run(self) -> Summary:
+    def _run(self) -> None:
         """Answer the rows: a subclass says how."""
         raise NotImplementedError
-
-    def _outcome(self) -> Summary:
-        """Return the summary that `recorded` left."""
-        if self.summary is None:
-            raise RuntimeError("the run ended without a summary: a fault of ours")
-        return self.summary
 
     def _poll(self) -> None:
         """Raise StillReading if `stop` was called; the source calls this while it reads."""
@@ -286,18 +281,15 @@ class Session:
         self.stopping = True
 
     @contextlib.contextmanager
-    def prepared(
-        self, model: str, any_model: bool, names: frozenset[str] = frozenset()
-    ) -> Iterator[Work]:
+    def prepared(self, model: str = "", names: frozenset[str] = frozenset()) -> Iterator[Work]:
         """Check the input and find the rows that are answered already.
 
-        names: other names of the model, which rows may give. any_model: rows may name another
-        model.
+        Rows may name this `model`, by any of its other `names`; '' lets them name any.
 
         Raises BadInput: a row is malformed.
         """
         builder = Builder(
-            self.sampling, self.source.column, self.chat, model, any_model, self.source.table, names
+            self.sampling, self.source.column, self.chat, model, self.source.table, names
         )
         work = Work(self.source, builder, shard=self.shard, retry=self.retry is not None)
         with contextlib.closing(work.index):

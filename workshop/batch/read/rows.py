@@ -195,8 +195,7 @@ class Builder:
     sampling: Mapping[str, object] = field(default_factory=dict)
     column: str | None = None  # field that holds the prompt; None: prompt or messages
     chat: bool = False  # send plain prompts as a user's message
-    model: str = ""  # the server's: rows that name another are refused …
-    any_model: bool = False  # … but here
+    model: str = ""  # the server's: rows that name another are refused; '' refuses none
     table: bool = False
     names: frozenset[str] = frozenset()  # other names of the same model
 
@@ -321,7 +320,7 @@ class Builder:
 
     def _check_model(self, model: object) -> None:
         """Raise Malformed if a row names another model than the server's."""
-        if model and self.model and model not in (self.model, *self.names) and not self.any_model:
+        if model and self.model and model not in (self.model, *self.names):
             served = f"the server has {self.model!r} (--model {self.model} uses that for all rows)"
             raise Malformed(f"it asks for the model {model!r}, and {served}")
 
