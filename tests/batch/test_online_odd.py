@@ -155,7 +155,8 @@ class Keyed(odd_answers.Server):
                     body = '{"error": "Unauthorized"}'
                     return f"HTTP/1.1 401 Unauthorized\r\nContent-Length: {len(body)}\r\n\r\n{body}"
                 answered.append(path)
-                if len(answered) == change_after:
+                # several threads answer at once: none may see exactly this number
+                if outer.key == key and change_after and len(answered) >= change_after:
                     then()  # a record is written before its server listens
                     outer.key = "new"
                 return encoded({"/v1/models": MODELS, COMPLETIONS: COMPLETION}.get(path, {}))
