@@ -6,11 +6,15 @@ import asyncio
 import importlib.util
 import json
 import threading
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import wire_stub
+
+from workshop import batch
+from workshop.batch.send.sending import Limits
 
 ROOT = Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location(
@@ -100,9 +104,50 @@ def faulty(workshop_home):
 @pytest.fixture
 def quick():
     """Limits that do not make a test wait."""
-    from workshop.batch.send.sending import Limits
-
     return Limits(backoff_s=0.01, longest_backoff_s=0.05, patience_s=6.0, grace_s=1.0)
+
+
+@pytest.fixture
+def put(tmp_path):
+    """Return a function that writes an input: so many rows, texts, or objects."""
+
+    def put(rows, name: str = "in.jsonl") -> Path:
+        if isinstance(rows, int):
+            rows = [f"row {number}" for number in range(rows)]
+        path = tmp_path / name
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        return path
+
+    return put
+
+
+@pytest.fixture
+def new_batch(tmp_path, quick, put):
+    """Return a function that makes a batch of rows (see `put`) or of a file, to a server or several.
+
+    Its options are those of `Batch`, and the fields of `Limits`.
+    """
+
+    def new(servers, rows, output="out.jsonl", **options) -> batch.Batch:
+        path = rows if isinstance(rows, Path) else put(rows)
+        names = {field.name for field in fields(Limits)} & set(options)
+        limits = replace(quick, **{name: options.pop(name) for name in names})
+        urls = servers
+        if not isinstance(servers, str):
+            urls = (
+                tuple(server.url for server in servers)
+                if isinstance(servers, tuple)
+                else servers.url
+            )
+        return batch.Batch(path, tmp_path / output, url=urls, limits=limits, **options)
+
+    return new
+
+
+@pytest.fixture
+def run(new_batch):
+    """Return a function that runs such a batch, and returns its summary."""
+    return lambda *arguments, **options: new_batch(*arguments, **options).run()
 
 
 def answers(path) -> list[dict]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import replace
 
 import odd_answers
 import pytest
@@ -51,19 +50,23 @@ def test_the_limit_follows_the_context_where_a_row_names_no_tokens():
     assert Row(0, 1, "a", EMBEDDINGS, "{}", samples=50).most_bytes(None) > len(vectors)
 
 
-def run(url, tmp_path, quick, answers, max_tokens=5):
-    """Return (summary, the first message of the file of errors)."""
-    (tmp_path / "in.txt").write_text("a\n")
-    files, limits = (tmp_path / "in.txt", tmp_path / "out.jsonl"), replace(quick, attempts=2)
-    summary = batch.run(*files, url=url, limits=limits, max_tokens=max_tokens)
-    lines = answers(summary.errors_file) if summary.errors else []
-    return summary, [line["error"]["message"] for line in lines]
+@pytest.fixture
+def ask(run, answers):
+    """Return a function that asks a server one row, twice at most.
+
+    It returns the summary and the messages of the file of errors.
+    """
+
+    def ask(server, max_tokens=5):
+        summary = run(server, ["a"], max_tokens=max_tokens, attempts=2)
+        lines = answers(summary.errors_file) if summary.errors else []
+        return summary, [line["error"]["message"] for line in lines]
+
+    return ask
 
 
 @pytest.mark.parametrize("status", ["200 OK", "400 Bad Request", "500 Error", "502 Bad Gateway"])
-def test_an_answer_without_an_end_is_given_up_and_its_row_says_why(
-    status, tmp_path, quick, answers, workshop_home
-):
+def test_an_answer_without_an_end_is_given_up_and_its_row_says_why(status, ask, workshop_home):
     sent = []
 
     def flood():
@@ -74,26 +77,26 @@ def test_an_answer_without_an_end_is_given_up_and_its_row_says_why(
 
     with odd_answers.sound() as server:
         server.answers["/v1/completions"] = flood
-        summary, (message,) = run(server.url, tmp_path, quick, answers)
+        summary, (message,) = ask(server)
     assert (summary.answered, summary.errors, summary.exit_code) == (0, 1, 1)
-    limit = Row(0, 1, "", COMPLETIONS, '{"prompt":"a","max_tokens":5}').most_bytes(64)
+    limit = Row(0, 1, "", COMPLETIONS, '{"max_tokens":5,"prompt":"a"}').most_bytes(64)
     assert f"no answer to this row can have over {limit:,}" in message
     assert sum(sent) < 2 * (limit + 16 * MIB)  # of two attempts; the rest waits in sockets
 
 
 @pytest.mark.parametrize("encoding", ["deflate", "gzip", "br", "zstd", "gzip, gzip", "x-odd"])
-def test_a_compressed_answer_is_refused_unread(encoding, wire, tmp_path, quick, answers):
+def test_a_compressed_answer_is_refused_unread(encoding, wire, ask):
     server = wire(lambda _: wire_stub.Reply(BOMB, headers={"Content-Encoding": encoding}))
-    summary, (message,) = run(server.url, tmp_path, quick, answers)
+    summary, (message,) = ask(server)
     assert summary.answered == 0 and f"Content-Encoding '{encoding}'" in message
     assert {request.headers["accept-encoding"] for request in server.asked} == {"identity"}
 
 
-def test_a_large_answer_that_was_asked_for_is_kept(wire, tmp_path, quick, answers):
+def test_a_large_answer_that_was_asked_for_is_kept(wire, ask):
     def large(request):
         reply = wire_stub.answer(request, choices=[CHOICE])
         reply.headers["Content-Encoding"] = "Identity"
         return reply
 
-    summary, _ = run(wire(large).url, tmp_path, quick, answers, max_tokens=4000)
+    summary, _ = ask(wire(large), max_tokens=4000)
     assert summary.exit_code == 0 and len(batch.load(summary.output).text[0]) == 3 * MIB

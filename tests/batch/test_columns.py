@@ -35,30 +35,19 @@ def server(wire):
 
 
 @pytest.mark.parametrize("output", ["out.jsonl", "out.parquet"])
-def test_tool_calls_and_reasoning_have_columns(output, server, quick, tmp_path):
-    (tmp_path / "in.json").write_text(json.dumps(list(MESSAGES)))
-    assert (
-        batch.run(
-            tmp_path / "in.json", tmp_path / output, url=server.url, chat=True, limits=quick
-        ).exit_code
-        == 0
-    )
-    frame = batch.load(tmp_path / output).set_index(pandas.Index(MESSAGES))
-    assert (
-        frame.tool_calls["tools"] == CALLS
-        and frame.tool_calls["old tools"][0]["function"] == CALLS[0]["function"]
-    )
+def test_tool_calls_and_reasoning_have_columns(output, server, run):
+    summary = run(server, list(MESSAGES), output, chat=True)
+    frame = batch.load(summary.output).set_index(pandas.Index(MESSAGES))
+    assert frame.tool_calls["tools"] == CALLS
+    assert frame.tool_calls["old tools"][0]["function"] == CALLS[0]["function"]
     assert frame.reasoning["reasoning"] == frame.reasoning["older reasoning"] == "because"
     assert frame.refusal["refusal"] == "no" and frame.text["parts"] == frame.text["plain"] == "42"
     assert frame.loc["plain", ["tool_calls", "reasoning", "refusal"]].isna().all()
     if output.endswith("parquet"):  # other programs read them, too
-        column = pandas.read_parquet(tmp_path / output).set_index("row").tool_calls
+        column = pandas.read_parquet(summary.output).set_index("row").tool_calls
         assert json.loads(column[0]) == CALLS and pandas.isna(column[6])
 
 
-def test_columns_in_which_nothing_stands_are_left_out(server, quick, tmp_path):
-    (tmp_path / "in.json").write_text('["plain"]')
-    batch.run(
-        tmp_path / "in.json", tmp_path / "out.parquet", url=server.url, chat=True, limits=quick
-    )
-    assert not {"tool_calls", "reasoning", "refusal"} & set(batch.load(tmp_path / "out.parquet"))
+def test_columns_in_which_nothing_stands_are_left_out(server, run):
+    frame = batch.load(run(server, ["plain"], "out.parquet", chat=True).output)
+    assert not {"tool_calls", "reasoning", "refusal"} & set(frame)

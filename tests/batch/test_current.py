@@ -9,13 +9,15 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from workshop import batch
+from workshop.batch.keep import lines, paths, provenance, store
+from workshop.batch.read.inputs import Source
+from workshop.batch.read.prepare import Work
+from workshop.batch.read.rows import Builder
 from workshop.errors import BadInput, WorkshopError
 
 
-def write(path, rows) -> None:
-    path.write_text(
-        "".join(json.dumps({"custom_id": name, "prompt": prompt}) + "\n" for name, prompt in rows)
-    )
+def records(rows) -> list[dict]:
+    return [{"custom_id": name, "prompt": prompt} for name, prompt in rows]
 
 
 def check(frame, rows) -> None:
@@ -37,115 +39,93 @@ VERSIONS = {
 
 @pytest.mark.parametrize("output", ["out.jsonl", "out.parquet"])
 @pytest.mark.parametrize("versions", VERSIONS.values(), ids=VERSIONS)
-def test_an_answer_stands_beside_its_own_prompt(versions, output, tmp_path, faulty, quick):
-    path, out, server = tmp_path / "in.jsonl", tmp_path / output, faulty()
+def test_an_answer_stands_beside_its_own_prompt(versions, output, tmp_path, faulty, run, put):
+    out, server = tmp_path / output, faulty()
     for rows in versions:
-        write(path, rows)
-        assert batch.run(path, out, url=server.url, limits=quick).exit_code == 0
+        assert run(server, records(rows), output).exit_code == 0
         check(batch.load(out), rows)
     # and none is asked twice
     assert len(server.asked) == len({row for rows in versions for row in rows})
-    moved = path.rename(tmp_path / "moved.jsonl")
+    moved = (tmp_path / "in.jsonl").rename(tmp_path / "moved.jsonl")
     if output.endswith(".jsonl"):  # a Parquet output has the prompts itself
         with pytest.raises(WorkshopError, match="several versions"):
             batch.load(out)
         check(batch.load(out, input=moved), versions[-1])
         with pytest.raises(BadInput, match="is not the input"):
-            write(path, versions[0][:0])
-            batch.load(out, input=path)
+            batch.load(out, input=put([]))
     else:
         check(batch.load(out), versions[-1])
 
 
-def test_a_parquet_output_older_than_its_journal_is_not_what_is_read(tmp_path, faulty, quick):
-    path, out = tmp_path / "in.jsonl", tmp_path / "out.parquet"
-    write(path, [("q1", "A")])
-    batch.run(path, out, url=faulty().url, limits=quick)
-    write(path, [("q1", "B"), ("q2", "C")])
-    refusing = faulty(lambda prompt, times: (400, b"{}") if prompt == "C" else None)
-    running = batch.Batch(path, out, url=refusing.url, limits=quick)
+def test_a_parquet_output_older_than_its_journal_is_not_what_is_read(faulty, run):
+    out = run(faulty(), records([("q1", "A")]), "out.parquet").output
     content = out.read_bytes()
-    assert running.run().errors == 1
+    refusing = faulty(lambda prompt, times: (400, b"{}") if prompt == "C" else None)
+    assert run(refusing, records([("q1", "B"), ("q2", "C")]), "out.parquet").errors == 1
     out.write_bytes(content)  # as if it had been killed before
     check(batch.load(out), [("q1", "B")])
 
 
-def test_where_the_input_never_changed_it_need_not_be_there(tmp_path, faulty, quick):
-    path, out, server = tmp_path / "in.jsonl", tmp_path / "out.jsonl", faulty()
-    write(path, [("a", "1"), ("b", "2")])
+def test_where_the_input_never_changed_it_need_not_be_there(tmp_path, faulty, run):
+    server = faulty()
     for _ in range(2):
-        batch.run(path, out, url=server.url, limits=quick)
-    path.unlink()
+        out = run(server, records([("a", "1"), ("b", "2")])).output
+    (tmp_path / "in.jsonl").unlink()
     assert list(batch.load(out).text) == [" 1", " 2"] and "prompt" not in batch.load(out)
 
 
-def test_another_column_of_the_same_input_is_another_version_of_it(tmp_path, faulty, quick):
-    path, out, server = tmp_path / "in.csv", tmp_path / "out.jsonl", faulty()
+def test_another_column_of_the_same_input_is_another_version_of_it(tmp_path, faulty, run):
+    path, server = tmp_path / "in.csv", faulty()
     path.write_text("prompt,other\np,o\n")
     for column in ("prompt", "other"):
-        batch.run(path, out, url=server.url, limits=quick, column=column)
+        out = run(server, path, column=column).output
     assert list(batch.load(out).text) == [" o"]
     path.unlink()
     with pytest.raises(WorkshopError, match="several versions"):
         batch.load(out)
 
 
-def test_fields_of_the_input_take_no_columns_name(tmp_path, faulty, quick):
-    path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    path.write_text(
-        json.dumps({"prompt": "p", "text": "mine", "input_text": "also mine", "row": 7}) + "\n"
-    )
-    batch.run(path, out, url=faulty().url, limits=quick)
-    row = batch.load(out).iloc[0]
+def test_fields_of_the_input_take_no_columns_name(faulty, run):
+    fields = {"prompt": "p", "text": "mine", "input_text": "also mine", "row": 7}
+    row = batch.load(run(faulty(), [fields]).output).iloc[0]
     assert (row.text, row.input_text, row.input_input_text) == (" p", "mine", "also mine")
     assert (row.row, row.input_row) == (0, 7)
 
 
-def test_rows_of_another_shard_are_neither_counted_nor_put_into_its_output(tmp_path, faulty, quick):
-    path, out, server = tmp_path / "in.jsonl", tmp_path / "out.jsonl", faulty()
-    rows = [(str(n), str(n)) for n in range(8)]
-    write(path, rows)
-    batch.run(path, out, url=server.url, limits=quick, shard="1/2")
+def test_rows_of_another_shard_are_neither_counted_nor_put_into_its_output(faulty, run):
+    server, rows = faulty(), [(str(n), str(n)) for n in range(8)]
+    run(server, records(rows), shard="1/2")
     for other in ("2/2", None):
         with pytest.raises(BadInput, match="holds shard 1/2"):
-            batch.run(path, out, url=server.url, limits=quick, shard=other)
-    write(path, [("new", "new"), *rows])  # every row changes its shard
-    summary = batch.run(path, out, url=server.url, limits=quick, shard="1/2")
+            run(server, records(rows), shard=other)
+    # every row changes its shard
+    summary = run(server, records([("new", "new"), *rows]), shard="1/2")
     assert (summary.rows, summary.answered, summary.new, summary.superseded) == (5, 5, 5, 4)
-    assert list(batch.load(out).custom_id) == ["new", "1", "3", "5", "7"]
+    assert list(batch.load(summary.output).custom_id) == ["new", "1", "3", "5", "7"]
 
 
 def test_an_input_that_changes_after_it_was_checked_is_answered_as_it_was(
-    tmp_path, faulty, quick, monkeypatch
+    faulty, run, put, monkeypatch
 ):
-    from workshop.batch.keep import provenance
-
-    path, out, server = tmp_path / "in.jsonl", tmp_path / "out.jsonl", faulty()
+    server, real = faulty(), provenance.begin
     first, then = [("a", "1"), ("b", "2"), ("c", "3")], [("a", "1"), ("b", "other"), ("d", "3")]
-    write(path, first)
-    real = provenance.begin
 
     def begin(*args):
-        write(path, then)
+        put(records(then))
         return real(*args)
 
     with monkeypatch.context() as patched:
         patched.setattr(provenance, "begin", begin)
-        summary = batch.run(path, out, url=server.url, limits=quick)
+        summary = run(server, records(first))
     assert (summary.answered, sorted(server.asked)) == (3, ["1", "2", "3"])
     assert "The input changed meanwhile" in summary.reason
-    again = batch.run(path, out, url=server.url, limits=quick)
+    again = run(server, records(then))
     assert (again.new, again.superseded, again.exit_code) == (2, 2, 0)
-    check(batch.load(out), then)
+    check(batch.load(again.output), then)
 
 
-def test_the_rows_that_were_checked_are_those_that_are_sent(tmp_path):
-    from workshop.batch.read.inputs import Source
-    from workshop.batch.read.prepare import Work
-    from workshop.batch.read.rows import Builder
-
-    path = tmp_path / "in.jsonl"
-    path.write_text('{"prompt": "x"}\n{"prompt": "y", "label": 1}\n')
+def test_the_rows_that_were_checked_are_those_that_are_sent(put):
+    path = put([{"prompt": "x"}, {"prompt": "y", "label": 1}])
     work = Work(Source(path), Builder())
     work.check()
     path.write_text("{")
@@ -172,15 +152,11 @@ INPUTS = st.lists(
 @example(versions=[[("a", "1"), ("b", "2")], [("b", "1"), ("a", "2")], [("b", "2"), ("a", "1")]])
 def test_whatever_the_versions_of_an_input_each_prompt_has_its_answer(versions, tmp_path_factory):
     """With the journal alone: what a run would write, without a server."""
-    from workshop.batch.keep import lines, paths, provenance, store
-    from workshop.batch.read.inputs import Source
-    from workshop.batch.read.prepare import Work
-    from workshop.batch.read.rows import Builder
-
     folder = tmp_path_factory.mktemp("versions")
     where = paths.Paths(folder / "out.jsonl")
     for rows in versions:
-        write(folder / "in.jsonl", rows)
+        lines_of_input = [f"{json.dumps(record)}\n" for record in records(rows)]
+        (folder / "in.jsonl").write_text("".join(lines_of_input))
         lock, work = store.Output(where), Work(Source(folder / "in.jsonl"), Builder())
         work.check()
         work.resume(where.journal)
@@ -188,14 +164,8 @@ def test_whatever_the_versions_of_an_input_each_prompt_has_its_answer(versions, 
         journal = store.Journal(where.journal, work.keep_bytes)
         for row in filter(None, work.rows()):
             text = f" {json.loads(row.request)['prompt']}"
-            journal.add(
-                lines.answer_line(
-                    row.custom_id,
-                    row.key,
-                    row.number,
-                    json.dumps({"choices": [{"text": text}]}).encode(),
-                )
-            )
+            body = json.dumps({"choices": [{"text": text}]}).encode()
+            journal.add(lines.answer_line(row.custom_id, row.key, row.number, body))
         journal.close()
         work.index.close()
         lock.close()

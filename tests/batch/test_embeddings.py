@@ -15,53 +15,38 @@ from workshop.client.strict_json import Malformed
 from workshop.errors import BadInput
 
 
-def line(custom_id, value, **more):
+def row(custom_id, value, **more):
     body = {"model": "stub", "input": value, **more}
-    row = {"custom_id": custom_id, "method": "POST", "url": "/v1/embeddings", "body": body}
-    return json.dumps(row)
+    return {"custom_id": custom_id, "method": "POST", "url": "/v1/embeddings", "body": body}
 
 
-@pytest.fixture
-def embedder(wire):
-    return wire()
-
-
-def test_embeddings_are_answered_once_and_loaded_as_vectors(tmp_path, embedder, quick):
-    path = tmp_path / "in.jsonl"
-    path.write_text(
-        "\n".join([line("a", "Boston"), line("b", [1, 2, 3]), line("c", ["one", "three"])])
-    )
-    out = tmp_path / "out.jsonl"
-    summary = batch.run(path, out, url=embedder.url, limits=quick)
+def test_embeddings_are_answered_once_and_loaded_as_vectors(wire, run):
+    server = wire()
+    rows = [row("a", "Boston"), row("b", [1, 2, 3]), row("c", ["one", "three"])]
+    summary = run(server, rows)
     assert (summary.exit_code, summary.answered, summary.finish_reasons) == (0, 3, {})
-    assert batch.run(path, out, url=embedder.url, limits=quick).new == 0
-    assert len(embedder.asked) == 3
-    frame = batch.load(out)
-    assert list(frame.custom_id) == ["a", "b", "c", "c"]
-    assert list(frame.embedding) == [[6, 0.5], [3, 0.5], [3, 0.5], [5, 0.5]]
+    assert run(server, rows).new == 0 and len(server.asked) == 3
+    run(server, rows, "out.parquet")
+    for output in (summary.output, summary.output.with_suffix(".parquet")):
+        frame = batch.load(output)
+        assert list(frame.custom_id) == ["a", "b", "c", "c"]
+        assert [list(vector) for vector in frame.embedding] == [
+            [6, 0.5],
+            [3, 0.5],
+            [3, 0.5],
+            [5, 0.5],
+        ]
 
 
-def test_sampling_parameters_are_not_sent_with_embeddings(tmp_path, embedder, quick):
-    path = tmp_path / "in.jsonl"
-    path.write_text(line("a", "Boston", dimensions=2))
-    batch.run(path, tmp_path / "out.jsonl", url=embedder.url, limits=quick, max_tokens=7)
-    assert [request.json for request in embedder.asked] == [
-        {"model": "stub", "input": "Boston", "dimensions": 2}
-    ]
-
-
-def test_a_parquet_of_embeddings_reads_back(tmp_path, embedder, quick):
-    path = tmp_path / "in.jsonl"
-    path.write_text(line("a", "Boston"))
-    batch.run(path, tmp_path / "out.parquet", url=embedder.url, limits=quick)
-    assert batch.load(tmp_path / "out.parquet").embedding[0] == [6, 0.5]
+def test_sampling_parameters_are_not_sent_with_embeddings(wire, run):
+    server = wire()
+    run(server, [row("a", "Boston", dimensions=2)], max_tokens=7)
+    assert server.asked[0].json == {"model": "stub", "input": "Boston", "dimensions": 2}
 
 
 @pytest.mark.parametrize("value", [None, "", [], [""], [[]], 7, ["a", 7], {"text": "a"}])
-def test_an_input_of_which_no_embedding_can_be_made_is_refused(value, tmp_path):
-    path = tmp_path / "in.jsonl"
-    path.write_text(line("a", value))
-    work = Work(Source(path), Builder())
+def test_an_input_of_which_no_embedding_can_be_made_is_refused(value, put):
+    work = Work(Source(put([row("a", value)])), Builder())
     with pytest.raises(BadInput, match="line 1: its input is"):
         work.check()
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import importlib.metadata
-import itertools
 import json
 import os
 from types import SimpleNamespace
 
 import pytest
 
+from workshop.batch import offline as offline_module
+from workshop.batch.keep import store
+from workshop.batch.offline import EngineEnded, OfflineBatch
 from workshop.batch.read.rows import CHAT, COMPLETIONS, Row
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.local import TEACHING_FOLDER
@@ -185,95 +187,75 @@ class Engine:
         ]
 
 
+@pytest.fixture
+def offline(llm, tmp_path, put):
+    """Return a function that makes a batch of rows for an engine of this file."""
+
+    def new(rows, engine, output="out.jsonl", concurrency=4, **options):
+        options.setdefault(
+            "llm", SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=engine)
+        )
+        path = put(rows, "rows.jsonl")
+        return OfflineBatch(path, tmp_path / output, concurrency=concurrency, **options)
+
+    return new
+
+
 @pytest.mark.parametrize(
     ("limit", "samples", "most"), [(16, 8, 16), (5, 3, 7), (1, 1, 1), (400, 1, 200)]
 )
-def test_no_more_sequences_fly_than_were_asked_for(llm, tmp_path, limit, samples, most):
+def test_no_more_sequences_fly_than_were_asked_for(llm, offline, limit, samples, most):
     """But for the samples of one row, which are one request."""
-    from workshop.batch.offline import run_offline
-
     engine = Engine(llm)
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text(
-        "".join(
-            json.dumps({"prompt": f"{n} is", "n": samples if n % 2 else 1}) + "\n"
-            for n in range(200)
-        )
-    )
-    summary = run_offline(
-        rows,
-        tmp_path / "out.jsonl",
-        concurrency=limit,
-        llm=SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=engine),
-    )
-    assert (
-        summary.answered == 200
-        and engine.highest <= most + samples - 1
-        and (limit < 400 or engine.highest == most)
-    )
+    rows = [{"prompt": f"{n} is", "n": samples if n % 2 else 1} for n in range(200)]
+    assert offline(rows, engine, concurrency=limit).run().answered == 200
+    assert engine.highest <= most + samples - 1
+    assert limit < 400 or engine.highest == most
 
 
-def test_one_answer_of_three_samples_is_among_the_errors(llm, tmp_path):
-    from workshop.batch.offline import run_offline
-
-    rows, engine = tmp_path / "rows.jsonl", Engine(llm, answers=1)
-    rows.write_text('{"prompt": "a", "n": 3}\n{"prompt": "b"}\n')
-    summary = run_offline(
-        rows,
-        tmp_path / "out.jsonl",
-        concurrency=4,
-        llm=SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=engine),
-    )
+def test_one_answer_of_three_samples_is_among_the_errors(llm, offline):
+    rows = [{"prompt": "a", "n": 3}, {"prompt": "b"}]
+    summary = offline(rows, Engine(llm, answers=1)).run()
     assert (summary.answered, summary.errors, summary.exit_code) == (1, 1, 1)
 
 
-def test_a_disk_that_is_full_at_the_end_is_one_sentence_offline_too(llm, tmp_path, monkeypatch):
-    from workshop.batch.keep import store
-    from workshop.batch.offline import run_offline
-
-    rows, real = tmp_path / "rows.txt", os.write
+def test_a_disk_that_is_full_at_the_end_is_one_sentence_offline_too(
+    llm, offline, tmp_path, monkeypatch
+):
+    real = os.write
 
     def full(file, data):
         if "out.jsonl" in os.readlink(f"/proc/self/fd/{file}"):
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(file, data)
 
-    rows.write_text("a\nb\n")
-    engine = SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=Engine(llm))
     with monkeypatch.context() as patched:
         patched.setattr(store.os, "write", full)
         with pytest.raises(WorkshopError, match="No space is left"):
-            run_offline(rows, tmp_path / "out.jsonl", concurrency=4, llm=engine)
-    assert (
-        json.loads((tmp_path / "out.jsonl.meta.json").read_text())["runs"][-1]["state"] == "failed"
-    )
-    assert run_offline(rows, tmp_path / "out.jsonl", concurrency=4, llm=engine).answered == 2
+            offline(2, Engine(llm)).run()
+    record = json.loads((tmp_path / "out.jsonl.meta.json").read_text())
+    assert record["runs"][-1]["state"] == "failed"
+    assert offline(2, Engine(llm)).run().answered == 2
     with pytest.raises(BadInput, match="input and output at once"):
-        run_offline(tmp_path / "out.jsonl", tmp_path / "out.jsonl", llm=engine)
+        offline(2, Engine(llm), output="rows.jsonl")
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("name", ["step", "start"])
 def test_an_engine_that_ends_with_the_signal_that_stops_the_batch_is_an_interruption(
-    llm, tmp_path, monkeypatch
+    name, stopped, llm, offline, monkeypatch
 ):
     """A terminal's Ctrl-C, and scancel, reach the engine's own processes, also while it starts."""
-    from workshop.batch import offline
-
-    (tmp_path / "rows.txt").write_text("a\nb\n")
     engine = Engine(llm)
-    there = SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=engine)
-    for stopped, (ready_llm, place, name) in itertools.product(
-        (False, True), ((there, engine, "step"), (None, offline, "start"))
-    ):
-        output = tmp_path / f"{name}.jsonl"
-        batch = offline.OfflineBatch(tmp_path / "rows.txt", output, concurrency=4, llm=ready_llm)
+    batch = offline(2, engine) if name == "step" else offline(2, engine, llm=None)
 
-        def dies(*_, batch=batch, stopped=stopped):
-            batch.stopping = stopped
-            raise offline.EngineEnded("vLLM's engine ended.")
+    def dies(*_):
+        batch.stopping = stopped
+        raise EngineEnded("vLLM's engine ended.")
 
-        monkeypatch.setattr(place, name, dies)
-        if stopped:
-            assert batch.run().exit_code == 75
-        else:
-            with pytest.raises(WorkshopError, match="engine ended"):
-                batch.run()
+    monkeypatch.setattr(engine if name == "step" else offline_module, name, dies)
+    if stopped:
+        assert batch.run().exit_code == 75
+    else:
+        with pytest.raises(WorkshopError, match="engine ended"):
+            batch.run()

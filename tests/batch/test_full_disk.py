@@ -55,16 +55,17 @@ class Failing:
 
 @pytest.mark.parametrize("output", ["out.jsonl", "out.parquet"])
 def test_whichever_write_fails_it_is_one_sentence_and_nothing_is_lost(
-    output, tmp_path, faulty, quick, monkeypatch, answers
+    output, tmp_path, faulty, run, put, monkeypatch, answers
 ):
-    prompts, folder = tmp_path / "in.txt", tmp_path / "there"
-    prompts.write_text("".join(f"p{number}\n" for number in range(N)))
+    prompts, folder = put(N), tmp_path / "there"
     folder.mkdir()
-    server = faulty(lambda prompt, times: (400, b"{}") if prompt == "p5" and times == 1 else None)
+    server = faulty(
+        lambda prompt, times: (400, b"{}") if prompt == "row 5" and times == 1 else None
+    )
     journal = folder / (output if output.endswith(".jsonl") else f"{output}.jsonl")
     with monkeypatch.context() as patched:
         failing = Failing(patched, folder)
-        batch.run(prompts, folder / output, url=server.url, limits=quick)
+        run(server, prompts, f"there/{output}")
         calls = failing.count
     assert calls > 10
     for fail_from in range(1, calls + 1):
@@ -74,20 +75,19 @@ def test_whichever_write_fails_it_is_one_sentence_and_nothing_is_lost(
             failing = Failing(patched, folder)
             failing.fail_from, failing.number = fail_from, ERRORS[fail_from % len(ERRORS)]
             try:
-                batch.run(prompts, folder / output, url=server.url, limits=quick)
+                run(server, prompts, f"there/{output}")
             except WorkshopError as error:
                 assert "\n" not in error.message and error.remedy
         saved_answers = answers(journal) if journal.exists() else []
-        again = batch.run(prompts, folder / output, url=server.url, limits=quick)
+        again = run(server, prompts, f"there/{output}")
         assert again.exit_code == 0 and again.new == N - len(saved_answers)
         assert sorted(line["row"] for line in answers(journal)) == list(range(N))
         assert sorted(batch.load(folder / output).row) == list(range(N))
         assert not [path for path in folder.iterdir() if path.name.endswith(".part")]
 
 
-def test_a_commit_that_fails_ends_the_run_at_the_next(tmp_path, faulty, quick, monkeypatch):
+def test_a_commit_that_fails_ends_the_run_at_the_next(faulty, run, monkeypatch):
     """It does not go on asking for answers that cannot be kept."""
-    (tmp_path / "in.txt").write_text("".join(f"p{number}\n" for number in range(400)))
     server, real, writes = faulty(delay_s=0.02), Journal.write, []
 
     def write(journal, lines):
@@ -98,9 +98,7 @@ def test_a_commit_that_fails_ends_the_run_at_the_next(tmp_path, faulty, quick, m
 
     monkeypatch.setattr(Journal, "write", write)
     with pytest.raises(WorkshopError, match="No space is left"):
-        batch.run(
-            tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=2
-        )
+        run(server, 400, concurrency=2)
     assert len(server.asked) < 400
 
 
@@ -124,10 +122,9 @@ def test_a_full_folder_for_temporary_files_is_one_sentence():
 
 
 @pytest.mark.parametrize("what", ["run", "load"])
-def test_so_is_having_no_folder_for_them(what, tmp_path, faulty, quick, monkeypatch):
-    prompts, out, server = tmp_path / "in.txt", tmp_path / "out.jsonl", faulty()
-    prompts.write_text("a\nb\n")
-    batch.run(prompts, out, url=server.url, limits=quick)
+def test_so_is_having_no_folder_for_them(what, faulty, run, monkeypatch):
+    server = faulty()
+    out = run(server, 2).output
 
     class Broken:
         def execute(self, *_):
@@ -137,7 +134,7 @@ def test_so_is_having_no_folder_for_them(what, tmp_path, faulty, quick, monkeypa
 
     monkeypatch.setattr("workshop.batch.read.prepare.sqlite3.connect", lambda *_, **__: Broken())
     with pytest.raises(WorkshopError, match="TMPDIR"):
-        batch.run(prompts, out, url=server.url, limits=quick) if what == "run" else batch.load(out)
+        run(server, 2) if what == "run" else batch.load(out)
 
 
 def test_a_disk_that_fails_at_the_close_loses_nothing_that_was_committed(tmp_path, monkeypatch):

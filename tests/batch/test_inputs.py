@@ -15,8 +15,7 @@ import pytest
 from workshop.batch.read import inputs
 from workshop.batch.read.inputs import Source
 from workshop.batch.read.prepare import Work
-from workshop.batch.read.rows import CHAT, COMPLETIONS, Builder, check_sampling
-from workshop.client import strict_json
+from workshop.batch.read.rows import COMPLETIONS, Builder, check_sampling
 from workshop.errors import BadInput
 
 PROMPTS = ["San Francisco is a", "Zürich, 東京 and 🚀", 'with "quotes", and a comma', "x" * 3000]
@@ -80,19 +79,8 @@ def test_a_gzip_file_that_was_cut_or_damaged_is_refused(ending, bytes_lost, tmp_
             rows(path, skip_bad=True)
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 7, 64])
-def test_an_array_is_read_in_chunks_of_any_size(chunk, tmp_path, monkeypatch):
-    monkeypatch.setattr(strict_json, "CHUNK_BYTES", chunk)
-    path = tmp_path / "in.json"
-    path.write_text(json.dumps(PROMPTS[:3], indent=2))
-    assert [json.loads(row.request)["prompt"] for row in rows(path)] == PROMPTS[:3]
-
-
-@pytest.mark.parametrize("text", ["", "{}", '["a" "b"]', '["a", ', '["a"', '"a"', '["a", b]'])
-def test_an_array_that_is_none_is_refused(text, tmp_path):
-    (tmp_path / "in.json").write_text(text)
-    with pytest.raises(BadInput):
-        rows(tmp_path / "in.json")
+def openai(url: str, fields: str) -> bytes:
+    return f'{{"custom_id": "1", "method": "POST", "url": "{url}", "body": {{{fields}}}}}'.encode()
 
 
 @pytest.mark.parametrize(
@@ -110,26 +98,11 @@ def test_an_array_that_is_none_is_refused(text, tmp_path):
         (b'{"prompt": "a", "n": 0}', "n is 0"),
         (b'{"prompt": "a", "n": 1.5}', "n is 1.5"),
         (b'{"prompt": "a", "n": true}', "n is True"),
-        (
-            b'{"custom_id": "1", "method": "GET", "url": "/v1/completions", "body": {"prompt": "a"}}',
-            "POST",
-        ),
-        (
-            b'{"custom_id": "1", "method": "POST", "url": "/v1/embeddings", "body": {"prompt": "a"}}',
-            "/v1/embeddings",
-        ),
-        (
-            b'{"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"prompt": ["a", "b"]}}',
-            "one prompt",
-        ),
-        (
-            b'{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "stream": true}}',
-            "stream",
-        ),
-        (
-            b'{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "model": "gpt-4o"}}',
-            "gpt-4o",
-        ),
+        (openai(COMPLETIONS, '"prompt": "a"').replace(b"POST", b"GET"), "POST"),
+        (openai("/v1/embeddings", '"prompt": "a"'), "/v1/embeddings"),
+        (openai(COMPLETIONS, '"prompt": ["a", "b"]'), "one prompt"),
+        (openai(COMPLETIONS, '"prompt": "a", "stream": true'), "stream"),
+        (openai(COMPLETIONS, '"prompt": "a", "model": "gpt-4o"'), "gpt-4o"),
         (b'{"prompt": "a", "reasoning_effort": "low"}', "reasoning_effort is for messages"),
         (b'{"custom_id": "same", "prompt": "b"}', "that of line 1 already"),
     ],
@@ -151,11 +124,8 @@ def test_a_parameter_of_chats_is_sent_with_messages_and_refused_for_prompts(tmp_
     assert json.loads(row.payload("m"))["reasoning_effort"] == "low"
     with pytest.raises(BadInput, match=r"reasoning_effort is for messages.*--chat"):
         work_on(path, sampling=sampling)
-    openai = (
-        '{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "top_logprobs": 5}}'
-    )
     path = tmp_path / "in.jsonl"
-    path.write_text(openai + "\n")
+    path.write_bytes(openai(COMPLETIONS, '"prompt": "a", "top_logprobs": 5'))
     (row,) = rows(path)
     assert json.loads(row.payload("m"))["top_logprobs"] == 5, "a request goes out as it was given"
     with pytest.raises(BadInput, match="reasoning_effort is for messages"):
@@ -173,43 +143,6 @@ def test_a_bad_line_far_into_a_file_is_told_by_its_number(tmp_path):
     path.write_text('{"prompt": "a"}\n' * 73_420 + '{"prompt: "a"}\n' + '{"prompt": "a"}\n' * 10)
     with pytest.raises(BadInput, match="line 73,421: it is not JSON"):
         work_on(path)
-
-
-def test_openai_rows_keep_their_requests(tmp_path):
-    path = tmp_path / "in.jsonl"
-    lines = [
-        {
-            "custom_id": "a",
-            "method": "POST",
-            "url": COMPLETIONS,
-            "body": {"model": "stub", "prompt": "hello", "max_tokens": 7},
-        },
-        {
-            "custom_id": "b",
-            "method": "POST",
-            "url": CHAT,
-            "body": {
-                "model": "stub",
-                "messages": [{"role": "user", "content": "hello"}],
-                "temperature": 0.5,
-            },
-        },
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    first, second = rows(path, model="stub", sampling={"max_tokens": 3, "top_k": 5})
-    assert json.loads(first.payload("stub")) == {
-        "model": "stub",
-        "prompt": "hello",
-        "max_tokens": 7,
-        "top_k": 5,
-    }
-    assert second.url == CHAT and json.loads(second.payload("stub")) == {
-        "model": "stub",
-        "messages": lines[1]["body"]["messages"],
-        "temperature": 0.5,
-        "max_tokens": 3,
-        "top_k": 5,
-    }
 
 
 def test_fields_that_are_no_parameters_go_along(tmp_path):

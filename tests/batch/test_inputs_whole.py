@@ -61,6 +61,9 @@ def put(tmp_path, name: str, data: bytes | str):
         ("in.json", b"\xff\xfe" + '["a"]'.encode("utf-16-le"), "UTF-16"),
         ("in.json", '["a"]'.encode("utf-16-le"), "NUL"),
         ("in.json", "", "'['"),
+        ("in.json", "{}", "not with '['"),
+        ("in.json", '["a" "b"]', "lacks a comma"),
+        ("in.json", '["a", b]', "item 2 is not JSON"),
         ("in.jsonl", '{"prompt": "a", "prompt": "b"}\n', "'prompt' twice"),
         ("in.jsonl", '{"prompt": "a", "seed": ' + "9" * 5000 + "}\n", "digits"),
         ("in.jsonl", '{"prompt": "a", "label": -Infinity}\n', "-Infinity"),
@@ -172,7 +175,7 @@ def test_a_parameter_in_a_table_is_taken_as_it_is_written(tmp_path):
     data = 'prompt,ignore_eos,structured_outputs\na,True,"{""choice"": [""Yes""]}"\n'
     source = Source(put(tmp_path, "in.csv", data))
     (fields,) = (raw for _, raw in source.raws())
-    body = json.loads(Builder(column=source.column, table=True).content(fields)[2])
+    body = Builder(column=source.column, table=True).content(fields).body
     assert body == {"prompt": "a", "ignore_eos": True, "structured_outputs": {"choice": ["Yes"]}}
 
 
@@ -340,35 +343,17 @@ def test_a_table_with_one_character_too_many_is_refused_or_holds_it(rows, at, qu
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("begin", ["", "\ufeff"])
+@pytest.mark.parametrize("first", ["sep={}", "\ufeffsep={}", '"sep={}"', "SEP={}"])
 @pytest.mark.parametrize("mark", [";", ",", "\t", "|", ":"])
-def test_the_line_in_which_excel_names_the_separator_is_no_head(mark, begin, end, tmp_path, capsys):
-    lines = [
-        f"{begin}sep={mark}",
-        f"prompt{mark}label",
-        f"Hallo{mark}1",
-        f'"Guten\n{mark} Tag"{mark}2',
-        f"a{mark}3",
-        "",
-    ]
-    path = put(tmp_path, "in.csv", end.join(lines))
-    source = Source(path)
-    assert prompts(path) == ["Hallo", f"Guten\n{mark} Tag", "a"]
+def test_the_line_in_which_excel_names_the_separator_is_no_head(mark, first, end, tmp_path, capsys):
+    rows = [f"prompt{mark}label", f"Hallo{mark}1", f'"Guten\n{mark} Tag"{mark}2', f"a{mark}3", ""]
+    source = Source(put(tmp_path, "in.csv", end.join([first.format(mark), *rows])))
+    assert prompts(source.path) == ["Hallo", f"Guten\n{mark} Tag", "a"]
     assert [raw["label"] for _, raw in source.raws()] == ["1", "2", "3"]
     if end != "\r":
         assert [place for place, _ in source.raws()] == [3, 4, 6]
         assert "sep=" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("first", ['"sep=;"', "SEP=;", "sep=;"])
-def test_excels_line_may_be_quoted(first, tmp_path):
-    assert prompts(put(tmp_path, "in.csv", f"{first}\nprompt;x\na,b;1\n")) == ["a,b"]
-
-
 def test_a_column_that_is_called_sep_is_a_head(tmp_path):
     assert prompts(put(tmp_path, "in.csv", "sep=a,prompt\n1,x\n")) == ["x"]
-
-
-def test_excels_line_names_the_line_of_a_broken_row(tmp_path):
-    with pytest.raises(BadInput, match="line 4: it has 1 cells"):
-        prompts(put(tmp_path, "in.csv", "sep=;\nprompt;x\na;1\nb\n"))

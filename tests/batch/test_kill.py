@@ -25,7 +25,7 @@ def start_stub(workshop_home):
     """Return a function that starts the stub on a port (None: a free one) and returns (process, url)."""
     running = []
 
-    def start(port: int = 0):
+    def start_server(port: int = 0):
         process = subprocess.Popen(
             [sys.executable, str(STUB), "--delay-s", "0.02", "--fail", "0.02", "--port", str(port)],
             stdout=subprocess.PIPE,
@@ -34,29 +34,36 @@ def start_stub(workshop_home):
         running.append(process)
         return process, process.stdout.readline().strip()
 
-    yield start
+    yield start_server
     for process in running:
         process.kill()
 
 
 def command(folder: Path, url: str, *more: str) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "workshop",
-        "batch",
-        str(folder / "in.txt"),
-        str(folder / "out.jsonl"),
-        "--url",
-        url,
-        "--concurrency",
-        "4",
-        *more,
-    ]
+    files = [str(folder / "in.txt"), str(folder / "out.jsonl")]
+    options = ["--url", url, "--concurrency", "4", *more]
+    return [sys.executable, "-m", "workshop", "batch", *files, *options]
 
 
-def environment() -> dict:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+def start(folder: Path, url: str, *more: str) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command(folder, url, *more), env=environment, **options)
+
+
+def ended(client: subprocess.Popen) -> tuple[int, str, str]:
+    """Wait for a client; return its exit code, and what it wrote on stdout and stderr."""
+    output, errors = client.communicate(timeout=120)
+    return client.returncode, output, errors
+
+
+def answering(folder: Path, url: str, *more: str) -> subprocess.Popen:
+    """Start a batch, and return it once its first answer is on disk."""
+    client = start(folder, url, *more)
+    while not (folder / "out.jsonl").exists() or not (folder / "out.jsonl").stat().st_size:
+        assert client.poll() is None
+        time.sleep(0.02)
+    return client
 
 
 def check_once(folder: Path) -> None:
@@ -77,17 +84,12 @@ def test_whenever_the_client_is_killed_every_row_is_answered_once(folder, start_
     _, url = start_stub()
     chance = random.Random(SEED)
     for _ in range(KILLS):
-        client = subprocess.Popen(
-            command(folder, url),
-            env=environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        client = start(folder, url)
         time.sleep(chance.uniform(0.3, 2.5))
         client.kill()
-        client.wait()
-    done = subprocess.run(command(folder, url), env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+        ended(client)
+    code, _, errors = ended(start(folder, url))
+    assert code == 0, errors
     check_once(folder)
 
 
@@ -97,35 +99,16 @@ def test_whenever_the_server_is_killed_the_run_waits_for_the_next_and_loses_noth
     server, url = start_stub()
     port = int(url.rsplit(":", 1)[1].split("/")[0])
     chance = random.Random(SEED)
-    client = subprocess.Popen(
-        command(folder, url, "--patience", "60"),
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not (folder / "out.jsonl").exists() or not (folder / "out.jsonl").stat().st_size:
-        assert client.poll() is None, "a server that is not there at the start ends a run at once"
-        time.sleep(0.02)
+    # a server that is not there at the start ends a run at once
+    client = answering(folder, url, "--patience", "60")
     for _ in range(KILLS):
         time.sleep(chance.uniform(0.2, 1.0))
         server.kill()
         server.wait()
         server, _ = start_stub(port)
-    _, error_output = client.communicate(timeout=120)
-    assert client.returncode == 0, error_output
+    code, _, errors = ended(client)
+    assert code == 0, errors
     check_once(folder)
-
-
-def answering(folder, url) -> subprocess.Popen:
-    """Start a batch, and return it once its first answer is on disk."""
-    client = subprocess.Popen(
-        command(folder, url), env=environment(), stdout=subprocess.PIPE, text=True
-    )
-    while not (folder / "out.jsonl").exists() or not (folder / "out.jsonl").stat().st_size:
-        assert client.poll() is None
-        time.sleep(0.02)
-    return client
 
 
 @pytest.mark.parametrize(
@@ -135,13 +118,11 @@ def test_the_signals_of_slurm_flush_and_say_run_me_again(number, folder, start_s
     _, url = start_stub()
     client = answering(folder, url)
     client.send_signal(number)
-    output, _ = client.communicate(timeout=30)
+    code, output, _ = ended(client)
     answer_count = len((folder / "out.jsonl").read_text().splitlines())
-    assert client.returncode == 75 and "Run the same command again" in output
+    assert code == 75 and "Run the same command again" in output
     assert f"({answer_count:,} now" in output and 0 < answer_count < ROWS
-    assert (
-        subprocess.run(command(folder, url), env=environment(), capture_output=True).returncode == 0
-    )
+    assert ended(start(folder, url))[0] == 0
     check_once(folder)
 
 
@@ -151,13 +132,13 @@ def test_signals_that_come_again_do_not_end_it_before_it_has_flushed(folder, sta
     while client.poll() is None:  # until the very end of the program
         client.send_signal(signal.SIGUSR1)
         time.sleep(0.002)
-    output, _ = client.communicate(timeout=30)
-    assert client.returncode == 75 and "Run the same command again" in output
+    code, output, _ = ended(client)
+    assert code == 75 and "Run the same command again" in output
 
 
-def test_wrong_use_is_told_in_one_sentence_with_exit_code_2(folder, start_stub):
-    _, url = start_stub()
-    for arguments, says in (
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
         (["--tempratur", "1"], "Did you mean --temperature"),
         (["--samples", "0"], "samples"),
         (["--patience", "-1"], "--patience"),
@@ -165,24 +146,18 @@ def test_wrong_use_is_told_in_one_sentence_with_exit_code_2(folder, start_stub):
         (["--sampling", "[1]"], "no JSON object"),
         (["--offline"], "--offline needs no server"),
         (["--samples", "2", "--temperature", "0"], "At temperature 0"),
-    ):
-        done = subprocess.run(
-            command(folder, url, *arguments), env=environment(), capture_output=True, text=True
-        )
-        assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
+    ],
+)
+def test_wrong_use_is_told_in_one_sentence_with_exit_code_2(arguments, says, folder, workshop_home):
+    code, _, errors = ended(start(folder, "http://127.0.0.1:9/v1", *arguments))
+    assert code == 2 and says in errors and "Traceback" not in errors
     assert not (folder / "out.jsonl").exists()
 
 
 def test_vllms_names_are_taken_with_underscores_and_with_dashes(folder, start_stub):
     _, url = start_stub()
     for flag in ("--max_tokens", "--max-tokens"):
-        done = subprocess.run(
-            command(folder, url, flag, "5", "--json"),
-            env=environment(),
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0 and json.loads(done.stdout)["answered"] == ROWS
-    assert json.loads((folder / "out.jsonl.meta.json").read_text())["sampling_parameters"] == {
-        "max_tokens": 5
-    }
+        code, output, _ = ended(start(folder, url, flag, "5", "--json"))
+        assert code == 0 and json.loads(output)["answered"] == ROWS
+    record = json.loads((folder / "out.jsonl.meta.json").read_text())
+    assert record["sampling_parameters"] == {"max_tokens": 5}

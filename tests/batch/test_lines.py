@@ -65,10 +65,9 @@ def check(line: bytes, folder) -> dict:
     return record
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
 @pytest.mark.parametrize("literal", TEXTS)
-def test_a_text_is_read_back_as_it_was_said(literal, encoding, tmp_path):
-    body = (BODY % (literal, "0.0")).encode(encoding, "surrogatepass")
+def test_a_text_is_read_back_as_it_was_said(literal, tmp_path):
+    body = (BODY % (literal, "0.0")).encode("utf-8", "surrogatepass")
     record = check(lines.answer_line("id", KEY, 0, body), tmp_path)
     assert record["response"]["body"]["choices"][0]["text"] == TEXTS[literal]
 

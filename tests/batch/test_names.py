@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import wire_stub
 from click.testing import CliRunner
 
-from workshop import batch
 from workshop.cli import batch as cli
 from workshop.errors import WorkshopError
-
-
-@pytest.fixture
-def path(tmp_path):
-    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(5)))
-    return tmp_path / "in.txt"
 
 
 def answering(as_name: str):
@@ -35,38 +26,16 @@ def answering(as_name: str):
         (["openai/gpt-4o"], None, "gpt-4o-2024-08-06"),
     ],
 )
-def test_another_name_of_the_same_model_ends_no_run(models, model, answered, path, wire, quick):
-    server = wire(answering(answered), models=models)
-    summary = batch.run(
-        path, path.with_name("out.jsonl"), url=server.url, model=model, limits=quick
-    )
-    assert summary.exit_code == 0
+def test_another_name_of_the_same_model_ends_no_run(models, model, answered, wire, run):
+    assert run(wire(answering(answered), models=models), 5, model=model).exit_code == 0
 
 
-def test_two_names_of_one_root_need_no_choice(path, wire, quick):
-    models = [
-        {"id": name, "root": "/models/llama"} for name in ("llama70", "meta-llama/Llama-3.1-70B")
-    ]
-    assert (
-        batch.run(
-            path, path.with_name("o.jsonl"), url=wire(models=models).url, limits=quick
-        ).exit_code
-        == 0
-    )
-
-
-def test_each_row_may_use_any_of_the_names(tmp_path, wire, quick):
+def test_two_names_of_one_root_need_no_choice_and_each_row_may_use_any(wire, run):
     names = ["llama70", "meta-llama/Llama-3.1-70B"]
-    bodies = [f'{{"model": "{name}", "prompt": "x"}}' for name in names]
-    (tmp_path / "in.jsonl").write_text("".join(f'{{"body": {body}}}\n' for body in bodies))
-    server = wire(models=[{"id": name, "root": "/m"} for name in names])
-    assert (
-        batch.run(
-            tmp_path / "in.jsonl", tmp_path / "out.jsonl", url=server.url, limits=quick
-        ).exit_code
-        == 0
-    )
-    assert sorted(request.body.decode() for request in server.asked) == sorted(bodies)
+    server = wire(models=[{"id": name, "root": "/models/llama"} for name in names])
+    rows = [{"body": {"model": name, "prompt": "x"}} for name in names]
+    assert run(server, rows).exit_code == 0
+    assert [request.json["model"] for request in server.asked] == ["llama70", "llama70"]
 
 
 @pytest.mark.parametrize(
@@ -84,31 +53,21 @@ def test_each_row_may_use_any_of_the_names(tmp_path, wire, quick):
         ),
     ],
 )
-def test_another_model_ends_the_run_and_says_how_to_accept_its_name(
-    models, answered, path, wire, quick
-):
+def test_another_model_ends_the_run_and_says_how_to_accept_its_name(models, answered, wire, run):
     server = wire(answering(answered), models=models)
     name = server.models[0]["id"]
-    with pytest.raises(
-        WorkshopError, match=f"serves {answered}, not {name}.*--accept-model {answered}"
-    ):
-        batch.run(path, path.with_name("out.jsonl"), url=server.url, model=name, limits=quick)
-    summary = batch.run(
-        path,
-        path.with_name("out.jsonl"),
-        url=server.url,
-        model=name,
-        limits=quick,
-        accept_model=answered,
+    says = f"serves {answered}, not {name}.*--accept-model {answered}"
+    with pytest.raises(WorkshopError, match=says):
+        run(server, 5, model=name)
+    assert run(server, 5, model=name, accept_model=answered).exit_code == 0
+
+
+def test_the_command_takes_names(put, wire):
+    server, path = (
+        wire(lambda request: wire_stub.answer(request, model=f"name {request.number % 2}")),
+        put(5),
     )
-    assert summary.exit_code == 0
-
-
-def test_the_command_takes_names(path, wire):
-    server = wire(lambda request: wire_stub.answer(request, model=f"name {request.number % 2}"))
     names = ["--accept-model", "name 0", "--accept-model", "name 1"]
-    done = CliRunner().invoke(
-        cli.command, [str(path), str(path.with_name("o.jsonl")), "--url", server.url, *names]
-    )
+    arguments = [str(path), str(path.with_name("out.jsonl")), "--url", server.url, *names]
+    done = CliRunner().invoke(cli.command, arguments)
     assert done.exit_code == 0, done.output
-    assert len(json.loads(path.with_name("o.jsonl.meta.json").read_text())["runs"]) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import random
 import resource
@@ -15,23 +14,23 @@ from types import SimpleNamespace
 import needs
 import pytest
 
-from workshop import batch
 from workshop.batch.send import sending
 from workshop.batch.send.pace import FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT, Pace
 from workshop.batch.send.servers import Outage
 from workshop.batch.session import StillReading
 from workshop.errors import WorkshopError
 
+# with a server that will not come back: a test waits as long as the batch has patience
+PATIENCE_S = 1.5
 
-def test_it_never_waits_for_the_slowest(tmp_path, faulty, quick):
+
+def test_it_never_waits_for_the_slowest(tmp_path, faulty, run):
     """One slow row among quick ones: all others are done, and on disk, while it lasts."""
-    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(200)))
     waits = threading.Event()
 
     def fault(prompt, times):
         return (500, b"{}") if prompt == "row 0" and not waits.is_set() else None
 
-    server = faulty(fault)
     done = []
 
     def report(progress):
@@ -39,14 +38,7 @@ def test_it_never_waits_for_the_slowest(tmp_path, faulty, quick):
         if progress.done == 199 and (tmp_path / "out.jsonl").read_bytes().count(b"\n") == 199:
             waits.set()
 
-    summary = batch.run(
-        tmp_path / "in.txt",
-        tmp_path / "out.jsonl",
-        url=server.url,
-        concurrency=4,
-        report=report,
-        limits=dataclasses.replace(quick, attempts=500),
-    )
+    summary = run(faulty(fault), 200, concurrency=4, report=report, attempts=500)
     assert summary.exit_code == 0 and 199 in done
 
 
@@ -61,170 +53,109 @@ def close_after(server, requests: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def test_no_more_are_in_flight_than_was_said(tmp_path, faulty, quick):
-    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(100)))
+def stop_after(server, running, requests: int, pause_s: float = 0.0) -> None:
+    """Stop a batch once its server was asked so often."""
+
+    def watch() -> None:
+        while len(server.asked) < requests:
+            time.sleep(0.005)
+        time.sleep(pause_s)
+        running.stop()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def test_no_more_are_in_flight_than_was_said(faulty, run):
     server = faulty(delay_s=0.02)
-    batch.run(
-        tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=7
-    )
+    run(server, 100, concurrency=7)
     assert server.most_at_once == 7
 
 
-def hasty(limits):
-    """Limits for a server that will not come back: the test waits as long as the batch has patience."""
-    return dataclasses.replace(limits, patience_s=1.5)
-
-
-def test_a_low_limit_of_open_files_is_raised(tmp_path, faulty, quick):
+def test_a_low_limit_of_open_files_is_raised(faulty, run):
     """Most logins have 1,024, and two servers may get as many requests each; here stub and client share the files."""
-    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(300)))
     server, (soft, hard) = faulty(delay_s=0.3), resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.ExitStack() as open_files:
         for _ in range(300):  # a notebook's kernel has files of its own
             open_files.enter_context(open(os.devnull))
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 50, hard))
         try:
-            batch.run(
-                tmp_path / "in.txt",
-                tmp_path / "out.jsonl",
-                url=server.url,
-                limits=quick,
-                concurrency=100,
-            )
+            run(server, 300, concurrency=100)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert server.most_at_once == 100
 
 
-def test_when_one_of_two_servers_dies_the_other_answers_its_rows(tmp_path, faulty, quick, answers):
-    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(400)))
+def test_when_one_of_two_servers_dies_the_other_answers_its_rows(faulty, run, answers):
     dying, lasting = faulty(delay_s=0.02), faulty(delay_s=0.02)
     close_after(dying, 40)
-    summary = batch.run(
-        tmp_path / "in.txt",
-        tmp_path / "out.jsonl",
-        url=(dying.url, lasting.url),
-        limits=hasty(quick),
-        concurrency=8,
-    )
+    summary = run((dying, lasting), 400, concurrency=8, patience_s=PATIENCE_S)
     assert summary.exit_code == 0 and len({line["row"] for line in answers(summary.output)}) == 400
     assert dying.asked and lasting.asked
 
 
-def test_the_rows_of_a_server_that_freezes_are_answered_by_the_other(
-    tmp_path, faulty, quick, answers
-):
+def test_the_rows_of_a_server_that_freezes_are_answered_by_the_other(faulty, run, answers):
     """It keeps its connections open and says nothing; the run waits for it as long as it has patience, and goes on."""
-    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(300)))
     freezing, lasting = faulty(freeze_after=10), faulty(delay_s=0.05)
-    limits = dataclasses.replace(hasty(quick), read_timeout_s=20.0)
-    summary = batch.run(
-        tmp_path / "in.txt",
-        tmp_path / "out.jsonl",
-        url=(freezing.url, lasting.url),
-        limits=limits,
-        concurrency=4,
-    )
+    options = {"patience_s": PATIENCE_S, "read_timeout_s": 20.0, "concurrency": 4}
+    summary = run((freezing, lasting), 300, **options)
     assert sorted(line["row"] for line in answers(summary.output)) == list(range(300))
     # ten answers, four rows that it kept, and the tokens that it was asked for meanwhile
     assert len(freezing.asked) - freezing.asked.count("The") == 14
     assert summary.exit_code == 0 and summary.seconds < 15
 
 
-def test_a_server_that_is_gone_ends_the_run_with_what_came(tmp_path, faulty, quick, answers):
-    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(4000)))
+def test_a_server_that_is_gone_ends_the_run_with_what_came(tmp_path, faulty, run, answers):
     server = faulty(delay_s=0.02)
     close_after(server, 100)
     with pytest.raises(WorkshopError, match="has not answered for"):
-        batch.run(
-            tmp_path / "in.txt",
-            tmp_path / "out.jsonl",
-            url=server.url,
-            limits=hasty(quick),
-            concurrency=4,
-        )
+        run(server, 4000, concurrency=4, patience_s=PATIENCE_S)
     rows = [line["row"] for line in answers(tmp_path / "out.jsonl")]
     assert rows and len(rows) == len(set(rows)) < 4000
-    summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=faulty().url, limits=quick)
+    summary = run(faulty(), 4000)
     assert summary.exit_code == 0 and summary.new == 4000 - len(rows)
 
 
-def test_no_row_is_refused_because_its_server_died(tmp_path, faulty, quick):
-    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(400)))
+def test_no_row_is_refused_because_its_server_died(tmp_path, faulty, run):
     server = faulty(
         lambda prompt, times: (server.server.close(), "drop")[1] if len(server.asked) > 40 else None
     )
     with pytest.raises(WorkshopError, match="has not answered for"):
-        batch.run(
-            tmp_path / "in.txt",
-            tmp_path / "out.jsonl",
-            url=server.url,
-            limits=hasty(quick),
-            concurrency=4,
-        )
+        run(server, 400, concurrency=4, patience_s=PATIENCE_S)
     assert not (tmp_path / "out.jsonl.errors.jsonl").exists()
 
 
-def test_stop_at_the_last_row_interrupts_nothing(tmp_path, faulty, quick):
-    (tmp_path / "in.txt").write_text("a\nb\n")
-    server = faulty(lambda prompt, times: running.stop() if prompt == "b" else None)
-    running = batch.Batch(
-        tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=1
-    )
+def test_stop_at_the_last_row_interrupts_nothing(faulty, new_batch):
+    server = faulty(lambda prompt, times: running.stop() if prompt == "row 1" else None)
+    running = new_batch(server, 2, concurrency=1)
     assert running.run().state == "complete"
 
 
-def test_stop_does_not_wait_until_a_large_input_is_read(tmp_path, faulty, quick):
-    # takes 10 s and more
-    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(1_000_000)))
+def test_stop_does_not_wait_until_a_large_input_is_read(tmp_path, faulty, new_batch):
     (tmp_path / "out.jsonl").write_text("")
-    server = faulty()
-    running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick)
+    running = new_batch(faulty(), 1_000_000)  # takes 10 s and more
     threading.Timer(0.5, running.stop).start()
     summary = running.run()
     assert summary.exit_code == 75 and summary.seconds < 4 and "still being read" in str(summary)
-    assert [
-        path.name for path in tmp_path.iterdir() if "meta" in path.name or "errors" in path.name
-    ] == []
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl"}
     with pytest.raises(StillReading):  # nor for its checksum
         running.source.sha256()
 
 
-def test_stop_keeps_what_came(tmp_path, faulty, quick, answers):
-    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(2000)))
+def test_stop_keeps_what_came(faulty, new_batch, answers):
     server = faulty(delay_s=0.05)
-    running = batch.Batch(
-        tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=8
-    )
-
-    def stop_after_some() -> None:
-        while len(server.asked) < 20:
-            time.sleep(0.01)
-        running.stop()
-
-    threading.Thread(target=stop_after_some, daemon=True).start()
+    running = new_batch(server, 2000, concurrency=8)
+    stop_after(server, running, 20)
     summary = running.run()
     assert summary.state == "interrupted" and summary.exit_code == 75
     # in flight is waited for
     assert len(answers(summary.output)) == summary.new == len(server.asked) < 2000
 
 
-def test_a_server_that_fails_every_row_is_not_given_the_whole_input(tmp_path, faulty, quick):
+def test_a_server_that_fails_every_row_is_not_given_the_whole_input(faulty, new_batch):
     """Rows that wait for another attempt are kept in memory."""
-    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(2000)))
     server = faulty(lambda prompt, times: (500, b"{}"))
-    limits = dataclasses.replace(quick, backoff_s=60.0, longest_backoff_s=60.0)
-    running = batch.Batch(
-        tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=limits, concurrency=4
-    )
-
-    def stop_when_it_waits() -> None:
-        while len(server.asked) <= 4 * 4:
-            time.sleep(0.01)
-        time.sleep(0.3)
-        running.stop()
-
-    threading.Thread(target=stop_when_it_waits, daemon=True).start()
+    running = new_batch(server, 2000, concurrency=4, backoff_s=60.0, longest_backoff_s=60.0)
+    stop_after(server, running, 4 * 4 + 1, pause_s=0.3)
     assert running.run().state == "interrupted"
     assert 4 * 4 < len(server.asked) <= 5 * 4
 
@@ -250,13 +181,10 @@ def test_pauses_double_up_to_the_longest_and_the_server_may_say_how_long(monkeyp
     assert pauses == [0.5, 1.0, 2.0, 3.0, 7.0, 3.0, 3.0, day, 900.0, 3.0]
 
 
-def test_a_server_that_is_busy_is_given_less(tmp_path, faulty, quick):
-    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(40)))
-    server = faulty(lambda prompt, times: (429, b"{}") if times == 1 else None)
-    running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick)
+def test_a_server_that_is_busy_is_given_less(faulty, run):
     looks = []
-    running.report = looks.append
-    assert running.run().exit_code == 0 and looks[-1].limit < FIRST_LIMIT
+    busy = faulty(lambda prompt, times: (429, b"{}") if times == 1 else None)
+    assert run(busy, 40, report=looks.append).exit_code == 0 and looks[-1].limit < FIRST_LIMIT
 
 
 def test_the_pace_doubles_while_the_server_takes_everything_and_backs_off_when_it_preempts():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import threading
@@ -22,12 +21,8 @@ BESIDE = (".errors.jsonl", ".meta.json", ".jsonl")
 
 
 @pytest.fixture
-def prompts(tmp_path):
-    path = tmp_path / "in.jsonl"
-    path.write_text(
-        "".join(json.dumps({"custom_id": str(n), "prompt": f"p{n}"}) + "\n" for n in range(4))
-    )
-    return path
+def prompts(put):
+    return put([{"custom_id": str(n), "prompt": f"p{n}"} for n in range(4)])
 
 
 def tree(folder) -> dict:
@@ -70,42 +65,39 @@ def test_nor_may_two_of_its_files_be_one(prompts, tmp_path):
     "content", [b"mine\n", b'{"a": 1}\n', b'{"runs": 3}', b"\0\0\0", "[1]".encode("utf-16")]
 )
 def test_what_no_batch_wrote_is_left_as_it_is(
-    ending, output, content, prompts, tmp_path, faulty, quick
+    ending, output, content, prompts, tmp_path, faulty, run
 ):
     user_file = tmp_path / f"{output}{ending}"
-    if user_file in (tmp_path / "out.jsonl.jsonl", prompts):
+    if user_file == tmp_path / "out.jsonl.jsonl":
         return  # no file of that output
     user_file.write_bytes(content)
     before, server = tree(tmp_path), faulty()
     with pytest.raises(BadInput, match="left as it is"):
-        batch.run(prompts, tmp_path / output, url=server.url, limits=quick)
+        run(server, prompts, output)
     assert tree(tmp_path) == before and not server.asked
 
 
 @pytest.mark.parametrize("ending", ["", ".errors.jsonl"])
-def test_nor_is_what_its_user_put_in_the_place_of_a_batchs_file(
-    ending, prompts, tmp_path, faulty, quick
-):
+def test_nor_is_what_its_user_put_in_the_place_of_a_batchs_file(ending, prompts, faulty, run):
     """Such as a table with a column of scores, under the old name."""
-    out, server = tmp_path / "out.parquet", faulty()
-    batch.run(prompts, out, url=server.url, limits=quick)
-    frame = batch.load(out)
-    user_file = tmp_path / f"out.parquet{ending}"
-    frame.to_parquet(user_file)
+    server = faulty()
+    out = run(server, prompts, "out.parquet").output
+    user_file = out.with_name(f"out.parquet{ending}")
+    batch.load(out).to_parquet(user_file)
     before = user_file.read_bytes()
     prompts.write_text(prompts.read_text().replace("p3", "changed"))
     with pytest.raises(BadInput, match="left as it is"):
-        batch.run(prompts, out, url=server.url, limits=quick)
+        run(server, prompts, "out.parquet")
     assert user_file.read_bytes() == before
 
 
-def test_answers_without_their_record_are_not_mixed_with_others(prompts, tmp_path, faulty, quick):
-    out, server = tmp_path / "out.jsonl", faulty()
-    batch.run(prompts, out, url=server.url, limits=quick)
+def test_answers_without_their_record_are_not_mixed_with_others(prompts, faulty, run):
+    server = faulty()
+    out = run(server, prompts).output
     out.with_name("out.jsonl.meta.json").unlink()
     before = out.read_bytes()
     with pytest.raises(BadInput, match="says what it came from, is lost"):
-        batch.run(prompts, out, url=server.url, limits=quick, max_tokens=3)
+        run(server, prompts, max_tokens=3)
     assert out.read_bytes() == before
 
 
@@ -121,14 +113,12 @@ def test_answers_without_their_record_are_not_mixed_with_others(prompts, tmp_pat
     ],
 )
 def test_a_second_run_is_refused_by_whatever_name_the_output_is_called(
-    output, journal, other, link, tmp_path, faulty, quick
+    output, journal, other, link, tmp_path, faulty, run, new_batch
 ):
     """Also once every file beside it that looks like a lock was removed."""
     (tmp_path / "sub").mkdir()
-    prompts, server = tmp_path / "in.txt", faulty(delay_s=0.05)
-    prompts.write_text("".join(f"p{number}\n" for number in range(30)))
-    first = batch.Batch(prompts, tmp_path / output, url=server.url, limits=quick, concurrency=1)
-    thread = threading.Thread(target=first.run)
+    server = faulty(delay_s=0.05)
+    thread = threading.Thread(target=new_batch(server, 30, output, concurrency=1).run)
     thread.start()
     while not (tmp_path / journal).exists() or not (tmp_path / journal).stat().st_size:
         assert thread.is_alive()
@@ -137,12 +127,11 @@ def test_a_second_run_is_refused_by_whatever_name_the_output_is_called(
         path.unlink()
     if link:
         link(tmp_path / journal, tmp_path / other)
-    with pytest.raises(
-        WorkshopError, match=r"Another run writes|has the name of|says what it came from, is lost"
-    ):
-        batch.run(prompts, tmp_path / other, url=server.url, limits=quick)
+    says = r"Another run writes|has the name of|says what it came from, is lost"
+    with pytest.raises(WorkshopError, match=says):
+        run(server, tmp_path / "in.jsonl", other)
     thread.join()
-    assert sorted(server.asked) == sorted(prompts.read_text().split())  # once each
+    assert sorted(server.asked) == sorted(f"row {number}" for number in range(30))  # once each
 
 
 def test_a_hard_link_with_a_copy_of_the_record_is_the_same_output(tmp_path):
@@ -158,19 +147,9 @@ def test_a_hard_link_with_a_copy_of_the_record_is_the_same_output(tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        "x.parquet.jsonl",
-        "x.jsonl.errors.jsonl",
-        "x.parquet.errors.jsonl",
-        "x.json",
-        "x",
-        "folder.jsonl",
-        "pipe.jsonl",
-        "null.jsonl",
-        "no/x.jsonl",
-        "x" * 300 + ".jsonl",
-        "x" * 240 + ".jsonl",
-        "x\0.jsonl",
-        "loop.jsonl",
+        *("x.parquet.jsonl", "x.jsonl.errors.jsonl", "x.parquet.errors.jsonl", "x.json", "x"),
+        *("folder.jsonl", "pipe.jsonl", "null.jsonl", "no/x.jsonl", "x\0.jsonl", "loop.jsonl"),
+        *("x" * 300 + ".jsonl", "x" * 240 + ".jsonl"),
     ],
 )
 def test_a_name_that_can_be_no_output_is_refused_in_one_sentence(name, tmp_path):
@@ -184,18 +163,14 @@ def test_a_name_that_can_be_no_output_is_refused_in_one_sentence(name, tmp_path)
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_through_a_link_everything_lies_beside_the_file_itself(prompts, tmp_path, faulty, quick):
+def test_through_a_link_everything_lies_beside_the_file_itself(prompts, tmp_path, faulty, run):
     (tmp_path / "there").mkdir()
     (tmp_path / "out.jsonl").symlink_to("there/real.jsonl")
     server = faulty()
-    batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick)
-    assert (
-        batch.run(prompts, tmp_path / "there" / "real.jsonl", url=server.url, limits=quick).new == 0
-    )
-    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == [
-        "real.jsonl",
-        "real.jsonl.meta.json",
-    ]
+    run(server, prompts)
+    assert run(server, prompts, "there/real.jsonl").new == 0
+    names = {path.name for path in (tmp_path / "there").iterdir()}
+    assert names == {"real.jsonl", "real.jsonl.meta.json"}
 
 
 @pytest.mark.parametrize("what", ["removed", "replaced", "written to"])

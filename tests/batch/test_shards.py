@@ -14,38 +14,28 @@ from workshop.errors import BadInput, WorkshopError
 ROWS = [(f"r{n}", f"p{n}") for n in range(9)]
 
 
-def write(path, rows=ROWS):
-    path.write_text(
-        "".join(json.dumps({"custom_id": name, "prompt": prompt}) + "\n" for name, prompt in rows)
-    )
-    return path
+def records(rows=ROWS) -> list[dict]:
+    return [{"custom_id": name, "prompt": prompt} for name, prompt in rows]
 
 
 @pytest.fixture
-def shards(tmp_path, faulty, quick):
-    """Return a function that runs the three shards, and their folder."""
-    folder, server = tmp_path / "shards", faulty()
+def shards(tmp_path, faulty, run):
+    """Return a function that runs the three shards, and returns their folder."""
+    folder, stub = tmp_path / "shards", faulty()
     folder.mkdir()
 
-    def run(which=(1, 2, 3), of=3, ending=".jsonl", source=None, url=server.url, **options):
-        source = source or write(tmp_path / "in.jsonl")
+    def start(which=(1, 2, 3), of=3, ending=".jsonl", rows=ROWS, server=stub, **options):
         for number in which:
-            batch.run(
-                source,
-                folder / f"{number}{ending}",
-                url=url,
-                limits=quick,
-                shard=f"{number}/{of}",
-                **options,
-            )
+            output = f"shards/{number}{ending}"
+            run(server, records(rows), output, shard=f"{number}/{of}", **options)
         return folder
 
-    run.server = server
-    return run
+    start.server = stub
+    return start
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
-def test_each_row_is_there_once_and_a_merge_may_be_repeated(ending, shards, tmp_path, answers):
+def test_each_row_is_there_once_and_a_merge_may_be_repeated(ending, shards, tmp_path, run):
     folder, out = shards(ending=ending), tmp_path / f"out{ending}"
     for _ in range(2):
         assert batch.merge(folder, out) == len(ROWS)
@@ -53,7 +43,7 @@ def test_each_row_is_there_once_and_a_merge_may_be_repeated(ending, shards, tmp_
         assert list(zip(frame.custom_id, frame.prompt, strict=True)) == ROWS
         assert list(frame.text) == [f" {prompt}" for _, prompt in ROWS]
         assert batch.merge(folder, folder / "all.jsonl") == len(ROWS)
-    assert batch.run(tmp_path / "in.jsonl", out, url=shards.server.url).new == 0
+    assert run(shards.server, records(), out.name).new == 0
     assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".part")]
 
 
@@ -71,11 +61,9 @@ def test_a_file_that_no_merge_wrote_is_left_as_it_is(ending, shards, tmp_path):
     assert user_file.read_text() == '{"thesis": "three years"}\n'
 
 
-def test_nor_is_the_output_of_a_batch_or_a_shard_written_over(shards, tmp_path, quick):
-    folder, out = shards(), tmp_path / "out.jsonl"
-    batch.run(
-        write(tmp_path / "other.jsonl", [("x", "y")]), out, url=shards.server.url, limits=quick
-    )
+def test_nor_is_the_output_of_a_batch_or_a_shard_written_over(shards, tmp_path, run):
+    folder = shards()
+    out = run(shards.server, records([("x", "y")])).output
     os.symlink(folder / "1.jsonl", tmp_path / "link.jsonl")
     os.link(folder / "1.jsonl", tmp_path / "hard.jsonl")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")}
@@ -115,9 +103,9 @@ def edited(path):
 def test_what_does_not_belong_together_is_refused(other, says, shards, tmp_path, faulty):
     folder = shards((1, 3))
     options = {
-        "input": {"source": write(tmp_path / "in2.jsonl", ROWS[:8])},
+        "input": {"rows": ROWS[:8]},
         "parameters": {"max_tokens": 5},
-        "model": {"url": faulty(model="another").url},
+        "model": {"server": faulty(model="another")},
         "chat": {"chat": True},
         "of": {"of": 4},
     }.get(other, {})
@@ -147,33 +135,27 @@ def test_what_does_not_belong_together_is_refused(other, says, shards, tmp_path,
     assert not (tmp_path / "out.jsonl").exists() and not (tmp_path / "out.jsonl.meta.json").exists()
 
 
-def test_rows_have_the_numbers_that_they_have_now(shards, tmp_path, answers):
-    source = write(tmp_path / "in.jsonl")
-    shards(source=source)
+def test_rows_have_the_numbers_that_they_have_now(shards, tmp_path):
+    shards()
     rows = [("new", "p"), *ROWS[3:], ("r0", "changed"), *ROWS[:3][1:]]
-    shards(source=write(source, rows))
-    shards(source=write(source, rows))
+    for _ in range(2):
+        shards(rows=rows)
     batch.merge(tmp_path / "shards", tmp_path / "out.jsonl")
-    source.unlink()
+    (tmp_path / "in.jsonl").unlink()
     frame = batch.load(tmp_path / "out.jsonl")
-    assert list(frame.custom_id) == [name for name, _ in rows] and list(frame.row) == list(
-        range(len(rows))
-    )
+    assert list(frame.custom_id) == [name for name, _ in rows]
+    assert list(frame.row) == list(range(len(rows)))
     assert list(frame.text) == [f" {prompt}" for _, prompt in rows]
 
 
 def test_reasons_of_rows_without_an_answer_come_along(shards, tmp_path, faulty, answers):
     refusing = faulty(lambda prompt, times: (400, b"{}") if prompt in ("p3", "p4") else None)
-    folder = shards(url=refusing.url)
+    folder, errors = shards(server=refusing), tmp_path / "out.jsonl.errors.jsonl"
     for _ in range(2):
         assert batch.merge(folder, tmp_path / "out.jsonl") == len(ROWS) - 2
-        assert sorted(line["row"] for line in answers(tmp_path / "out.jsonl.errors.jsonl")) == [
-            3,
-            4,
-        ]
+        assert sorted(line["row"] for line in answers(errors)) == [3, 4]
     shards()
-    assert batch.merge(folder, tmp_path / "out.jsonl") == len(ROWS)
-    assert not (tmp_path / "out.jsonl.errors.jsonl").exists()
+    assert batch.merge(folder, tmp_path / "out.jsonl") == len(ROWS) and not errors.exists()
     os.truncate(folder / "2.jsonl", 0)
     # the last of each, not the first
     with pytest.raises(BadInput, match="hold 6 answers; their runs counted 9"):
@@ -181,23 +163,20 @@ def test_reasons_of_rows_without_an_answer_come_along(shards, tmp_path, faulty, 
 
 
 def test_an_answer_to_what_a_row_was_does_not_stand_for_what_it_is(shards, tmp_path, faulty):
-    source = write(tmp_path / "in.jsonl")
-    shards((2,), source=source)
-    write(source, [(name, "changed" if name == "r1" else prompt) for name, prompt in ROWS])
+    shards((2,))
+    rows = [(name, "changed" if name == "r1" else prompt) for name, prompt in ROWS]
     refusing = faulty(lambda prompt, times: (400, b"{}") if prompt == "changed" else None)
-    folder = shards(source=source, url=refusing.url)
-    source.unlink()
+    folder = shards(rows=rows, server=refusing)
+    (tmp_path / "in.jsonl").unlink()
     with pytest.raises(WorkshopError, match="several versions"):
         batch.merge(folder, tmp_path / "out.jsonl")
 
 
 def test_a_bad_row_is_told_of_by_its_own_shard_alone(shards, tmp_path, answers):
-    source = write(
-        tmp_path / "in.jsonl", [(name, "" if name == "r4" else prompt) for name, prompt in ROWS]
-    )
+    rows = [(name, "" if name == "r4" else prompt) for name, prompt in ROWS]
     with pytest.raises(BadInput, match="its prompt is empty"):
-        shards((1,), source=source)
-    folder = shards(source=source, skip_bad=True)
+        shards((1,), rows=rows)
+    folder = shards(rows=rows, skip_bad=True)
     assert batch.merge(folder, tmp_path / "out.jsonl") == len(ROWS) - 1
     assert [line["row"] for line in answers(tmp_path / "out.jsonl.errors.jsonl")] == [4]
 

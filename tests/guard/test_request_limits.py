@@ -21,9 +21,18 @@ WORDS = (
 )
 
 
+def user(content) -> list[dict]:
+    """The messages of a chat: one of a user."""
+    return [{"role": "user", "content": content}]
+
+
+def picture(url: str) -> dict:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
 def problem(**fields) -> str:
     """What a class says of a chat request with these fields."""
-    body = {"messages": [{"role": "user", "content": "hello"}], **fields}
+    body = {"messages": user("hello"), **fields}
     return FairShare(None).problem(json.dumps(body).encode())
 
 
@@ -34,37 +43,15 @@ def problem(**fields) -> str:
         {"logit_bias": {str(token): -100 for token in range(50)}, "bad_words": ["foo", "bar"]},
         {"logprobs": True, "top_logprobs": 20},
         {"chat_template_kwargs": {"enable_thinking": False}, "request_id": "0f3c-1", "priority": 0},
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "What is it?"}]}]},
+        {"messages": user([{"type": "text", "text": "What is it?"}])},
+        {"messages": user([picture("data:image/png;base64," + "A" * 3_000_000)])},
+        {"messages": user("https://example.org/ is an address in a text")},
         {
-            "messages": [
-                {
-                    "role": "user",
-                    "content": [
-                        {
-                            "type": "image_url",
-                            "image_url": {"url": "data:image/png;base64," + "A" * 3_000_000},
-                        }
-                    ],
-                }
-            ]
+            "messages": user(
+                [{"type": "tool_use", "id": "1", "name": "f", "input": {"url": "http://a/"}}]
+            )
         },
-        {"messages": [{"role": "user", "content": "https://example.org/ is an address in a text"}]},
-        {
-            "messages": [
-                {
-                    "role": "assistant",
-                    "content": [
-                        {
-                            "type": "tool_use",
-                            "id": "1",
-                            "name": "fetch",
-                            "input": {"url": "http://10.0.0.1/"},
-                        },
-                    ],
-                }
-            ]
-        },
-        {"messages": [{"role": "user", "content": "word " * 40}] * 300},
+        {"messages": user("word " * 40) * 300},
     ],
     ids=lambda fields: ", ".join(fields)[:30],
 )
@@ -74,7 +61,7 @@ def test_ordinary_requests_pass(fields):
 
 def test_a_long_text_passes_whatever_stands_in_it():
     code = 'if (a[0] == {"b": [1, 2]}) { return f(x, "\\"", y); }\n' * 15_000
-    assert problem(messages=[{"role": "user", "content": code}]) == ""
+    assert problem(messages=user(code)) == ""
 
 
 def test_each_list_text_and_closed_field_is_limited():
@@ -108,19 +95,16 @@ def test_logprobs_are_refused_in_the_words_from_which_clients_read_the_limit(nam
 @pytest.mark.parametrize(
     "part",
     [
-        {"type": "image_url", "image_url": {"url": "http://169.254.169.254/latest/meta-data"}},
+        picture("http://169.254.169.254/latest/meta-data"),
         {"type": "image_url", "image_url": "https://example.org/a.png"},
-        {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}},
+        picture("file:///etc/passwd"),
         {"image_url": {"url": "HTTP://localhost:8000/x"}},
         {"type": "video_url", "video_url": {"url": "http://[::1]/"}},
         {"type": "audio_url", "audio_url": {"url": "ftp://x/y"}},
         {"type": "input_image", "image_url": "//evil/x"},
         {"type": "input_file", "file_url": "gopher://x"},
         {"type": "image", "source": {"type": "url", "url": "http://10.0.0.1/"}},
-        {
-            "type": "tool_result",
-            "content": [{"type": "image_url", "image_url": {"url": "http://10.0.0.1/"}}],
-        },
+        {"type": "tool_result", "content": [picture("http://10.0.0.1/")]},
         {"type": "image_embeds", "image_embeds": "AAAA"},
     ],
     ids=str,
@@ -128,29 +112,29 @@ def test_logprobs_are_refused_in_the_words_from_which_clients_read_the_limit(nam
 def test_the_server_fetches_nothing_for_a_learner(part):
     """An address may name a service that answers only machines of the cluster."""
     for name in ("messages", "input"):
-        message = problem(**{name: [{"role": "user", "content": [part]}]})
+        message = problem(**{name: user([part])})
         assert "data:image" in message or "unpack" in message
     assert problem(input=[part]) != ""
 
 
-def test_hosts_that_the_owner_allows_are_fetched_from():
-    message = {
-        "role": "user",
-        "content": [{"type": "image_url", "image_url": {"url": "https://pictures.org/a.png"}}],
-    }
-    allowed = {"media_domains": ("pictures.org",)}
-    assert request_limits.problem({"messages": [message]}, **allowed) == ""
-    assert "pictures.org" in request_limits.problem(
-        {"messages": [message]}, media_domains=("other.org",)
-    )
-    message["content"][0]["image_url"]["url"] = "https://pictures.org.evil/a.png"
-    assert request_limits.problem({"messages": [message]}, **allowed) != ""
+@pytest.mark.parametrize(
+    ("host", "allowed", "passes"),
+    [
+        ("pictures.org", "pictures.org", True),
+        ("pictures.org", "other.org", False),
+        ("pictures.org.evil", "pictures.org", False),
+    ],
+)
+def test_hosts_that_the_owner_allows_are_fetched_from(host, allowed, passes):
+    fields = {"messages": user([picture(f"https://{host}/a.png")])}
+    message = request_limits.problem(fields, media_domains=(allowed,))
+    assert (message == "") is passes and (passes or host in message)
 
 
 def test_media_text_and_values_have_a_largest_number():
-    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
-    assert "16 pictures" in problem(messages=[{"role": "user", "content": [picture] * 17}])
-    assert "split it" in problem(messages=[{"role": "user", "content": "x" * 1_100_000}])
+    small = picture("data:image/png;base64,AA")
+    assert "16 pictures" in problem(messages=user([small] * 17))
+    assert "split it" in problem(messages=user("x" * 1_100_000))
     share = FairShare(None)
     assert "split it" in share.problem(json.dumps({"prompt": "x" * 300_000}).encode(), False)
     assert "objects and lists" in share.problem(b'{"a": [' + b"{}," * 20_000 + b"{}]}")
@@ -160,15 +144,11 @@ def test_media_text_and_values_have_a_largest_number():
 
 def test_what_is_read_many_times_has_a_largest_size():
     long = "word " * 10_000
-    assert (
-        problem(prompt=long) == ""
-        and problem(prompt=["word " * 100] * 32) == problem(prompt="word " * 300, n=20) == ""
-    )
+    assert problem(prompt=long) == problem(prompt=["word " * 100] * 32) == ""
+    assert problem(prompt="word " * 300, n=20) == ""
     assert "answered" in problem(prompt=long, n=2) and "answered" in problem(prompt=[long] * 2)
-    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 300_000}}
-    assert problem(messages=[{"role": "user", "content": [picture]}], n=4) == "", (
-        "the picture is no text"
-    )
+    large = picture("data:image/png;base64," + "A" * 300_000)
+    assert problem(messages=user([large]), n=4) == "", "the picture is no text"
 
 
 def test_logprobs_have_a_largest_number_in_all():
@@ -180,9 +160,7 @@ def test_logprobs_have_a_largest_number_in_all():
     assert problem(prompt="word " * 6000, prompt_logprobs=0) == ""
     for prompt in ("word " * 6000, [5] * 6000, [[5] * 3000] * 2, ["word " * 3000] * 2):
         assert "in all" in problem(prompt=prompt, prompt_logprobs=5)
-    assert "in all" in problem(
-        messages=[{"role": "user", "content": "word " * 6000}], prompt_logprobs=20
-    )
+    assert "in all" in problem(messages=user("word " * 6000), prompt_logprobs=20)
 
 
 VALUES = st.recursive(

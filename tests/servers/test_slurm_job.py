@@ -24,7 +24,7 @@ SRUN = ["srun", "--label", "bash", "node.sh", "vllm", "serve", *SERVE]
 LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
 LISTENS = (
     "import pathlib, signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exit(75)); "
-    "pathlib.Path(sys.argv[1]).touch(); signal.pause()"
+    "pathlib.Path(sys.argv[1]).touch(); signal.alarm(30); signal.pause()"
 )
 
 

@@ -65,7 +65,7 @@ class OfflineBatch(Session):
         self.trace = trace
         self.llm = llm
 
-    def _run(self) -> Summary:
+    def _run(self) -> None:
         with contextlib.ExitStack() as ending:
             if self.llm:
                 path = self.model or ""
@@ -82,7 +82,7 @@ class OfflineBatch(Session):
             feeds: list[Feed] = []
             # The input is checked before the engine starts, which takes half a minute.
             with (
-                self.prepared(served, any_model=True) as work,
+                self.prepared() as work,
                 self.recorded(work, facts, feeds) as ledger,
             ):
                 if work.left:
@@ -98,7 +98,6 @@ class OfflineBatch(Session):
                         # a terminal's Ctrl-C, and scancel, end the engine's processes as well
                         if not self.stopping:
                             raise
-        return self._outcome()
 
 
 class Feed:

@@ -67,13 +67,13 @@ class Batch(Session):
             with contextlib.suppress(RuntimeError):  # it has just ended by itself
                 self._loop.call_soon_threadsafe(self._sender.stop)
 
-    def _run(self) -> Summary:
+    def _run(self) -> None:
         with runner() as loop:
             self._loop = loop.get_loop()
-            return loop.run(self._answered())
+            loop.run(self._answer())
 
-    async def _answered(self) -> Summary:
-        """Connect to the servers, answer the rows, and return the summary."""
+    async def _answer(self) -> None:
+        """Connect to the servers, and answer the rows."""
         fleet = servers.find(
             self.urls, self.concurrency, name=self.server_name, accepted=self.accepted
         )
@@ -83,12 +83,13 @@ class Batch(Session):
         try:
             entry = await self._meet(fleet)
             names = frozenset().union(*(server.names for server in fleet))
-            with self.prepared(entry["id"], bool(self.model), names) as work:
+            # --model sends all rows to that model, whatever they name
+            named_model = "" if self.model else entry["id"]
+            with self.prepared(named_model, names) as work:
                 await self._send(work, fleet, entry)
         finally:
             for server in fleet:
                 await server.close()
-        return self._outcome()
 
     async def _meet(self, fleet: list[servers.Server]) -> dict:
         """Return the entry of the model in /v1/models.

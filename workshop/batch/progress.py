@@ -50,18 +50,18 @@ class Summary:
 
     # complete (every row has an answer, or a reason in the file of errors), interrupted, or failed
     state: str
-    rows: int  # of the input
-    answered: int  # of them, in the output
-    new: int  # of these, from this run
-    errors: int  # rows without an answer, with their reason in `errors_file`
-    bad: int  # rows that --skip-bad left out
+    rows: int = 0  # of the input
+    answered: int = 0  # of them, in the output
+    new: int = 0  # of these, from this run
+    errors: int = 0  # rows without an answer, with their reason in `errors_file`
+    bad: int = 0  # rows that --skip-bad left out
     # answers in the output to rows that the input no longer has, or that read differently now
-    superseded: int
-    seconds: float
-    prompt_tokens: int
-    completion_tokens: int
-    output: Path
-    errors_file: Path | None
+    superseded: int = 0
+    seconds: float = 0.0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    output: Path = Path()
+    errors_file: Path | None = None
     reason: str = ""
     # of all answers in the output that count, from earlier runs, too:
     finish_reasons: dict[str, int] = field(default_factory=dict)  # samples by how they ended
@@ -69,9 +69,8 @@ class Summary:
     form_missed: int = 0  # of these, rows whose answer does not have it
     retried: int = 0  # rows that this run answered again, because their answer was cut
     full: int = 0  # rows whose answer was cut, and whose context has no room for more tokens
-    energy: Energy | None = (
-        None  # of this machine's GPUs in this run; None if the model runs elsewhere
-    )
+    # of this machine's GPUs in this run; None if the model runs elsewhere
+    energy: Energy | None = None
 
     @property
     def exit_code(self) -> int:
@@ -89,9 +88,8 @@ class Summary:
     def to_dict(self) -> dict:
         """Return the summary as JSON can hold it: paths are text."""
         values = asdict(self)
-        for name, value in values.items():
-            if isinstance(value, Path):
-                values[name] = str(value)
+        values["output"] = str(self.output)
+        values["errors_file"] = str(self.errors_file) if self.errors_file else None
         values["energy"] = self.energy.to_dict() if self.energy else None
         return values
 

@@ -245,7 +245,7 @@ class Session:
         self.shard = shard_of(shard)
         self.report = report or (lambda progress: None)
         self.stopping = False
-        self.summary: Summary | None = None
+        self.summary: Summary  # from the end of `recorded` on
         self.source.poll = self._poll
 
     def run(self) -> Summary:
@@ -258,34 +258,18 @@ class Session:
         began = time.monotonic()
         with contextlib.closing(Output(self.paths)) as self._output:
             try:
-                return self._run()
+                self._run()
+                return self.summary
             except StillReading:
                 reason = "the input was still being read; what was answered before is kept"
+                seconds = time.monotonic() - began
                 return Summary(
-                    state=INTERRUPTED,
-                    rows=0,
-                    answered=0,
-                    new=0,
-                    errors=0,
-                    bad=0,
-                    superseded=0,
-                    seconds=time.monotonic() - began,
-                    prompt_tokens=0,
-                    completion_tokens=0,
-                    output=self.paths.output,
-                    errors_file=None,
-                    reason=reason,
+                    INTERRUPTED, output=self.paths.output, seconds=seconds, reason=reason
                 )
 
-    def _run(self) -> Summary:
+    def _run(self) -> None:
         """Answer the rows: a subclass says how."""
         raise NotImplementedError
-
-    def _outcome(self) -> Summary:
-        """Return the summary that `recorded` left."""
-        if self.summary is None:
-            raise RuntimeError("the run ended without a summary: a fault of ours")
-        return self.summary
 
     def _poll(self) -> None:
         """Raise StillReading if `stop` was called; the source calls this while it reads."""
@@ -297,18 +281,15 @@ class Session:
         self.stopping = True
 
     @contextlib.contextmanager
-    def prepared(
-        self, model: str, any_model: bool, names: frozenset[str] = frozenset()
-    ) -> Iterator[Work]:
+    def prepared(self, model: str = "", names: frozenset[str] = frozenset()) -> Iterator[Work]:
         """Check the input and find the rows that are answered already.
 
-        names: other names of the model, which rows may give. any_model: rows may name another
-        model.
+        Rows may name this `model`, by any of its other `names`; '' lets them name any.
 
         Raises BadInput: a row is malformed.
         """
         builder = Builder(
-            self.sampling, self.source.column, self.chat, model, any_model, self.source.table, names
+            self.sampling, self.source.column, self.chat, model, self.source.table, names
         )
         work = Work(self.source, builder, shard=self.shard, retry=self.retry is not None)
         with contextlib.closing(work.index):
@@ -330,11 +311,10 @@ class Session:
     def _tell_of_retry(self, work: Work) -> None:
         """Print on stderr how many rows are asked again."""
         count = work.index.retry.count
-        note = f"{count:,} rows ended in {ENDED_IN_LENGTH}: they are asked again"
-        if not count:
-            note = f"No row ended in {ENDED_IN_LENGTH}: none is asked again."
-        else:
-            note += f" with {RETRY_FACTOR} times as many tokens, as far as the context has room."
+        note = f"No row ended in {ENDED_IN_LENGTH}: none is asked again."
+        if count:
+            note = f"{count:,} rows ended in {ENDED_IN_LENGTH}: they are asked again with "
+            note += f"{RETRY_FACTOR} times as many tokens, as far as the context has room."
         print(f"! {note}", file=sys.stderr)
 
     @contextlib.contextmanager

@@ -137,7 +137,7 @@ def command(
         bar(Progress(0.0, "reading the input"))
         batch = _batch(ctx, input, output, report=lambda now: bar(_shown(now)), **options)
         if check:
-            with batch.prepared(options["model"] or "", any_model=True):
+            with batch.prepared():
                 return
         # SLURM's word may come twice, or when the last row is answered: neither may end the program.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)

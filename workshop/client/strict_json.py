@@ -22,7 +22,6 @@ CHUNK_BYTES = 1 << 20
 LONGEST_TOKEN = 12  # two escapes, a number's end, or -Infinity: what a chunk's end may have cut
 ARRAY = 'Give a JSON array: ["first prompt", "second prompt"].'
 _SPACE = re.compile(r"[ \t\r\n]*")
-_NAME_AND_COLON = re.compile(r'[ \t\r\n,]*"([^"\\]*(?:\\.[^"\\]*)*)"[ \t\r\n]*:[ \t\r\n]*')
 _KINDS = {type(None): "nothing", dict: "an object", list: "a list", str: "text", bool: "true or false",
           int: "a number", float: "a number"}  # fmt: skip
 
@@ -102,26 +101,6 @@ def _after_space(text: str, at: int) -> int:
     """Return the position after the white space that begins at `at`; there may be none."""
     space = _SPACE.match(text, at)
     return space.end() if space else at
-
-
-def members(text: str) -> dict[str, tuple[int, int]]:
-    """Return where the value of each member of a JSON object begins and ends in its text.
-
-    The members are in the text's order.
-
-    The text must have passed `decode`: nothing is checked here again.
-    """
-    places = {}
-    name_and_colon = _NAME_AND_COLON.match(text, text.index("{") + 1)
-    while name_and_colon:
-        begin = name_and_colon.end()
-        _, end = DECODER_OF_ITEMS.raw_decode(text, begin)
-        name = name_and_colon[1]
-        if "\\" in name:
-            name = json.loads(f'"{name}"')
-        places[name] = begin, end
-        name_and_colon = _NAME_AND_COLON.match(text, end)
-    return places
 
 
 def _depth(value: object) -> int:

@@ -181,7 +181,7 @@ def _sound(data: bytes) -> bytes:
     hazards = _HAZARDS if data.isascii() else _HAZARDS + _BEYOND_ASCII
     if not any(hazard in data for hazard in hazards) and b"0" * 20 not in data.translate(_DIGITS):
         return data.strip()
-    text = data.decode(json.detect_encoding(data), "surrogatepass")
+    text = data.decode("utf-8-sig", "surrogatepass")
     decoder = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_finite, parse_int=_whole)
     return json.dumps(
         json.loads(_mended(json.dumps(decoder.decode(text), ensure_ascii=False)))

@@ -12,23 +12,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from workshop.batch.keep.cut_answers import ENDED_IN_LENGTH
 
 SCHEMAS_KEPT = 256
-# What may stand in a request's JSON, so that most rows need no second look.
-FIELDS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice")
-
-
-class Form(NamedTuple):
-    """A form that was asked for.
-
-    `value` is the schema as JSON (json), the pattern (regex), or the texts (choice).
-    """
-
-    kind: str  # json, regex or choice
-    value: Any
 
 
 @dataclass(frozen=True)
@@ -66,41 +54,30 @@ class Outcomes:
         return {reason: count for reason, count in reasons if count}
 
 
-def form_text(body: str) -> str | None:
-    """Return the fields of a request that ask for a form, as JSON; None if there are none.
+def form_text(request: Mapping[str, Any]) -> str | None:
+    """Return the kind and the value of the form that a request asks for, as JSON.
 
-    The request is JSON, too.
+    The kinds are "json" (the value is the schema), "regex" and "choice" (a list of texts). None if
+    it asks for none, or for one that cannot be checked.
     """
-    if not any(name in body for name in FIELDS):
-        return None
-    request = json.loads(body)
-    fields = {name: request[name] for name in FIELDS if request.get(name)}
-    if not fields or form_of(fields) is None:
-        return None
-    return json.dumps(fields)
-
-
-def form_of(request: Mapping[str, Any]) -> Form | None:
-    """Return the form that the fields of a request ask for; None if it cannot be checked."""
-    response_format = request.get("response_format")
-    if isinstance(response_format, dict):
-        if response_format.get("type") == "json_object":
-            return Form("json", None)
-        if response_format.get("type") == "json_schema":
-            json_schema = response_format.get("json_schema")
-            if not isinstance(json_schema, dict):
-                json_schema = {}
-            return Form("json", json_schema.get("schema"))
-    structured = request.get("structured_outputs")
-    if not isinstance(structured, dict):
-        structured = {}
+    response_format = _object(request.get("response_format"))
+    if response_format.get("type") == "json_object":
+        return json.dumps(["json", None])
+    if response_format.get("type") == "json_schema":
+        return json.dumps(["json", _object(response_format.get("json_schema")).get("schema")])
+    structured = _object(request.get("structured_outputs"))
     if structured.get("json_object"):
-        return Form("json", None)
+        return json.dumps(["json", None])
     for kind in ("json", "regex", "choice"):
         value = structured.get(kind) or request.get(f"guided_{kind}")
         if value:
-            return Form(kind, value)
+            return json.dumps([kind, value])
     return None
+
+
+def _object(value: object) -> dict:
+    """Return a JSON object as it is, and an empty one for any other value."""
+    return value if isinstance(value, dict) else {}
 
 
 def outcome(choices: list[dict], form: str | None) -> Outcome:
@@ -138,26 +115,23 @@ def has_form(text: str, form: str) -> bool:
 
     What cannot be checked, such as a broken schema, counts as kept to.
     """
-    matches = _checker(form)
-    return matches(text)
+    return _checker(form)(text)
 
 
 @lru_cache(SCHEMAS_KEPT)
 def _checker(text_of_form: str):
     """Return a function that says whether a text has a form, which `form_text` gave."""
-    form = form_of(json.loads(text_of_form))
-    if form is None:
-        return lambda text: True
-    if form.kind == "choice":
-        texts = form.value if isinstance(form.value, list) else [form.value]
+    kind, value = json.loads(text_of_form)
+    if kind == "choice":
+        texts = value if isinstance(value, list) else [value]
         return lambda text: text in texts
-    if form.kind == "regex":
+    if kind == "regex":
         try:
-            pattern = re.compile(form.value)
+            pattern = re.compile(value)
         except (re.error, TypeError):  # vLLM's grammar backends know patterns that Python does not
             return lambda text: True
         return lambda text: pattern.fullmatch(text) is not None
-    return _json_checker(form.value)
+    return _json_checker(value)
 
 
 def _json_checker(schema: Any):
@@ -167,9 +141,7 @@ def _json_checker(schema: Any):
     def matches(text: str) -> bool:
         try:
             value = json.loads(text)
-        except ValueError:
-            return False
-        except RecursionError:
+        except (ValueError, RecursionError):
             return False
         return validator is None or validator.is_valid(value)
 

@@ -37,6 +37,11 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
+_NOT_IN_LINES = {
+    "\0": "NUL byte",
+    "\r": "carriage return (CR)",
+    "\n": "line feed (LF)",
+}
 # what a format yields before it is decoded: bytes of a line, text of an item, a dict of a table
 Raw = object
 
@@ -79,8 +84,7 @@ class Source:
             )
         # what a row's position counts
         self.place = {".json": "item", ".parquet": "row"}.get(self.format, "line")
-        self.notes = []
-        self._told = set()  # notes that were printed
+        self.notes: list[str] = []
         # called again and again while it is read; what it raises ends that
         self.poll = lambda: None
         self._cr_alone = self._look()
@@ -110,19 +114,10 @@ class Source:
                 empty += 1
         if empty and self.format != ".jsonl":
             lines, hold = ("lines", "hold") if empty > 1 else ("line", "holds")
-            self._note(f"{empty:,} empty {lines} of {self.path} {hold} no prompt.")
+            self.notes.append(f"{empty:,} empty {lines} of {self.path} {hold} no prompt.")
 
     def decode(self, raw: Raw) -> object:
         """Turn a raw row into a prompt or a dict of fields. Raises Malformed: it is none."""
-        return self.read(raw)[0]
-
-    def read(self, raw: Raw) -> tuple[object, str | None]:
-        """Return a row as `decode` does, and its JSON text as the file has it.
-
-        The text is None if the file holds no JSON.
-
-        Raises Malformed: no row can be made of it.
-        """
         if isinstance(raw, Malformed):
             raise raw
         if isinstance(raw, bytes):
@@ -133,20 +128,15 @@ class Source:
                     f"it is not UTF-8 (byte {error.start + 1}: 0x{raw[error.start]:02x})"
                 ) from None
             if self.format == ".txt":
-                return _one_line(raw), None
+                return _one_line(raw)
         if isinstance(raw, str):
-            return strict_json.decode(raw), raw
-        return raw, None
+            return strict_json.decode(raw)
+        return raw
 
     def tell(self) -> None:
-        """Print the notes that were not printed yet, on stderr.
-
-        What is printed on stdout may be data.
-        """
+        """Print the notes on stderr: what is printed on stdout may be data."""
         for note in self.notes:
-            if note not in self._told:
-                print(f"! {plain(note)}", file=sys.stderr)
-                self._told.add(note)
+            print(f"! {plain(note)}", file=sys.stderr)
 
     def sha256(self) -> str:
         """Return the SHA-256 of the file in hexadecimal."""
@@ -167,11 +157,6 @@ class Source:
         stat = self.path.stat()
         return stat.st_size, stat.st_mtime_ns
 
-    def _note(self, note: str) -> None:
-        """Add a note, once."""
-        if note not in self.notes:
-            self.notes.append(note)
-
     def _look(self) -> bool:
         """Look at the beginning: refuse what is not UTF-8; return whether lines end in CR alone."""
         try:
@@ -191,7 +176,7 @@ class Source:
             raise BadInput(f"{self.path} begins {begins}.", remedy)
         alone = b"\r" in head.rstrip(b"\r\n") and b"\n" not in head
         if alone and self.format != ".json":
-            self._note(
+            self.notes.append(
                 f"The lines of {self.path} end in CR alone, as old Macs wrote them, and are read so."
             )
         return alone
@@ -228,11 +213,7 @@ def _opened(path: Path, mode: str, **options) -> Iterator[IO]:
 
 def _one_line(text: str) -> str:
     """Return a line of text. Raises Malformed: it holds a character that cannot be in a line."""
-    for character, name in (
-        ("\0", "NUL byte"),
-        ("\r", "carriage return (CR)"),
-        ("\n", "line feed (LF)"),
-    ):
+    for character, name in _NOT_IN_LINES.items():
         if character in text:
             raise Malformed(f"it holds a {name}: is the file UTF-8, with one kind of line ends?")
     return text
@@ -399,7 +380,8 @@ class Parquet:
 
     def __init__(self, path: Path, column: str | None):
         self._path = path
-        written = self._read(lambda: self._file().schema_arrow.names)
+        with self._sound():
+            written = self._file().schema_arrow.names
         self.names = told_apart(written)
         self.notes = []
         if self.names != written:
@@ -409,26 +391,26 @@ class Parquet:
         """Yield (row from 1, fields by name). Raises BadInput: the file is broken."""
         import pyarrow
 
-        batches = self._read(lambda: self._file().iter_batches(batch_size=1024))
-        before = 0
-        batch = self._read(lambda: next(batches, None))
-        while batch is not None:
-            named = pyarrow.RecordBatch.from_arrays(batch.columns, names=self.names)
-            yield from enumerate(self._read(named.to_pylist), before + 1)
-            before += len(batch)
-            batch = self._read(lambda: next(batches, None))
+        number = 0
+        with self._sound():
+            for batch in self._file().iter_batches(batch_size=1024):
+                named = pyarrow.RecordBatch.from_arrays(batch.columns, names=self.names)
+                for fields in named.to_pylist():
+                    number += 1
+                    yield number, fields
 
     def _file(self):
         import pyarrow.parquet
 
         return pyarrow.parquet.ParquetFile(self._path, page_checksum_verification=True)
 
-    def _read(self, read):
-        """Return what `read` returns. Raises BadInput: the file is not sound."""
+    @contextlib.contextmanager
+    def _sound(self) -> Iterator[None]:
+        """Raise BadInput if reading shows that the file is not sound."""
         import pyarrow
 
         try:
-            return read()
+            yield
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
             problem = (str(error).splitlines() or [type(error).__name__])[0]
             raise BadInput(

@@ -18,15 +18,7 @@ from workshop.batch.keep.lines import Answer, metadata_text
 from workshop.batch.keep.store import scan
 from workshop.batch.read.forms import Outcome, Outcomes, form_text, outcome
 from workshop.batch.read.inputs import Source
-from workshop.batch.read.rows import (
-    Builder,
-    Content,
-    Malformed,
-    Row,
-    derived_id,
-    key_of,
-    samples_of,
-)
+from workshop.batch.read.rows import Builder, Content, Malformed, Row, derived_id, key_of
 from workshop.errors import BadInput, WorkshopError
 
 SHOWN = 3  # bad rows that a message names
@@ -379,12 +371,12 @@ class Work:
 
         Raises Malformed: it is malformed, or its id is another row's.
         """
-        content = self.builder.content(*self.source.read(raw))
-        custom_id = content.custom_id or derived_id(content.url, content.body, 1)
+        content = self.builder.content(self.source.decode(raw))
+        custom_id = content.custom_id or derived_id(content.url, content.canonical, 1)
         is_new = self._add_as(custom_id, number, place, content)
         if not is_new and content.custom_id is None:
             times = self.index.again(custom_id)
-            custom_id = derived_id(content.url, content.body, times)
+            custom_id = derived_id(content.url, content.canonical, times)
             is_new = self._add_as(custom_id, number, place, content)
         if not is_new:
             before = self.index.place_of(custom_id)
@@ -394,31 +386,21 @@ class Work:
 
     def _add_as(self, custom_id: str, number: int, place: int, content: Content) -> bool:
         """Keep a row under an id; return False if another row has the id already."""
-        row = _row_of(number, place, custom_id, content)
-        if not self._is_of_shard(number):  # its id alone matters here
-            row.request = ""
-            row.metadata = ""
-        return self.index.add(row)
+        request = metadata = ""
+        if self._is_of_shard(number):  # of other rows their ids alone matter
+            request = content.request
+            metadata = metadata_text(content.extra)
+        key = key_of(custom_id, content.url, content.canonical)
+        form = form_text(content.body)
+        samples = content.samples
+        return self.index.add(
+            Row(number, place, custom_id, content.url, request, key, samples, metadata, form)
+        )
 
 
 def _whole(count: object) -> int:
     """Return a server's count of tokens; 0 if it is none."""
     return count if type(count) is int else 0
-
-
-def _row_of(number: int, place: int, custom_id: str, content: Content) -> Row:
-    """Return the row with an id and this content."""
-    return Row(
-        number,
-        place,
-        custom_id,
-        content.url,
-        content.request,
-        key_of(custom_id, content.url, content.body),
-        samples_of(content.url, content.body),
-        metadata_text(content.extra),
-        form_text(content.body),
-    )
 
 
 def shard_of(text: str | None) -> tuple[int, int]:

@@ -210,7 +210,7 @@ class Sender:
                 row.url,
                 headers={"X-Request-Id": attempt.request_id()},
                 fresh=attempt.fresh,
-                data=row.payload(self.model, server.names),
+                data=row.payload(self.model),
             ) as answer:
                 server.movement.answered(clock.now())
                 status, headers = answer.status, answer.headers

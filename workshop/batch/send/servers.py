@@ -120,8 +120,8 @@ class Server:
         self.record = record
         self.read_at = 0.0  # when the record was read again
         self.proxy: str | None = None
-        self.session: aiohttp.ClientSession | None = None
-        self._fresh: aiohttp.ClientSession | None = None  # a connection for each request
+        self.session: aiohttp.ClientSession  # from `connect` on
+        self._fresh: aiohttp.ClientSession  # a connection for each request
         self._aim(url, api_key)
         self.accepted = accepted  # names that the user takes for the model's
         self.names: frozenset[str] = frozenset(accepted)  # … and those that the server lists for it
@@ -161,17 +161,16 @@ class Server:
             self.headers["Authorization"] = f"Bearer {api_key}"
 
     def connect(self, read_timeout_s: float) -> None:
-        """Open the session; call it inside the event loop."""
-        self._read_timeout_s = read_timeout_s
+        """Open the sessions; call it inside the event loop."""
         self.session = _session(read_timeout_s, keepalive_timeout=KEEP_ALIVE_S)
+        self._fresh = _session(read_timeout_s, force_close=True)
 
     async def close(self) -> None:
         """Close all connections."""
         if self._token:
             self._token.cancel()
-        for session in (self.session, self._fresh):
-            if session is not None:
-                await session.close()
+        await self.session.close()
+        await self._fresh.close()
 
     def post(self, path: str, headers: dict | None = None, fresh: bool = False, **body):
         """POST to a path beside /v1, with the present key; return an async context.
@@ -181,22 +180,10 @@ class Server:
         fresh: use a new connection, so that only the answer to this request can come.
         """
         headers = {**self.headers, **(headers or {})}
-        session = self._of_one_request() if fresh else self._connected()
+        session = self._fresh if fresh else self.session
         return session.post(
             self.urls[path], headers=headers, proxy=self.proxy, allow_redirects=False, **body
         )
-
-    def _connected(self) -> aiohttp.ClientSession:
-        """Return the session that `connect` opened."""
-        if self.session is None:
-            raise RuntimeError(f"{self.url} is not connected")
-        return self.session
-
-    def _of_one_request(self) -> aiohttp.ClientSession:
-        """Return the session that opens a new connection for each request."""
-        if self._fresh is None:
-            self._fresh = _session(self._read_timeout_s, force_close=True)
-        return self._fresh
 
     async def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
         """GET a path beside /v1; return (status, body).
@@ -210,8 +197,7 @@ class Server:
             "proxy": self.proxy,
             "timeout": aiohttp.ClientTimeout(total=timeout_s),
         }
-        session = self._connected()
-        async with session.get(self.root + path, allow_redirects=False, **options) as answer:
+        async with self.session.get(self.root + path, allow_redirects=False, **options) as answer:
             location = answer.headers.get("Location")
             redirect = reach.redirected(self.root + path, answer.status, location)
             if redirect:
@@ -590,13 +576,8 @@ def _current(name: str) -> ServerRecord | None:
 
     None if there is no record.
     """
-    own_record = records.read(name)
-    if own_record:
-        return own_record
-    for record in records.shared():
-        if record.name == name:
-            return record
-    return None
+    shared_records = (record for record in records.shared() if record.name == name)
+    return records.read(name) or next(shared_records, None)
 
 
 def another_model(url: str, has: str, requested: str) -> WorkshopError:
