@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from snippets import code, snippets
+from snippets import script, snippets
 from values import values
 
 from workshop.course.exercises.checking import all_exercises
@@ -179,9 +179,8 @@ def fill(text: str, slide: Slide | None = None) -> str:
             return _agenda(rest, slide.deck)
         if kind == "where":
             return _where(rest, slide.minutes)
-        if kind == "code":
-            file, _, span = rest.partition(" ")
-            return code(file, *(part.strip() for part in span.split("..")))
+        if kind == "script":
+            return script(*(part.strip() for part in rest.split("..")))
         return _known()[match[1]]
 
     return PLACEHOLDER.sub(replacement, text)

@@ -17,6 +17,7 @@ from inference_planner.tables import rules
 
 from workshop.client.logprobs import rows
 from workshop.course.exercises.sets.e01_memory import TIGHT
+from workshop.course.notebooks.nb07 import TONIGHT_S
 from workshop.course.topics import abstracts, roofline, speculation
 from workshop.course.widgets.xray.case import RECORDED
 from workshop.engine import measured_runs as recorded
@@ -94,6 +95,7 @@ def _memory() -> dict[str, str]:
         "405b.billion": f"{rules.SIZES['405B'][0]}",
         "story.count": f"{len(abstracts.load()):,}",
         "story.tokens": f"{ABSTRACT_TOKENS}",
+        "story.max_len": f"{p.max_model_len:,}",
         "teaching.million": f"{parameters(load_model(TEACHING_FOLDER)) / 1e6:.0f}",
     }
 
@@ -177,6 +179,10 @@ def _log() -> dict[str, str]:
         "recon.tokens": f"{tokens.predicted:,}",
         "recon.weights_said": f"{weights.actual:.2f}",
         "recon.tokens_said": f"{tokens.actual:,}",
+        "tonight.at_once": f"{tokens.actual // ABSTRACT_TOKENS:,}",
+        "tonight.differ": f"{abs(tokens.predicted - tokens.actual):,}",
+        "tonight.fields": _number(len(abstracts.FIELDS)),
+        "tonight.seconds": f"{TONIGHT_S:.0f}",
     }
 
 

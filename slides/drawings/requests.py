@@ -124,7 +124,7 @@ def record_flow() -> Canvas:
     c.label(836, 20, 300, 110, "connect()", GREEN, size=26, bold=True, mono=True)
     c.arrow(308, 75, 410, 75, INK, 4).arrow(828, 75, 726, 75, INK, 4)
     c.text(359, 58, "writes", 20, anchor="middle").text(777, 58, "reads", 20, anchor="middle")
-    for n, line in enumerate(("~/.workshop/servers/70b.json", "address, model, key, log")):
+    for n, line in enumerate(("~/.workshop/servers/llama-3.1-8b.json", "address, model, key, log")):
         c.text(568, 164 + n * 28, line, 20, anchor="middle", mono=n == 0, fill=SOFT)
     c.line([(986, 136), (986, 256), (150, 256), (150, 138)], GREEN, 4, head=True)
     return c.text(568, 288, "requests, straight to the server", 20, anchor="middle")

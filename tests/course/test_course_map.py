@@ -352,6 +352,16 @@ def test_words_of_the_map(tmp_path):
         chapters(tmp_path)
 
 
+def test_a_notebook_ends_with_a_button_to_the_next_of_the_path(workshop_home):
+    following = [
+        progress.after(chapter) for progress in [course_map()] for chapter in progress.on_path
+    ]
+    assert [chapter.name[:2] for chapter in following] == ["01", "03", "04", "05", "07", "ca"]
+    assert course_map().after(chapters()[2]) is None, "notebook 2 is not on this path"
+    assert "Next: Capstone" in course_map("07_offline_batching")._repr_html_()
+    assert "Next:" not in course_map("capstone", path="capstone")._repr_html_()
+
+
 def test_an_unknown_notebook_names_those_there_are(workshop_home):
     with pytest.raises(BadInput, match="00_start"):
         course_map("99_none")

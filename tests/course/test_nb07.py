@@ -18,7 +18,8 @@ from workshop.course.notebooks import nb07
 from workshop.course.topics import abstracts
 from workshop.servers.vllm_main import installed
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "07_offline_batching.ipynb"
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = ROOT / "notebooks" / "07_offline_batching.ipynb"
 # Writes a line of 100 bytes again and again, until it is killed.
 WRITER = """
 import pathlib, sys, time
@@ -52,10 +53,11 @@ def test_the_killed_batch_has_the_settings_of_batch_run(monkeypatch, tmp_path):
     assert more_sampling(sampling) == settings
 
 
-def test_the_commands_of_the_recap_and_the_card_choose_among_the_fields():
+def test_the_commands_of_the_steps_and_the_card_choose_among_the_fields():
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     (recap,) = ["".join(cell["source"]) for cell in cells if cell["id"] == "offline-recap"]
-    choices = [more_sampling(text) for text in re.findall(r"--sampling '(.+?)'", recap)]
+    steps = (ROOT / "docs" / "label_a_file.md").read_text(encoding="utf-8")
+    choices = [more_sampling(text) for text in re.findall(r"--sampling '(.+?)'", recap + steps)]
     assert choices == 2 * [
         {"structured_outputs": {"choice": [f" {field}" for field in abstracts.FIELDS]}}
     ]

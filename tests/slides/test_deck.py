@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import cells
 import deck
 import pytest
 import snippets
@@ -194,12 +195,19 @@ def test_a_word_of_the_glossary_is_in_the_notes_of_the_slide_that_uses_it_first(
     )
 
 
-def test_a_line_of_code_on_a_slide_is_a_line_of_its_file():
-    shown = snippets.code("slurm/70b.sbatch", "#SBATCH --job-name", "#SBATCH --time").splitlines()[
-        1:-1
-    ]
-    file = (deck.ROOT / "slurm/70b.sbatch").read_text()
-    assert len(shown) == 7 and all(line.split("  ")[0] in file for line in shown)
+def test_the_script_on_the_slides_is_that_of_notebook_3():
+    [cell] = [c for c in cells.cells("03_server") if "nb03.plain(" in c.source]
+    settings = ", ".join(f"{name}={value!r}" for name, value in snippets.STORY_PLAN.items())
+    assert f'nb03.plain("llama-3.1-8b", {settings})'.replace("'", '"') in cell.source
+    shown = snippets.script("#SBATCH --job-name", "#SBATCH --time").splitlines()[1:-1]
+    assert len(shown) == 7 and "#SBATCH --gpus-per-node=1" in shown
+
+
+def test_a_long_line_of_a_script_goes_on_below():
+    long = "vllm serve model " + " ".join(f"--flag-{n} value" for n in range(9))
+    shown = snippets.shell(long, "vllm", "vllm").splitlines()[1:-1]
+    assert len(shown) == 2 and max(map(len, shown)) <= snippets.CODE_WIDTH + 2
+    assert "".join(shown).replace(" \\    ", " ") == long
 
 
 def test_the_lock_names_no_registry():

@@ -162,6 +162,30 @@ class TestDrawing:
         )
         assert "weights 32.9 GiB, work space 2.6 GiB, KV cache 29.3 GiB" in label
 
+    def test_every_colour_of_every_frame_is_in_its_legend(self, abstracts, theses):
+        keys = {
+            "free": "bg-empty",
+            "reserve": "reserve",
+            "weights": "bg-weights",
+            "work": "bg-overhead",
+            "kv": "bg-kv",
+            "second": "second",
+            "over": "too-much",
+            "waits": "waits",
+        }
+        seen = set()
+        for frames in (abstracts, theses, story("llama-3.1-70b", "h100", bits=(16, 8, 4))):
+            stage = Stage.of(frames)
+            for frame in frames:
+                field, legend = picture(frame, None, stage).split("</svg>")
+                looks = set(" ".join(re.findall(r'<path class="([^"]*)"', field)).split())
+                drawn = looks.intersection(keys)
+                missing = {look for look in drawn if f"{keys[look]} edge" not in legend}
+                assert not missing, frame.text
+                seen |= drawn
+                assert "GiB" in field + frame.text and "80 GB<" not in field
+        assert seen == set(keys)
+
     def test_only_what_is_new_moves(self, abstracts, theses):
         stage = Stage.of(abstracts)
         weights = picture(abstracts[1], abstracts[0], stage)

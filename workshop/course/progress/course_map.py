@@ -177,6 +177,13 @@ class CourseMap:
                 return chapter
         return None
 
+    def after(self, chapter: Chapter) -> Chapter | None:
+        """Return the notebook that follows one on the path: the capstone at its end, None off the path."""
+        path = [*self.on_path, self.chapters[-1]]
+        if chapter not in path[:-1] or chapter == path[-1]:
+            return None
+        return path[path.index(chapter) + 1]
+
     def minutes_left(self, chapters: Sequence[Chapter]) -> int:
         """Return the minutes that some notebooks still take.
 
@@ -380,10 +387,13 @@ class ProgressLine:
         return " · ".join(filter(None, parts))
 
     def _repr_html_(self) -> str:
-        on = tag("a", "the whole map", cls="plain", href=link_to("00_start"))
-        return alone(
-            panel(div(self.map.dots(self.chapter), span(repr(self)), on, cls="line-of-progress"))
-        )
+        parts = [self.map.dots(self.chapter), span(repr(self))]
+        following = self.map.after(self.chapter)
+        if following:
+            label = f"Next: {following.title} →"
+            parts.append(tag("a", label, cls="plain next", href=link_to(following.name)))
+        parts.append(tag("a", "the whole map", cls="plain", href=link_to("00_start")))
+        return alone(panel(div(*parts, cls="line-of-progress")))
 
 
 @overload

@@ -152,8 +152,8 @@ def _formats(model: str, gpu: str, bits: Sequence[int]) -> tuple[Frame, ...]:
             wrong = f"bits is {width!r}, and must be {', '.join(map(str, FORMATS))}."
             raise BadInput(wrong, "Give some of them, such as (16, 8).")
         split = _split(model, gpu, 1, width, 0, 8192)
-        # The weights alone, against the whole card: what else must fit comes later in the course.
-        split = replace(split, usable=float(split.squares), work_space=0.0)
+        # The weights alone: what else must fit comes later in the course.
+        split = replace(split, work_space=0.0)
         if not frames:
             frames.append(Frame(split, text=_empty(split)))
         frames.append(Frame(split, has_weights=True, text=_weights(split)))
@@ -231,10 +231,10 @@ def gib(size: float) -> str:
 
 
 def _empty(split: Split) -> str:
-    card = f"The memory of one {split.card}: {split.squares} squares of 1 GiB"
-    if split.reserve:
-        return f"{card}. vLLM may use {split.usable:.1f} of them."
-    return f"{card}, up to the line."
+    return (
+        f"The memory of one {split.card}: {split.squares} squares of 1 GiB, up to the line. "
+        f"vLLM may use {split.usable:.1f} of them."
+    )
 
 
 def _weights(split: Split) -> str:

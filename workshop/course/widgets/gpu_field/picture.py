@@ -190,12 +190,16 @@ def _keys(frame: Frame) -> list[tuple[str, str]]:
         kv_cache = split.request * frame.requests
         parts.append(("bg-overhead edge", "work space", work_space))
         parts.append(("bg-kv edge", "KV cache", kv_cache))
+        if frame.requests > 1 and not cells_of_a_square(split):
+            parts.append(("second edge", "of every second request", 0.0))
         used += work_space + kv_cache
     parts.append(("bg-empty edge", "free", max(0.0, split.usable - used)))
     if split.reserve:
         parts.append(("reserve edge", "not for vLLM", split.reserve))
     if used > split.usable:
         parts.append(("too-much edge", "too much", used - split.usable))
+    if frame.is_waiting:
+        parts.append(("waits edge", "a request that waits", 0.0))
     keys = []
     for look, name, size in parts:
         amount = ""
@@ -259,7 +263,7 @@ def _names(split: Split, gpu: int, x: float, y: float) -> str:
     if split.gpus > 1:
         return text(x, y, f"GPU {gpu}", fill=style.MUTED)
     end = x + COLUMNS * side(split)
-    line = text(end, y, f"the line: {split.squares} GB", anchor="end", fill=style.MUTED)
+    line = text(end, y, f"the line: {split.squares} GiB", anchor="end", fill=style.MUTED)
     return text(x, y, split.card, fill=style.MUTED) + line
 
 

@@ -392,14 +392,14 @@ def _foot(drawn: Bars) -> Html:
 
 
 def _uncertainty(steps: Sequence[Step]) -> str:
-    """Return the entropy before and after all steps, in words."""
-    before = entropy_bits(steps[0].probabilities)
-    after = entropy_bits(steps[-1].probabilities)
-    equal_tokens = 2**after
-    many = f"{equal_tokens:,.0f}"
-    if equal_tokens < 9.95:
-        many = f"{equal_tokens:,.1f}"
-    return f"Uncertainty: {before:.1f} → {after:.1f} bits, as much as {many} equally likely tokens."
+    """Return among how many equally likely tokens one would be as unsure, before all steps and after."""
+    before, after = (2 ** entropy_bits(step.probabilities) for step in (steps[0], steps[-1]))
+    return f"As unsure as among {_few(before)} equally likely tokens; now {_few(after)}."
+
+
+def _few(count: float) -> str:
+    """Return a number of tokens, with one decimal below ten."""
+    return f"{count:,.0f}" if count >= 9.95 else f"{count:,.1f}"
 
 
 def head(about: str, model: Step, listed: int) -> Html:

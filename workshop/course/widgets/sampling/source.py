@@ -259,7 +259,10 @@ class TeachingModel:
 
     def describe(self) -> str:
         """Say what computes."""
-        return "The teaching model, computed in this notebook"
+        return (
+            "The teaching model, computed in this notebook; its server rounds to 16 bits, "
+            "so a share may differ by a point there"
+        )
 
     def position(self, prompt: str, output: tuple[Token, ...] = ()) -> Position:
         """Return the logprobs of its whole vocabulary."""
