@@ -75,7 +75,7 @@ def run(path, server, limits, **options):
 def test_answers_that_take_longer_than_the_patience_are_waited_for_while_counters_move(
     path, wire, limits
 ):
-    server = wire(slow(3.0), get=counters(lambda seconds: 10 * seconds))
+    server = wire(slow(5.0), get=counters(lambda seconds: 10 * seconds))
     summary = run(path, server, limits, concurrency=N)
     assert (summary.exit_code, summary.answered) == (
         0,
@@ -85,7 +85,7 @@ def test_answers_that_take_longer_than_the_patience_are_waited_for_while_counter
 
 
 def test_without_metrics_the_token_beside_the_rows_counts(path, wire, limits):
-    server = wire(slow(3.0), get=no_metrics)
+    server = wire(slow(5.0), get=no_metrics)
     summary = run(path, server, limits, concurrency=N)
     assert (summary.exit_code, summary.answered) == (
         0,
@@ -133,7 +133,7 @@ def test_a_token_of_the_rows_own_kind_is_asked_for(tmp_path, wire, limits):
     body = {"model": "stub", "messages": [{"role": "user", "content": "row"}]}
     row = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}
     path.write_text(json.dumps(row) + "\n")
-    server = wire(slow(3.0), get=no_metrics)
+    server = wire(slow(5.0), get=no_metrics)
     assert run(path, server, limits).exit_code == 0
     assert server.asked[-1].path == "/v1/chat/completions"
     assert server.asked[-1].json == {"model": "stub", **hang.ONE_TOKEN["/v1/chat/completions"]}
