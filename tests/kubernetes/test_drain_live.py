@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +16,7 @@ import httpx
 import psutil
 import pytest
 
+from workshop.servers.host.machine import free_port
 from workshop.servers.local import TEACHING_FOLDER
 
 pytestmark = pytest.mark.starts
@@ -37,15 +36,6 @@ class Ending:
     late: list[int] = field(default_factory=list)  # HTTP status of later requests; 0: no connection
     health: list[int] = field(default_factory=list)
     exit_code: int | None = None
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that are free now, no two of them the same."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in sockets]
-    for listener in sockets:
-        listener.close()
-    return ports
 
 
 def end_in_the_middle(folder: Path, port: int, *arguments: str) -> Ending:
@@ -133,28 +123,16 @@ def status(url: str, post: bool = False) -> int:
         return 0
 
 
-@pytest.fixture(scope="module")
-def endings(tmp_path_factory) -> dict[str, Ending]:
-    """Return how two servers ended that ran side by side: a start takes most of the time."""
-    arguments = {"plain": [], "drain": ["--shutdown-timeout=600"]}
-    with ThreadPoolExecutor() as pool:
-        running = {}
-        ports = free_ports(len(arguments))
-        for port, (name, flags) in zip(ports, arguments.items(), strict=True):
-            folder = tmp_path_factory.mktemp(name)
-            running[name] = pool.submit(end_in_the_middle, folder, port, *flags)
-        return {name: future.result() for name, future in running.items()}
-
-
-def test_without_drain_sigterm_aborts_the_answer(endings):
-    ending = endings["plain"]
+@pytest.mark.upstream  # a sentence about vLLM alone: it runs when vLLM's version changes
+def test_without_drain_sigterm_aborts_the_answer(tmp_path):
+    ending = end_in_the_middle(tmp_path, free_port("127.0.0.1"))
     assert ending.tokens < TOKENS
     assert ending.finish_reason in ("abort", "cut", "error")
     assert ending.exit_code == 0
 
 
-def test_with_the_components_argument_the_answer_is_completed_and_new_requests_fail(endings):
-    ending = endings["drain"]
+def test_with_the_components_argument_the_answer_is_completed_and_new_requests_fail(tmp_path):
+    ending = end_in_the_middle(tmp_path, free_port("127.0.0.1"), "--shutdown-timeout=600")
     # all TOKENS of it; a line of the stream may hold several
     assert ending.finish_reason == "length"
     # A probe of /health would notice nothing; that is why preStop waits first.

@@ -15,23 +15,22 @@ from workshop.simulate.load import on_plan
 ROOT = Path(__file__).parents[2]
 RECORDS = sorted((ROOT / "tests/data/simulate/records").glob("*.json"))
 COMPARISON = ROOT / "tests/data/simulate/comparison.json"
-QUICK = 180  # requests; of longer loads each kind is simulated once: compare.py simulates all, for 8 minutes
-
-
-def chosen_loads() -> dict[str, list[str]]:
-    """Return the loads of each record that are simulated here: short ones, and the first of each longer kind."""
-    chosen: dict[str, list[str]] = {}
-    kinds = set()
-    for path in RECORDS:
-        for load in json.loads(path.read_text())["workloads"]:
-            is_first = load["name"] not in kinds
-            if "rows" in load and (len(load["rows"]) <= QUICK or is_first):
-                chosen.setdefault(path.stem, []).append(load["name"])
-                kinds.add(load["name"])
-    return chosen
-
-
-LOADS = chosen_loads()
+# What stands for each kind; `benchmarks/simulate/compare.py` simulates all 48 records, for 8 minutes.
+LOADS = {
+    "h100_glm-4.5-air-fp8_tp2_0.32": ["batch_64"],  # experts beside a shared one, over two GPUs
+    "h100_llama-3.1-8b": ["light", "shared_prefix"],
+    "h100_llama-3.1-8b_0.32": ["one", "batch_64", "long_prompts"],
+    "h100_qwen3-30b-a3b_0.32": ["light"],  # experts
+    "h100_qwen3-32b-awq_0.32": ["batch_64"],  # four bits
+    "h200_agents_llama-3.1-70b-fp8_tp2_0.32": ["agents"],  # sessions
+    "h200_gpt-oss-20b_0.32": ["light"],  # windows, experts of four bits
+    "h200_llama-3.1-8b_0.32_two-replicas": ["bursty"],
+    "h200_llama-3.1-8b_host_0.33": ["light"],
+    "h200_llama-3.1-8b_prefill-apart": ["long_and_many"],
+    "h200_nemotron-nano-9b-v2_0.32": ["long_prompts"],  # a state beside the KV cache
+    "h200_qwen3-30b-a3b_dp2_0.32": ["long_prompts"],  # experts of two engines
+    "h200_qwen3-next-80b-a3b-fp8": ["one"],  # linear attention
+}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -166,8 +167,12 @@ class Job:
     @property
     def facts(self) -> dict[str, str]:
         """`scontrol show job`, as a dict."""
-        text = self.cluster.run("login", "scontrol", "--oneliner", "show", "job", str(self.id))
+        text = self.cluster.ask_slurm("scontrol", "--oneliner", "show", "job", str(self.id))
         return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+    @functools.cached_property
+    def name(self) -> str:
+        return self.facts["JobName"]
 
     @property
     def state(self) -> str:
@@ -175,7 +180,7 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        return self.cluster.course / f"{self.facts['JobName']}_{self.id}"
+        return self.cluster.course / f"{self.name}_{self.id}"
 
     def text(self, kind: str = "both") -> str:
         """Return what is in output_<job>.out and error_<job>.out ("output", "error" or "both")."""

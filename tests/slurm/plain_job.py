@@ -40,7 +40,7 @@ class PlainJob(Job):
     """A job that writes one file, <name>_<job>.out."""
 
     def text(self, kind: str = "both") -> str:
-        path = self.cluster.course / f"{self.facts['JobName']}_{self.id}.out"
+        path = self.cluster.course / f"{self.name}_{self.id}.out"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def ask(self, key: str) -> str:
@@ -63,7 +63,7 @@ class PlainJob(Job):
     def ends_without_a_process(self) -> None:
         """Cancel the job, and wait until its nodes are empty."""
         self.since = time.monotonic()
-        self.cluster.run("login", "scancel", str(self.id))
+        self.cluster.ask_slurm("scancel", str(self.id))
         assert self.until_over(WITHIN_S) == "CANCELLED"
         self.cluster.wait(
             lambda: not any(self.cluster.processes(node) for node in NODES),

@@ -41,7 +41,7 @@ def idle(cluster):
     """Every test leaves the cluster without jobs, also one that fails."""
     yield
     cluster.run("login", "scancel", "--user=teacher", "--full")
-    cluster.wait(lambda: not cluster.run("login", "squeue", "-h").strip(), SECONDS, "jobs are left")
+    cluster.wait(lambda: not cluster.ask_slurm("squeue", "-h").strip(), SECONDS, "jobs are left")
 
 
 def batch(cluster, script: str, *options: str) -> Job:
@@ -169,9 +169,9 @@ def test_a_batch_that_cannot_be_is_refused_before_the_engine(cluster, options, i
         "70b-offline.sbatch", *ONE, *options, args=(str(cluster.course / input), "answers.jsonl")
     )
     for task in [f"{job.id}_{number}" for number in (0, 1)] if options else [str(job.id)]:
-        squeue = ("login", "squeue", "-h", "-j", task)
+        squeue = ("squeue", "-h", "-j", task)
         cluster.wait(
-            lambda squeue=squeue: not cluster.run(*squeue, check=False).strip(),
+            lambda squeue=squeue: not cluster.ask_slurm(*squeue, check=False).strip(),
             SECONDS,
             "it did not end",
             job.text,
@@ -265,7 +265,7 @@ def test_the_network_between_the_nodes_is_tried_before_loading(cluster):
         and "GB/s" in line
         and "the plan counts with InfiniBand NDR: 50 GB/s" in line
     )
-    cluster.run("login", "scancel", str(job.id))
+    cluster.ask_slurm("scancel", str(job.id))
     job.until_over(SECONDS)
     cluster.wait_until_clean()
 
@@ -319,7 +319,7 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
     time.sleep(2)
 
     def started() -> bool:
-        cluster.run("login", "scontrol", "update", f"JobId={job.id}", "StartTime=now", check=False)
+        cluster.ask_slurm("scontrol", "update", f"JobId={job.id}", "StartTime=now", check=False)
         return job.state == "RUNNING"
 
     cluster.wait(started, 150, "it did not start again", lambda: str(job.facts))
@@ -339,7 +339,7 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
     now = json.loads(workshop(cluster, "servers", str(job.id), "--json"))[0]["job"]
     assert (now["server"], now["error"]) == ("ready", "")
     # A node that is lost: SLURM puts the job back by itself.
-    cluster.run("login", "scontrol", "update", "NodeName=node01", "State=DOWN", "Reason=lost")
+    cluster.ask_slurm("scontrol", "update", "NodeName=node01", "State=DOWN", "Reason=lost")
     try:
         cluster.wait(
             lambda: job.state == "PENDING", SECONDS, "it was not put back", lambda: str(job.facts)
@@ -349,7 +349,7 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
         assert now["state"] == "starting" and "waits in the queue again" in now["reason"]
     finally:
         # it may have come back
-        cluster.run("login", "scontrol", "update", "NodeName=node01", "State=RESUME", check=False)
+        cluster.ask_slurm("scontrol", "update", "NodeName=node01", "State=RESUME", check=False)
     workshop(cluster, "stop", "preempted")
     assert job.until_over(SECONDS) == "CANCELLED" and not path.exists() and not copy.exists()
     cluster.wait_until_clean()
@@ -374,6 +374,6 @@ def test_what_was_compiled_is_there_at_the_next_start(cluster):
         job.until(message, START_S)
         cache_folder = cluster.bed / "home/teacher/.workshop/cache/vllm"
         assert cache_folder.stat().st_mode & 0o077 == 0 and list(cache_folder.rglob("*.py"))
-        cluster.run("login", "scancel", str(job.id))
+        cluster.ask_slurm("scancel", str(job.id))
         job.until_over(SECONDS)
         cluster.wait_until_clean()

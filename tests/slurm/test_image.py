@@ -46,12 +46,12 @@ def quick(cluster):
         options = ("--gpus-per-node=1", *options)
         job = cluster.submit("quick.sbatch", *options, site=image(cluster), args=files, **more)
         job.until("[workshop] ready after", SECONDS)
-        cluster.run("login", "scancel", "--signal=USR1", "--batch", str(job.id))
+        cluster.ask_slurm("scancel", "--signal=USR1", "--batch", str(job.id))
         return job
 
     yield submit
     cluster.run("login", "scancel", "--user=teacher", "--full")
-    cluster.wait(lambda: not cluster.run("login", "squeue", "-h").strip(), SECONDS, "jobs are left")
+    cluster.wait(lambda: not cluster.ask_slurm("squeue", "-h").strip(), SECONDS, "jobs are left")
 
 
 def image(cluster) -> str:

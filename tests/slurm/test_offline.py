@@ -56,7 +56,7 @@ def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(clus
     job.until("[workshop] ready after", START_S)
     cluster.wait(lambda: len(ids(answers)) >= 20, 240, "no answers came", job.text)
     # as SLURM does before the limit
-    cluster.run("login", "scancel", "--signal=USR1", "--batch", str(job.id))
+    cluster.ask_slurm("scancel", "--signal=USR1", "--batch", str(job.id))
     cluster.wait(lambda: job.facts["Restarts"] == "1", 90, "the job was not requeued", job.text)
     before = len(ids(answers))
     assert 20 <= before < ROWS, "the batch was to be stopped in its middle"
@@ -68,7 +68,7 @@ def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(clus
 
     # SLURM itself waits two minutes, and sets the time once more while the job ends
     def started() -> bool:
-        cluster.run("login", "scontrol", "update", f"JobId={job.id}", "StartTime=now", check=False)
+        cluster.ask_slurm("scontrol", "update", f"JobId={job.id}", "StartTime=now", check=False)
         return job.state == "RUNNING"
 
     cluster.wait(started, 150, "it did not start again", lambda: str(job.facts))
@@ -96,7 +96,7 @@ def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, 
 
     def all_over() -> bool:
         """Return True if SLURM names three tasks that have ended; a busy controller names none."""
-        text = cluster.run("login", "scontrol", "show", "job", str(first.id), check=False)
+        text = cluster.ask_slurm("scontrol", "show", "job", str(first.id), check=False)
         states = re.findall(r"JobState=(\w+)", text)
         return len(states) >= 3 and not UNENDED.intersection(states)
 
@@ -104,7 +104,7 @@ def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, 
         all_over,
         2 * START_S,
         "the array did not end",
-        lambda: cluster.run("login", "scontrol", "show", "job", str(first.id), check=False),
+        lambda: cluster.ask_slurm("scontrol", "show", "job", str(first.id), check=False),
     )
     shards = folder / "answers.jsonl.shards"
     shard_ids = [ids(shards / f"{number}.jsonl") for number in (1, 2, 3)]

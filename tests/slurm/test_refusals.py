@@ -207,7 +207,7 @@ def test_a_job_that_slurm_would_never_start_is_refused_at_submit(cluster):
         "lean": "MaxMemPerNode=100",
     }
     for name, limit in limits.items():
-        cluster.run("login", "scontrol", "create", f"PartitionName={name}", "Nodes=ALL", limit)
+        cluster.ask_slurm("scontrol", "create", f"PartitionName={name}", "Nodes=ALL", limit)
     try:
         for options, message in (
             (("--nodes=4",), "The partition gpu is up and has 2 nodes"),
@@ -222,10 +222,10 @@ def test_a_job_that_slurm_would_never_start_is_refused_at_submit(cluster):
         ):
             out = workshop(cluster, *SMALL, *options)
             assert "✗" in out and "✓" not in out and message in out, out
-            assert not cluster.run("login", "squeue", "--noheader", "--states=PENDING,RUNNING")
+            assert not cluster.ask_slurm("squeue", "--noheader", "--states=PENDING,RUNNING")
     finally:
         for name in limits:
-            cluster.run("login", "scontrol", "delete", f"PartitionName={name}")
+            cluster.ask_slurm("scontrol", "delete", f"PartitionName={name}")
 
 
 def test_a_waiting_job_is_listed_and_stopped_with_the_tool_that_submitted_it(cluster):
@@ -239,7 +239,7 @@ def test_a_waiting_job_is_listed_and_stopped_with_the_tool_that_submitted_it(clu
     assert "JobHeldUser" in workshop(cluster, "servers", "held")
     for name in ("later", "held"):
         assert "is cancelled before it began" in workshop(cluster, "stop", name)
-    assert not cluster.run("login", "squeue", "--noheader")
+    assert not cluster.ask_slurm("squeue", "--noheader")
 
 
 def test_a_suspended_job_is_not_ready(cluster):
@@ -255,15 +255,15 @@ def test_a_suspended_job_is_not_ready(cluster):
     write = f"mkdir -p {home} && cat >{home}/sus.json <<'END'\n{text}\nEND"
     cluster.run("login", "bash", "-c", write, user="teacher")
     running = ("squeue", "--noheader", "--jobs", job, "--format=%T")
-    cluster.wait(lambda: "RUNNING" in cluster.run("login", *running), 30, "the job did not start")
+    cluster.wait(lambda: "RUNNING" in cluster.ask_slurm(*running), 30, "the job did not start")
     assert "suspended" not in workshop(cluster, "servers")
-    cluster.run("login", "scontrol", "suspend", job)
+    cluster.ask_slurm("scontrol", "suspend", job)
     for command in (("servers",), ("servers", "sus"), ("ask", "hi", "--name", "sus")):
         out = workshop(cluster, *command)
         assert "suspended by SLURM since 20" in out and "✓" not in out, out
-    cluster.run("login", "scontrol", "resume", job)
+    cluster.ask_slurm("scontrol", "resume", job)
     assert "suspended" not in workshop(cluster, "servers")
-    cluster.run("login", "scontrol", "suspend", job)
+    cluster.ask_slurm("scontrol", "suspend", job)
     assert "is cancelled" in workshop(cluster, "stop", "sus")
     cluster.wait_until_clean()
 

@@ -86,7 +86,7 @@ def served(cluster):
     job = cluster.submit("405b.sbatch", *TWO_NODES, site=limits)
     job.until("[workshop] ready after", START_S)
     yield job
-    cluster.run("login", "scancel", str(job.id))
+    cluster.ask_slurm("scancel", str(job.id))
     job.until_over()
     for node in ("node01", "node02"):
         cluster.inside(node, "umount", "/etc/hosts")
@@ -128,8 +128,8 @@ class TestServer:
         assert path.stat().st_mode & 0o777 == 0o600 and len(key) >= 32
         public = [
             served.text(),
-            cluster.run("login", "scontrol", "show", "job", "-d", str(served.id)),
-            cluster.run("login", "scontrol", "write", "batch_script", str(served.id), "-"),
+            cluster.ask_slurm("scontrol", "show", "job", "-d", str(served.id)),
+            cluster.ask_slurm("scontrol", "write", "batch_script", str(served.id), "-"),
         ]
         for node in ("node01", "node02"):
             for pid in cluster.processes(node):
@@ -315,7 +315,7 @@ def test_a_pipeline_over_two_nodes_answers(cluster):
     ask = "import workshop; llm = workshop.connect('staged'); "
     ask += "print(llm.complete('The', max_tokens=4).usage.completion_tokens)"
     assert python(cluster, ask).split()[-1] == "4"
-    cluster.run("login", "scancel", str(job.id))
+    cluster.ask_slurm("scancel", str(job.id))
     assert job.until_over(WITHIN_S) == "CANCELLED" and record(cluster, "staged") is None
     cluster.wait_until_clean()
 

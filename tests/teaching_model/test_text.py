@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +31,12 @@ FIXED = ["San Francisco is a", "Boston is a", "Chicago is a", "Washington D.C.",
 @pytest.fixture(scope="module")
 def data() -> corpus.Corpus:
     return corpus.load()
+
+
+@pytest.fixture(scope="module")
+def edition(data) -> list[corpus.Page]:
+    """Return one edition of the whole corpus."""
+    return corpus.edition(data, 0)
 
 
 def prompts() -> list[dict]:
@@ -125,18 +132,19 @@ def test_the_corpus_is_whole(data):
     assert len(data.facts) >= 80
 
 
-def test_nothing_held_out_is_trained_on(data):
+def test_nothing_held_out_is_trained_on(data, edition):
     held_out_entries = set(data.held_out_entries)
     assert not held_out_entries & set(data.entries)
-    text = "\n".join("".join(s) for page in corpus.edition(data, 0) for s in page)
+    text = "\n".join("".join(s) for page in edition for s in page)
     paragraphs = [p for block in data.held_out_prose for p in block if len(p) > 200]
     assert paragraphs and not any(p in text for p in paragraphs)
 
 
 def test_an_edition_is_reproducible_and_varies_with_its_number(data):
-    first = corpus.edition(data, 3)
-    assert first == corpus.edition(data, 3)
-    assert first != corpus.edition(data, 4)
+    part = replace(data, entries=data.entries[::10], prose=data.prose[::10])
+    first = corpus.edition(part, 3)
+    assert len(first) > 100 and first == corpus.edition(part, 3)
+    assert first != corpus.edition(part, 4)
 
 
 def test_training_text_leaves_out_what_a_class_should_not_meet(data):

@@ -129,14 +129,12 @@ def test_api_server_event_loop():
     """Three steps are ready: unpatched, no other task runs before all of them are processed."""
     require_cpu_build()
     code = f"""{UNPATCHED_VLLM}
-import asyncio, sys
-from types import ModuleType, SimpleNamespace
+import asyncio, os
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.core_client import AsyncMPClient
 from workshop.workarounds import api_server_event_loop
-if sys.argv[1] == "patched":
-    api_server_event_loop.apply()
 events = []
 def process_outputs(outputs, *_, **__):
     events.append("step")
@@ -162,14 +160,17 @@ async def serve():
     await other()
     server.output_handler.cancel()
     client.resources = None
-asyncio.run(serve())
-print("EVENTS", *events[:8], flush=True)
-import os
+for change in (lambda: None, api_server_event_loop.apply):
+    change()
+    events.clear()
+    asyncio.run(serve())
+    print(*events[:8], flush=True)
 os._exit(0)
 """
-    unpatched, patched = (run(code, which) for which in ("unpatched", "patched"))
-    assert "step step step" in unpatched.stdout, unpatched.stdout + unpatched.stderr[-2000:]
-    assert "step other step other step" in patched.stdout, patched.stdout + patched.stderr[-2000:]
+    done = run(code)
+    unpatched, patched = done.stdout.splitlines()[-2:]
+    assert "step step step" in unpatched, done.stdout + done.stderr[-2000:]
+    assert "step other step other step" in patched, done.stdout + done.stderr[-2000:]
 
 
 def ray_source(name: str) -> str:
