@@ -11,10 +11,15 @@ from workshop.engine.reconcile.compare import reconcile
 ROOT = Path(__file__).parents[2]
 LOGS = ROOT / "workshop" / "data" / "logs"
 DATA = Path(__file__).parent / "data"  # these end when the memory was measured
-RUNS = json.loads((ROOT / "tests/data/gpu/records/two_h200_0.33.json").read_text())["runs"]
+RECORDS = ROOT / "tests/data/gpu/records"
+RUNS = [
+    run
+    for name in ("two_h200_0.33.json", "two_h200_0.33_levers.json")
+    for run in json.loads((RECORDS / name).read_text())["runs"]
+]
 JOBS = {
     job["name"]: job
-    for file in ("truth_two_h100.json", "two_h200_0.33.json")
+    for file in ("truth_two_h100.json", "two_h200_0.33.json", "whole_two_h200_0.33.json")
     for job in json.loads((ROOT / "benchmarks/gpu/jobs" / file).read_text())
 }
 TOO_MANY = "h200_qwen3.5-27b_too-many-seqs_0.33"
@@ -28,6 +33,7 @@ COMPARED = [
     (DATA / "two_h100" / "qwen3.5-27b_mtp2_vllm-0.32.0_h100.log", "h100_qwen3.5-27b_mtp2", 2),
     (DATA / "two_h200" / "llama-3.1-8b_pp2_vllm-0.33.0_h200.log", None, 0.5),
     (DATA / "two_h200" / "llama-3.1-8b_tp2_vllm-0.33.0_h200.log", None, 0.5),
+    (DATA / "two_h200" / "llama-3.1-70b_tp2_vllm-0.33.0_h200.log", None, 0.1),
     (DATA / "two_h200" / "qwen3.5-27b_tp2_vllm-0.33.0_h200.log", TOO_MANY, 0.2),
     (REFUSED, TOO_MANY, 0.2),
 ]

@@ -56,8 +56,9 @@ FP8_BLOCK_EXPERTS_EAGER_MS = 1.6
 
 # Fitted to prompts of 2,048 tokens of gpt-oss-120b on two H100 and of Llama 4 Scout on four (vLLM
 # 0.33.0), whose experts have no tuned file, against the loads of gpt-oss-20b and -120b and of Qwen3
-# 30B on H100 (no tuned file either): the prompts alone say twice as much, those loads less. ms a
-# layer with experts, in a step without a graph.
+# 30B on H100 (no tuned file either): the prompts alone say twice as much, those loads less. The
+# tiles are not the reason (docs/gpu.md measures the kernels with both): launching is. ms a layer
+# with experts, in a step without a graph.
 MXFP4_EXPERTS_EAGER_MS = 0.7
 UNTUNED_EXPERTS_EAGER_MS = 0.5
 
