@@ -16,7 +16,7 @@ SCRIPT = "plain.sbatch"
 CPUS_PER_GPU = 4
 GIB_PER_GPU = 50  # weights pass through the page cache, which is not counted
 STAGES = "--pipeline-parallel-size"
-LINE_WIDTH = 118  # room for the backslash at its end
+LINE_WIDTH = 86  # room for the backslash at its end
 INDENT = 8
 # what stands between them in the script are the plan's flags
 FLAGS = re.compile(r'(?<=exec vllm serve "\$MODEL" ).*?(?= \\\n *--nnodes)', re.DOTALL)
