@@ -30,6 +30,7 @@ import tree  # noqa: E402
 
 FAULTS = Path(__file__).parent / "faults.toml"
 LONGEST_RUN_S = 3600
+LONGEST_FAULT_S = 300  # a test that waits for ever with its fault has noticed it
 TESTS_FAILED = 1  # pytest's exit code; others say that the tests did not run
 WHERE_THE_CODE_IS = """
 import subprocess, sys
@@ -79,7 +80,9 @@ def copy_checkout(folder: Path) -> None:
         shutil.copy2(path, target)
 
 
-def run_python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_python(
+    folder: Path, *arguments: str, limit_s: float = LONGEST_RUN_S
+) -> subprocess.CompletedProcess[str]:
     """Run Python with the code of the copy, and return its exit code and output."""
     environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{folder / 'planner'}"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # the copy is compiled once, not at each run
@@ -90,15 +93,17 @@ def run_python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=LONGEST_RUN_S,
+        timeout=limit_s,
     )
 
 
-def run_tests(folder: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
+def run_tests(
+    folder: Path, tests: list[str], limit_s: float = LONGEST_RUN_S
+) -> subprocess.CompletedProcess[str]:
     """Run tests of the copy."""
     # nbval takes seconds to import, at each start of pytest, and no test here is a notebook
     without = ["-p", "no:cacheprovider", "-p", "no:nbval"]
-    return run_python(folder, "-m", "pytest", "-q", *without, *tests)
+    return run_python(folder, "-m", "pytest", "-q", *without, *tests, limit_s=limit_s)
 
 
 def check_copy_is_used(folder: Path) -> None:
@@ -132,7 +137,9 @@ def is_caught(folder: Path, fault: Fault) -> bool:
     path.write_text(fault.planted_in(path.read_text(encoding="utf-8")), encoding="utf-8")
     began = time.monotonic()
     try:
-        done = run_tests(folder, list(fault.tests))
+        done = run_tests(folder, list(fault.tests), LONGEST_FAULT_S)
+    except subprocess.TimeoutExpired:
+        done = subprocess.CompletedProcess([], TESTS_FAILED, stdout="        (at its limit)")
     finally:
         shutil.copy2(ROOT / fault.file, path)
     if done.returncode not in (0, TESTS_FAILED):
