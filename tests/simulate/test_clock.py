@@ -16,6 +16,9 @@ from workshop.simulate import clock
 from workshop.simulate import clock_constants as fitted
 
 ROOT = Path(__file__).parents[2]
+# of an H200's bandwidth: what cuBLAS reaches with one row (23 runs), and Triton's experts
+WEIGHTS_SHARE = 0.833
+EXPERTS_SHARE = 0.878
 
 
 def test_one_decoding_request_takes_what_the_plan_says_of_a_single_stream():
@@ -59,7 +62,7 @@ def test_more_tokens_touch_more_experts():
     """Mixtral: 2 of 8 experts a token; with 1 token 2/8 are read, with 16 nearly all."""
     ticking = clock.of(prepare("mixtral-8x7b", "h200", max_model_len=8192))
     expert_bytes = 2 * 3 * 4096 * 14336  # config.json, bfloat16; H200: 4.8e12 bytes a second
-    assert ticking.experts_ms == pytest.approx(32 * 8 * expert_bytes / 4.8e9 / speed.EXPERTS_SHARE)
+    assert ticking.experts_ms == pytest.approx(32 * 8 * expert_bytes / 4.8e9 / EXPERTS_SHARE)
     single, many = ticking.gpu_ms([(1, 0)]), ticking.gpu_ms([(1, 0)] * 16)
     read_ms = (0.75 - 0.75**16) * ticking.experts_ms
     each_ms = ticking.request_ms + ticking.attention[0].cached_token_ms
@@ -176,7 +179,7 @@ def test_a_hybrid_launches_its_scans_and_carries_its_states():
     dense = clock.of(prepare("llama-3.1-8b", "h200", max_model_len=8192))
     hybrid = clock.of(d)
     assert hybrid.request_ms - dense.request_ms == pytest.approx(
-        2 * 27 * 5_316_608 / 4.8e9 / speed.WEIGHTS_SHARE, rel=1e-3
+        2 * 27 * 5_316_608 / 4.8e9 / WEIGHTS_SHARE, rel=1e-3
     )
     decoding, reading = [(1, 300)] * 8, [(200, 0), *[(1, 300)] * 7]
     assert (

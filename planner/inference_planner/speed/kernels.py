@@ -51,7 +51,6 @@ GENERATIONS = (
     (12.0, BLACKWELL),
     (math.inf, BLACKWELL_RTX),
 )
-OLDER_THAN_HOPPER = (TURING, A100, AMPERE, ADA)
 
 DENSE = "dense"
 EXPERTS = "experts"
@@ -330,11 +329,11 @@ def _assumed_share(part: str, weights: str, gpu: GPU) -> float:
 
 def dense_kernel(model: ModelConfig, gpu: GPU) -> Kernel:
     """Return the kernel of the quantized dense weights; that of 16 bit where none are quantized."""
-    q = model.quantization
-    if q is None or q.experts_only:
+    quantization = model.quantization
+    if quantization is None or quantization.experts_only:
         return kernel(DENSE, BITS_16, gpu)
     used = kernel(DENSE, stored_as(model), gpu)
-    measurement = MEASURED_METHODS.get((used.name, q.method, generation(gpu)))
+    measurement = MEASURED_METHODS.get((used.name, quantization.method, generation(gpu)))
     if measurement is None:
         return used
     return replace(

@@ -40,10 +40,6 @@ from inference_planner.split.communication import traffic
 from inference_planner.split.compilation import FULL, NONE
 from inference_planner.split.deployment import Deployment
 
-WEIGHTS_SHARE = (
-    0.833  # of the peak bandwidth that products with one row reach, on Hopper with cuBLAS
-)
-EXPERTS_SHARE = 0.878  # that Triton's products of chosen experts reach there
 MATMUL_SHARE = 0.70  # of the peak FLOP/s that large products reach
 LAYER_US = 26.4  # small kernels of a layer: norms, rope, cache write, attention of a short context
 MOE_LAYER_US = 20.0  # routing and gathering of experts
@@ -98,8 +94,8 @@ def _read_bytes(model: ModelConfig, tp: int, split: ExpertSplit | None) -> ReadB
         else:
             plain += size
     head = [next(embedding_weights(model))] if model.tie_word_embeddings else head_weights(model)
-    for w in head:
-        plain += sum(tensor_bytes(model, w, 0, tp))
+    for weight in head:
+        plain += sum(tensor_bytes(model, weight, 0, tp))
     scale = model.exact.scale if model.exact else 1
     return ReadBytes(int(plain * scale), int(quantized * scale), int(experts * scale))
 
@@ -171,7 +167,7 @@ def decode_terms(
         )
     model = deployment.model
     gpu = deployment.gpu
-    s = deployment.settings
+    settings = deployment.settings
     tp = deployment.tp
     tokens = batch * tokens_each
     read = _read_bytes(model, tp, deployment.expert_split)
@@ -192,7 +188,7 @@ def decode_terms(
         terms = [Term("weights", memory, source, "±5 %")]
     else:
         terms = [Term("arithmetic", compute, f"{MATMUL_SHARE:.0%} of {tflops:.0f} TFLOP/s", "±5 %")]
-    expert_kernels = experts_kernel(model, gpu, s.moe_backend)
+    expert_kernels = experts_kernel(model, gpu, settings.moe_backend)
     if expert_kernels and read.experts:
         # share that one token leaves, if the choice is even
         idle = 1 - model.experts.experts_per_token / model.experts.num_experts
@@ -201,7 +197,7 @@ def decode_terms(
         reached = f"{expert_kernels.bandwidth_share:.0%} of the bandwidth ({expert_kernels.name})"
         source = f"{size / 1e9:.1f} GB of the chosen experts at {reached}"
         terms.append(Term("experts", size / peak / expert_kernels.bandwidth_share, source, doubt))
-    element_bytes = kv_dtype_bytes(model, s.kv_cache_dtype)
+    element_bytes = kv_dtype_bytes(model, settings.kv_cache_dtype)
     read_of_one = 0  # of the cache of one request
     for kind, size, layers in grouped(model):
         token_bytes = kind.read_bytes(model, tp, element_bytes)
@@ -238,12 +234,12 @@ def decode_terms(
             "±20 %",
         )
     )
-    if not s.version.schedules_ahead:
+    if not settings.version.schedules_ahead:
         source = "the GPUs wait for it: no asynchronous scheduling"
         terms.append(Term("host", HOST_STEP_MS, source, "±30 %"))
-    if s.offload_bytes and not gpu.unified_memory:
+    if settings.offload_bytes and not gpu.unified_memory:
         weights = read.plain + read.quantized + read.experts
-        offloaded = min(s.offload_bytes * deployment.pp, weights)
+        offloaded = min(settings.offload_bytes * deployment.pp, weights)
         terms.append(
             Term(
                 "offloaded weights",
@@ -252,12 +248,12 @@ def decode_terms(
                 "a factor of 2",
             )
         )
-    if s.decode_graphs == NONE:
+    if settings.decode_graphs == NONE:
         launches = model.num_hidden_layers * EAGER_LAYER_MS + STEP_MS - sum(t.ms for t in terms)
         terms.append(
             Term("launches without CUDA graphs", max(0.0, launches), "one run on H200", "±40 %")
         )
-    elif not has_full_decode_graphs(deployment) and tokens_each <= s.tokens_per_request:
+    elif not has_full_decode_graphs(deployment) and tokens_each <= settings.tokens_per_request:
         pieces = model.num_hidden_layers * PIECES_LAYER_MS
         terms.append(
             Term("CUDA graphs in pieces", pieces, "chunked attention: one run on H100", "±40 %")
@@ -306,8 +302,10 @@ def learners_at_once(deployment: Deployment, kv_cache_tokens: int, *, within_s: 
     Prompts are read max_num_batched_tokens at a time; all that ask have a place in the batch and in
     the KV cache. kv_cache_tokens: of one replica.
     """
-    s = deployment.settings
-    terms = decode_terms(deployment, tokens_each=s.max_num_batched_tokens, context=0)
-    step_ms = sum(t.ms for t in terms if t.name not in ("states", "step")) + PREFILL_STEP_MS
-    read = int(within_s * 1e3 / step_ms) * s.max_num_batched_tokens // QUESTION_TOKENS
-    return deployment.dp * min(read, s.max_num_seqs, kv_cache_tokens // QUESTION_TOKENS)
+    settings = deployment.settings
+    terms = decode_terms(deployment, tokens_each=settings.max_num_batched_tokens, context=0)
+    step_ms = (
+        sum(term.ms for term in terms if term.name not in ("states", "step")) + PREFILL_STEP_MS
+    )
+    read = int(within_s * 1e3 / step_ms) * settings.max_num_batched_tokens // QUESTION_TOKENS
+    return deployment.dp * min(read, settings.max_num_seqs, kv_cache_tokens // QUESTION_TOKENS)
