@@ -9,12 +9,13 @@ from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import list_models, load_model
 from inference_planner.errors import BadInput
 from inference_planner.memory.fit import fit
+from inference_planner.releases import versions
 
 from workshop.engine.exact import plan
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile.case import LoggedRun
 
-VERSIONS = ("0.25.1", "0.28.0", "0.32.0", "0.33.0")
+VERSIONS = ("0.25.1", "0.28.0", "0.32.0", versions.ROWS[-1].name)
 
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)

@@ -161,8 +161,8 @@ def _recorded_row(
 
     if not isinstance(model, str) or context != hardware.CONTEXT:
         return None
-    row = hardware.recorded()[model]
-    if exact.may_ask(row.sizes_by):
+    row = hardware.recorded().get(model)
+    if row is None or exact.may_ask(row.sizes_by):
         return None
     places = {place.gpu: place for place in row.places}
     return replace(row, places=tuple(places[kind] for kind in kinds if kind in places))
