@@ -16,6 +16,10 @@ PALE = "#eef1f4"
 BLUE, ORANGE, GREEN, VERMILLION = style.BLUE, style.ORANGE, style.GREEN, style.VERMILLION
 SKY, PURPLE, YELLOW, GREY = style.SKY, style.PURPLE, style.YELLOW, style.GREY
 WEIGHTS, KV_CACHE, OVERHEAD = style.WEIGHTS, style.KV_CACHE, style.OVERHEAD
+KV_CACHE_PALE, KV_CACHE_LIGHT = (
+    "#FDF1D7",
+    "#F3CF80",
+)  # KV_CACHE towards white: a ground, a second kind
 FREE = "#e3e7eb"  # the widgets' FREE, on a light page
 GPUS = (BLUE, ORANGE, GREEN, PURPLE)
 SMALL, NORMAL, LARGE = 20, 22, 28  # 15, 16.5 and 21 points: a text of 14 is read from the last row

@@ -12,6 +12,7 @@ from drawings.canvas import (
     HAIR,
     INK,
     KV_CACHE,
+    KV_CACHE_PALE,
     NORMAL,
     SOFT,
     VERMILLION,
@@ -77,7 +78,16 @@ def kv_step(step: int, cached: bool) -> Canvas:
                 c.label(x, y, cell, 60, name, VERMILLION, bold=True, size=24)
             else:
                 c.label(
-                    x, y, cell, 60, name, "#FDF1D7", stroke=KV_CACHE, size=24, dash="6 4", ink=INK
+                    x,
+                    y,
+                    cell,
+                    60,
+                    name,
+                    KV_CACHE_PALE,
+                    stroke=KV_CACHE,
+                    size=24,
+                    dash="6 4",
+                    ink=INK,
                 )
     c.text(0, y0 + 38, "keys", NORMAL, fill=SOFT).text(0, y0 + 112, "values", NORMAL, fill=SOFT)
     x = x0 + (count - 1) * (cell + 12)
@@ -167,7 +177,7 @@ def kv_formula() -> Canvas:
             width,
             96,
             str(value),
-            "#FDF1D7",
+            KV_CACHE_PALE,
             size=46,
             bold=True,
             stroke=KV_CACHE,

@@ -15,6 +15,7 @@ from drawings.canvas import (
     HAIR,
     INK,
     KV_CACHE,
+    KV_CACHE_LIGHT,
     LARGE,
     NORMAL,
     OVERHEAD,
@@ -259,7 +260,7 @@ def field(c: Canvas, frame: Frame, x: float, y: float, side: float) -> None:
         _squares(c, work_space(split), x, y, side, OVERHEAD)
     for number, drawn in enumerate(requests(frame, range(frame.requests))):
         second = number % 2 and not cells_of_a_square(split)
-        _squares(c, drawn, x, y, side, "#F3CF80" if second else KV_CACHE)
+        _squares(c, drawn, x, y, side, KV_CACHE_LIGHT if second else KV_CACHE)
     if frame.is_waiting:
         _squares(c, requests(frame, [frame.requests])[0], x, y, side, "#F2C9AC", VERMILLION)
     c.line([(x, y), (x + 20 * side, y)], INK, 2.5)

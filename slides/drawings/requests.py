@@ -9,6 +9,7 @@ from drawings.canvas import (
     HAIR,
     INK,
     KV_CACHE,
+    KV_CACHE_PALE,
     LARGE,
     NORMAL,
     ORANGE,
@@ -120,7 +121,9 @@ def record_flow() -> Canvas:
         "connect() reads it in the notebook, and requests go straight to the server.",
     )
     c.label(0, 20, 300, 110, "SLURM job", BLUE, size=26, bold=True)
-    c.label(418, 20, 300, 110, "record", "#FDF1D7", size=26, bold=True, stroke=KV_CACHE, ink=INK)
+    c.label(
+        418, 20, 300, 110, "record", KV_CACHE_PALE, size=26, bold=True, stroke=KV_CACHE, ink=INK
+    )
     c.label(836, 20, 300, 110, "connect()", GREEN, size=26, bold=True, mono=True)
     c.arrow(308, 75, 410, 75, INK, 4).arrow(828, 75, 726, 75, INK, 4)
     c.text(359, 58, "writes", 20, anchor="middle").text(777, 58, "reads", 20, anchor="middle")

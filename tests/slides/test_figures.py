@@ -70,9 +70,8 @@ def test_what_was_published_is_what_the_slides_said():
 
 @pytest.mark.parametrize("name", figures.FIGURES)
 def test_a_committed_figure_is_what_workshop_draws_now(name, node):
-    assert (figures.FOLDER / f"{name}.svg").read_text(encoding="utf-8") == figures.FIGURES[
-        name
-    ]().svg()
+    committed = (figures.FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+    assert committed == figures.FIGURES[name]().svg(), "run: python slides/figures.py"
 
 
 def test_every_figure_is_used_and_says_in_words_what_it_shows(node):
