@@ -98,6 +98,11 @@ def weights(
     return up, down, config
 
 
+def weights_of(fp8: bool) -> str:
+    """Return how the weights are called in the record."""
+    return "fp8 blocks" if fp8 else "bf16"
+
+
 def rows_of(name: str, shape: tuple[int, int, int, int], fp8: bool) -> list[dict]:
     """Return a row for each number of tokens."""
     experts, width, hidden, chosen = shape
@@ -123,7 +128,7 @@ def rows_of(name: str, shape: tuple[int, int, int, int], fp8: bool) -> list[dict
             "width": width,
             "hidden": hidden,
             "experts_per_token": chosen,
-            "weights": "fp8 blocks" if fp8 else "bf16",
+            "weights": weights_of(fp8),
             "tokens": tokens,
             "default_ms": default_ms,
             "launch_ms": launch_ms,
@@ -144,7 +149,7 @@ def main() -> None:
             except (
                 Exception
             ) as error:  # one shape that a kernel refuses is no reason to lose the others
-                failures[f"{name}, {'fp8' if fp8 else 'bf16'}"] = repr(error)[:300]
+                failures[f"{name}, {weights_of(fp8)}"] = repr(error)[:300]
             torch.cuda.empty_cache()
             whole = {
                 "gpu": torch.cuda.get_device_name(),

@@ -1,4 +1,4 @@
-"""What the tests of the simulation share: vLLM's scheduler, and the plan of 8B on an H100."""
+"""Give the tests of the simulation vLLM's scheduler, and the plan of 8B on an H100."""
 
 from __future__ import annotations
 
