@@ -18,10 +18,14 @@ from needs import lacking
 from workshop import preloaded
 from workshop.servers import local
 
-SERVE = (
-    "import json, os, sys; from workshop import preloaded;"
-    "preloaded.serve(json.loads(sys.argv[1]), lambda: print(sorted(os.environ), flush=True))"
-)
+SERVE = """
+import json, os, sys
+from workshop import preloaded
+def imports():
+    print(sorted(os.environ), flush=True)
+    os.environ["TORCH_SET_BY_VLLM"] = "1"
+preloaded.serve(json.loads(sys.argv[1]), imports)
+"""
 REPORT = """
 import json, os, sys
 umask = os.umask(0); os.umask(umask)
@@ -67,7 +71,7 @@ def started(imports_nothing, modules, monkeypatch, tmp_path):
         process = preloaded.start(environment, log.fileno())
     assert process is not None
     try:
-        wait_until(lambda: preloaded.find() is not None)
+        wait_until(lambda: (found := preloaded.find()) is not None and found.set_by_imports)
         yield process
     finally:
         preloaded.stop(process)
@@ -181,6 +185,8 @@ def test_what_was_forked_ends_with_its_parent_if_it_is_asked_to(
         ({"OMP_NUM_THREADS": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}, True, False),
         ({"PROMETHEUS_MULTIPROC_DIR": "/tmp/x"}, False, False),
         ({"PYTHONHASHSEED": "1"}, False, False),
+        ({"TORCH_SET_BY_VLLM": "1"}, False, True),  # this process has imported vLLM itself
+        ({"TORCH_SET_BY_VLLM": "2"}, False, False),
     ],
 )
 def test_only_what_would_import_the_same_is_forked(started, modules, changes, is_server, fits):

@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from workshop import python_process
@@ -95,6 +95,7 @@ class Preloaded:
     code: str
     variables: dict[str, str]
     defaults: list[str]  # names of `variables` that its starter chose, and not the user
+    set_by_imports: dict[str, str]  # by vLLM; whoever has imported it has them, too
 
     def fits(self, environment: Mapping[str, str], *, is_server: bool) -> bool:
         """Return True if a process with this environment would have imported the same.
@@ -109,7 +110,8 @@ class Preloaded:
         for name in variables.keys() | self.variables.keys():
             if not is_server and name in self.defaults and name not in variables:
                 continue
-            if variables.get(name) != self.variables.get(name):
+            before = self.variables.get(name)
+            if variables.get(name) not in (before, self.set_by_imports.get(name, before)):
                 return False
         return True
 
@@ -380,11 +382,23 @@ class _Server:
         self._listener.bind(f"\0{address}")
         self._listener.listen(64)
         variables = read_by_imports(os.environ)
-        record = Preloaded(address, os.getpid(), _code(), variables, defaults)
+        self._record = Preloaded(address, os.getpid(), _code(), variables, defaults, {})
         self._path = _record_path()
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._write()
+
+    def _write(self) -> None:
+        """Write the record."""
         with replacement(self._path, private=True, sync=False) as file:
-            file.write(json.dumps(asdict(record)).encode())
+            file.write(json.dumps(asdict(self._record)).encode())
+
+    def note_imports(self) -> None:
+        """Note which variables the imports have set, unless the record has gone or is another's by now."""
+        before = self._record.variables
+        changed = dict(read_by_imports(os.environ).items() - before.items())
+        if changed and _recorded() == self._record:
+            self._record = replace(self._record, set_by_imports=changed)
+            self._write()
 
     def run(self) -> dict | None:
         """Fork until standard input ends.
@@ -508,6 +522,7 @@ def serve(defaults: list[str], import_all: Callable[[], None]) -> None:
     _set_title("workshop lab: vLLM is imported here")  # a first time before the environment changes
     server = _Server(defaults)
     import_all()
+    server.note_imports()
     request = server.run()
     if request is None:
         return
