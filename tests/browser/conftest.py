@@ -1,4 +1,4 @@
-"""A page of its own for each browser test."""
+"""A page of its own for each browser test, and two JupyterLabs for all: without a server, and with one."""
 
 from __future__ import annotations
 
@@ -16,3 +16,37 @@ def page(browser, request):
         # what was on screen, also where a test failed
         notebook_page.shot(f"end_of_{request.node.name.split('[')[0]}")
     context.close()
+
+
+@pytest.fixture(scope="session")
+def shared_lab(tmp_path_factory):
+    import lab_page
+
+    folder = tmp_path_factory.mktemp("lab")
+    with lab_page.lab(folder / "home", folder / "mine", "--no-server") as url:
+        yield lab_page.SharedLab(url, folder / "home", folder / "mine")
+
+
+@pytest.fixture(scope="session")
+def shared_live_lab(server, live_home, tmp_path_factory):
+    import lab_page
+
+    folder = tmp_path_factory.mktemp("live_lab") / "mine"
+    with lab_page.lab(live_home, folder) as url:
+        yield lab_page.SharedLab(url, live_home, folder)
+
+
+@pytest.fixture
+def course_lab(shared_lab):
+    """JupyterLab without a server."""
+    shared_lab.begin()
+    yield shared_lab
+    shared_lab.end()
+
+
+@pytest.fixture
+def live_lab(shared_live_lab):
+    """JupyterLab beside the server of all tests."""
+    shared_live_lab.begin()
+    yield shared_live_lab
+    shared_live_lab.end()

@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 from needs import lacking
+from widget_page import address, write_notebook
 
 ROOT = Path(__file__).parents[2]
 OUTPUT = ROOT / ".ci" / "output"
@@ -73,6 +75,35 @@ def lab(home: Path, notebooks: Path, *options: str) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
+
+
+class SharedLab:
+    """One JupyterLab for many tests: each writes its notebook, and finds settings and progress as on the first day."""
+
+    def __init__(self, url: str, home: Path, folder: Path):
+        self.url, self.home, self.folder = url, home, folder
+        self.settings = folder.parent / "settings"  # JupyterLab's own: the theme
+
+    def begin(self) -> None:
+        """Forget what the test before has chosen and answered."""
+        shutil.rmtree(self.settings, ignore_errors=True)
+        (self.home / "progress.json").unlink(missing_ok=True)
+
+    def end(self) -> None:
+        """End all kernels."""
+        base, token = re.match(r"(http://\S*?)/lab/\S*?token=(\w+)", self.url).groups()
+        with httpx.Client(headers={"Authorization": f"token {token}"}) as client:
+            for session in client.get(f"{base}/api/sessions").json():
+                client.delete(f"{base}/api/sessions/{session['id']}")
+
+    def notebook(self, name: str, *sources: str) -> str:
+        """Write a notebook with one code cell for each source, and return its address."""
+        write_notebook(self.folder / f"{name}.ipynb", *sources)
+        return self.address(f"{name}.ipynb")
+
+    def address(self, path: str) -> str:
+        """Return the address of a file of the learner's folder."""
+        return address(self.url, path)
 
 
 class Page:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 
 import pytest
-from lab_page import ROOT, lab
-from widget_page import CUT, PICTURE, SILENT, Widget, address
+from lab_page import ROOT
+from widget_page import CUT, PICTURE, SILENT, Widget
 
 pytestmark = [pytest.mark.browser]
 
 
-def solutions(notebook: str) -> int:
-    """Return how many cells of a notebook hold a solution."""
+def cells_with(notebook: str, *texts: str) -> list[str]:
+    """Return the code cells of a notebook that have one of these texts."""
     cells = json.loads((ROOT / "notebooks" / f"{notebook}.ipynb").read_text())["cells"]
-    return sum("solution" in cell["metadata"].get("tags", []) for cell in cells)
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    return [source for source in code if any(text in source for text in texts)]
 
 
 def whole(page) -> None:
@@ -51,71 +52,59 @@ def play_the_field(page) -> None:
     assert cut.root.get_by_text("GPU 3").count() == 1
 
 
-def test_memory_and_kv_growth_answer_every_control(page, tmp_path):
-    with lab(tmp_path / "home", tmp_path / "mine", "--no-server") as url:
-        page.open(address(url, "01_memory.ipynb"))
-        page.run_all()
-        assert not page.failures()
-        held_back = page.page.get_by_text("Held back until you have tried").count()
-        assert held_back == solutions("01_memory"), "all solutions are silent"
+def test_memory_and_kv_growth_answer_every_control(page, course_lab):
+    shown = cells_with("01_memory", "import nb01", "GpuField(", "sliders = Mem", "growth = Kv")
+    page.open(course_lab.notebook("memory", *shown))
+    page.run_all()
+    assert not page.failures()
+    play_the_field(page)
+    sliders = Widget(page.page, "Memory of llama-3.1-70b")
+    assert "wait" in sliders.picture(), "running all cells does not solve the exercise"
+    page.shot("01_memory_sliders")
+    listed = sliders.control("requests").locator(".widget-readout")
+    at, shown = listed.bounding_box(), listed.inner_text()
+    page.page.mouse.click(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
+    page.page.keyboard.type("77")
+    listed.focus()
+    page.page.keyboard.type("77")
+    assert listed.inner_text() == shown
+    sliders.type("utilization", "0.8")
+    sliders.step("requests")
+    sliders.step("context", "ArrowLeft")
+    sliders.step("GPUs", "ArrowLeft")
+    sliders.choose("GPU", "A100-SXM4-80GB")
+    sliders.choose("weights", "4 bit (awq)")
+    sliders.choose("model", "llama-3.1-405b")
+    assert "It does not fit" in sliders.picture()
 
-        play_the_field(page)
-        sliders = Widget(page.page, "Memory of llama-3.1-70b")
-        assert "wait" in sliders.picture(), "running all cells does not solve the exercise"
-        page.shot("01_memory_sliders")
-        listed = sliders.control("requests").locator(".widget-readout")
-        at, shown = listed.bounding_box(), listed.inner_text()
-        page.page.mouse.click(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
-        page.page.keyboard.type("77")
-        listed.focus()
-        page.page.keyboard.type("77")
-        assert listed.inner_text() == shown
-        sliders.type("utilization", "0.8")
-        sliders.step("requests")
-        sliders.step("context", "ArrowLeft")
-        sliders.step("GPUs", "ArrowLeft")
-        sliders.choose("GPU", "A100-SXM4-80GB")
-        sliders.choose("weights", "4 bit (awq)")
-        sliders.choose("model", "llama-3.1-405b")
-        assert "It does not fit" in sliders.picture()
-
-        growth = Widget(page.page, "blocks used")
-        growth.type("step", "60")
-        page.shot("01_kv_growth")
-        growth.type("blocks", "40")
-        growth.choose("model", "llama-3.1-70b")
-        growth.type("step", "1")
-        growth.changes(lambda: growth.root.locator(".widget-play button").first.click())
-        whole(page)
+    growth = Widget(page.page, "blocks used")
+    growth.type("step", "60")
+    page.shot("01_kv_growth")
+    growth.type("blocks", "40")
+    growth.choose("model", "llama-3.1-70b")
+    growth.type("step", "1")
+    growth.changes(lambda: growth.root.locator(".widget-play button").first.click())
+    whole(page)
 
 
-def test_the_parallelism_explorer_answers_every_control(page, tmp_path):
-    with lab(tmp_path / "home", tmp_path / "mine", "--no-server") as url:
-        page.open(address(url, "more/02_parallelism.ipynb"))
-        explorer = page.page.locator(f"{PICTURE}[aria-label*='GPU 0 on node 0']")
-        for _ in range(60):  # cell by cell, so that no server is started
-            if explorer.count():
-                break
-            page.page.keyboard.press("Shift+Enter")
-            page.page.wait_for_timeout(300)
-            while page.page.locator(".jp-InputPrompt", has_text="[*]").count():
-                page.page.wait_for_timeout(100)
-            page.page.wait_for_timeout(200)
-        widget = Widget(page.page, "GPU 0 on node 0")
-        page.shot("02_parallelism_explorer")
-        widget.step("TP")  # 16: needs 32 GPUs with PP 2, and there are 16
-        assert "needs 32 GPUs" in widget.picture()
-        widget.step("nodes")
-        widget.step("GPUs a node", "ArrowLeft")
-        # 1: 16 GPUs are on three nodes of 7, which vLLM does not start
-        widget.step("PP", "ArrowLeft")
-        assert "cannot be shared out evenly" in widget.picture()
-        widget.step("GPUs a node")
-        assert "GPU 15 on node 1" in widget.picture()
-        widget.step("requests")
-        widget.choose("network", "25 Gbit/s Ethernet")
-        widget.choose("GPU", "NVIDIA L40S")
-        widget.choose("model", "falcon-7b")
-        assert "71 attention heads" in widget.picture()
-        assert not page.failures()
-        whole(page)
+def test_the_parallelism_explorer_answers_every_control(page, course_lab):
+    page.open(course_lab.notebook("split", *cells_with("02_parallelism", "explorer = Par")))
+    page.run_all()
+    widget = Widget(page.page, "GPU 0 on node 0")
+    page.shot("02_parallelism_explorer")
+    widget.step("TP")  # 16: needs 32 GPUs with PP 2, and there are 16
+    assert "needs 32 GPUs" in widget.picture()
+    widget.step("nodes")
+    widget.step("GPUs a node", "ArrowLeft")
+    # 1: 16 GPUs are on three nodes of 7, which vLLM does not start
+    widget.step("PP", "ArrowLeft")
+    assert "cannot be shared out evenly" in widget.picture()
+    widget.step("GPUs a node")
+    assert "GPU 15 on node 1" in widget.picture()
+    widget.step("requests")
+    widget.choose("network", "25 Gbit/s Ethernet")
+    widget.choose("GPU", "NVIDIA L40S")
+    widget.choose("model", "falcon-7b")
+    assert "71 attention heads" in widget.picture()
+    assert not page.failures()
+    whole(page)

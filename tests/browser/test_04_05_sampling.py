@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from lab_page import Page, lab
-from widget_page import CUT, SILENT, address, write_notebook
+from lab_page import Page
+from widget_page import CUT, SILENT
 
 pytestmark = [pytest.mark.browser, pytest.mark.live]
 DARK = "@jupyterlab/apputils-extension/themes.jupyterlab-settings"
@@ -22,22 +22,17 @@ LogprobsViewer(connect(), "San Francisco is a port in western California near th
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 900)])
-def test_explorer_and_viewer(browser, server, live_home, tmp_path, theme, width):
-    folder = tmp_path / "mine"
-    write_notebook(folder / "explorer.ipynb", EXPLORER)
-    write_notebook(folder / "viewer.ipynb", VIEWER)
+def test_explorer_and_viewer(page, live_lab, theme, width):
     if theme == "dark":
-        settings = tmp_path / "settings" / DARK
+        settings = live_lab.settings / DARK
         settings.parent.mkdir(parents=True)
         settings.write_text(json.dumps({"theme": "JupyterLab Dark"}))
-    with lab(live_home, folder) as url:
-        context = browser.new_context(viewport={"width": width, "height": 1300})
-        page = Page(context.new_page())
-        drive_explorer(page, address(url, "explorer.ipynb"), f"explorer_{theme}_{width}")
-        drive_viewer(page, address(url, "viewer.ipynb"), f"logprobs_{theme}_{width}")
-        assert not page.elsewhere, "nothing outside this machine is asked for"
-        assert not page.errors
-        context.close()
+    page.page.set_viewport_size({"width": width, "height": 1300})
+    explorer, viewer = live_lab.notebook("explorer", EXPLORER), live_lab.notebook("viewer", VIEWER)
+    drive_explorer(page, explorer, f"explorer_{theme}_{width}")
+    drive_viewer(page, viewer, f"logprobs_{theme}_{width}")
+    assert not page.elsewhere, "nothing outside this machine is asked for"
+    assert not page.errors
 
 
 def drive_explorer(page: Page, url: str, shot: str) -> None:

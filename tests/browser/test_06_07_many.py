@@ -6,8 +6,7 @@ import itertools
 import re
 
 import pytest
-from lab_page import lab
-from widget_page import CUT, SILENT, Widget, address, write_notebook
+from widget_page import CUT, SILENT, Widget
 
 pytestmark = [pytest.mark.browser, pytest.mark.live]
 TIMELINE = """import workshop
@@ -40,30 +39,28 @@ WATCH = """([selector, name]) => { const seen = window[name] = [];
   new MutationObserver(look).observe(document.body, {subtree: true, childList: true, attributes: true}); }"""
 
 
-def test_timeline_metrics_and_batch_follow_the_server(page, server, live_home, tmp_path):
-    write_notebook(tmp_path / "mine" / "many.ipynb", TIMELINE, PANEL, WORK, BATCH)
-    with lab(live_home, tmp_path / "mine") as url:
-        page.page.set_viewport_size({"width": 900, "height": 1300})
-        page.open(address(url, "many.ipynb"))
-        page.page.keyboard.press("Control+b")
-        page.page.evaluate(WATCH, [".workshop[role=img][aria-label^='Server metrics']", "metrics"])
-        page.page.evaluate(WATCH, ["[role=progressbar][aria-label='rows answered']", "answered"])
-        page.run_all()
-        assert not page.failures()
-        timeline_changes(page)
-        running = [
-            int(number)
-            for number in re.findall(r"running (\d+)", " ".join(page.page.evaluate("metrics")))
-        ]
-        assert max(running) >= 2 and running[-1] == 0, (
-            "the panel was drawn while the requests ran, and after"
-        )
-        answered = [int(number) for number in page.page.evaluate("answered")]
-        assert answered == sorted(answered) and len(answered) >= 2 and answered[-1] == 100
-        assert "60 of 60 rows answered" in page.page.locator(".jp-Notebook").inner_text()
-        page.shot("06_07_many")
-        assert not page.page.evaluate(CUT) and not page.page.evaluate(SILENT)
-        assert not page.elsewhere and not page.errors
+def test_timeline_metrics_and_batch_follow_the_server(page, live_lab):
+    page.page.set_viewport_size({"width": 900, "height": 1300})
+    page.open(live_lab.notebook("many", TIMELINE, PANEL, WORK, BATCH))
+    page.page.keyboard.press("Control+b")
+    page.page.evaluate(WATCH, [".workshop[role=img][aria-label^='Server metrics']", "metrics"])
+    page.page.evaluate(WATCH, ["[role=progressbar][aria-label='rows answered']", "answered"])
+    page.run_all()
+    assert not page.failures()
+    timeline_changes(page)
+    running = [
+        int(number)
+        for number in re.findall(r"running (\d+)", " ".join(page.page.evaluate("metrics")))
+    ]
+    assert max(running) >= 2 and running[-1] == 0, (
+        "the panel was drawn while the requests ran, and after"
+    )
+    answered = [int(number) for number in page.page.evaluate("answered")]
+    assert answered == sorted(answered) and len(answered) >= 2 and answered[-1] == 100
+    assert "60 of 60 rows answered" in page.page.locator(".jp-Notebook").inner_text()
+    page.shot("06_07_many")
+    assert not page.page.evaluate(CUT) and not page.page.evaluate(SILENT)
+    assert not page.elsewhere and not page.errors
 
 
 def timeline_changes(page) -> None:

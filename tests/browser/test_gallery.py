@@ -1,4 +1,4 @@
-"""Every widget and picture of the course on one page: operated by keyboard, said in words, whole in every theme.
+"""Every widget and picture of the course on one page: operated by keyboard, said in words, whole in every window.
 
 Needs no server: what a server would send is recorded. The widgets on a live server are in the tests beside this one.
 """
@@ -11,8 +11,7 @@ import re
 from pathlib import Path
 
 import pytest
-from lab_page import lab
-from widget_page import CUT, SILENT, UNNAMED, Widget, address, choose_theme, write_notebook
+from widget_page import CUT, SILENT, UNNAMED, Widget, choose_theme
 
 from workshop.lab.places import place_of
 
@@ -75,6 +74,7 @@ display(show.doctor(), show.fields({"id": "cmpl-b8a636bec93490d8", "object": "te
     "model": "teaching-model", "choices": [{"index": 0, "text": " city", "finish_reason": "length", "logprobs": None,
     "prompt_logprobs": None}],
     "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}}))"""
+ROOFLINE = "from workshop.course.topics import roofline\nroofline.picture('h200')"
 COURSE = """from workshop.course.progress.course_map import course_map
 display(course_map(), course_map("01_memory"))"""
 GALLERY = {
@@ -105,6 +105,7 @@ GALLERY = {
     "parallelism": PARALLEL,
     "ideas": IDEAS,
     "step": STEP,
+    "roofline": ROOFLINE,
     "cluster": CLUSTER,
     "fields": FIELDS,
     "course_map": COURSE,
@@ -131,16 +132,6 @@ def test_nothing_that_notebooks_show_is_left_out():
     )
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    """One JupyterLab for the tests here; its folder has the course, and a notebook with all of GALLERY."""
-    folder = tmp_path_factory.mktemp("gallery")
-    write_notebook(folder / "mine" / "gallery.ipynb", *GALLERY.values())
-    write_notebook(folder / "mine" / "explorer.ipynb", GALLERY["sampling_explorer"])
-    with lab(folder / "home", folder / "mine", "--no-server") as lab_url:
-        yield lab_url
-
-
 def output(page, name: str):
     return (
         page.page.locator(".jp-CodeCell")
@@ -149,25 +140,61 @@ def output(page, name: str):
     )
 
 
-def test_all_are_whole_and_said_in_words_and_answer_the_keyboard(page, url):
-    page.open(address(url, "gallery.ipynb"))
-    page.page.keyboard.press("Control+b")  # the file browser takes a third of a narrow screen
+FIGURES = ("errors", "lines", "sweep", "step", "timeline", "roofline")
+# What a scroll bar hides, which few notice: a drawing or a table that is wider than its frame.
+SCROLLED = """() => [...document.querySelectorAll('.jp-OutputArea-output .scroll')].filter(e => e.offsetParent
+  && e.scrollWidth > e.clientWidth + 1).map(e => `${e.textContent.trim().slice(0, 60)} `
+  + `(${e.scrollWidth} in ${e.clientWidth})`)"""
+# Each text of a picture: its size on the screen in pixels, and its words.
+TEXTS = """cell => [...cell.querySelectorAll('svg')].filter(e => e.getScreenCTM())
+  .flatMap(svg => [...svg.querySelectorAll('text')].map(e => [
+    parseFloat(getComputedStyle(e).fontSize) * svg.getScreenCTM().a, e.textContent]))"""
+GPUS = """() => [...document.querySelectorAll('.jp-OutputArea-output svg text')]
+  .filter(e => /^GPU \\d+$/.test(e.textContent)).map(e => {
+    const box = e.closest('.scroll').getBoundingClientRect(), own = e.getBoundingClientRect();
+    return [e.textContent, own.left >= box.left && own.right <= box.right];
+  })"""
+TOPS = "sections => sections.map(e => Math.round(e.getBoundingClientRect().top))"
+ON_SCREEN = """cell => cell.querySelector('.branching').getBoundingClientRect().bottom
+  - cell.querySelector('.widget-slider').getBoundingClientRect().top"""
+
+
+def test_all_are_whole_and_said_in_words_and_answer_the_keyboard(page, course_lab):
+    page.open(course_lab.notebook("gallery", *GALLERY.values()))
     page.run_all()
     assert not page.failures()
     faults = []
     for theme in ("Light", "Dark"):
-        if theme == "Dark":
-            choose_theme(page.page, "JupyterLab Dark")
+        choose_theme(page.page, f"JupyterLab {theme}")
+        show_file_browser(page, False)
         for width in (1400, 900, 600):  # 600: beside a chat
-            page.page.set_viewport_size({"width": width, "height": 1000})
-            page.page.wait_for_timeout(500)
-            keep_whole(page, width, f"gallery_{theme.lower()}_{width}")
-            faults += [f"cut at {width} px: {element}" for element in page.page.evaluate(CUT)]
+            faults += cut(page, theme, width)
+            assert width < 1400 or tops(page) == 1, "three places beside each other"
+            if width == 900:  # a drawing has its full width once the file browser is closed
+                faults += small_text(page, "ideas") + page.page.evaluate(SCROLLED)
+            if width == 1400:
+                page.shot(f"gallery_{theme.lower()}")
+        show_file_browser(page, True)
+        for width in (900, 1280, 1920):
+            faults += cut(page, theme, width) + page.page.evaluate(SCROLLED)
+            gpus = page.page.evaluate(GPUS)
+            assert {f"GPU {number}" for number in range(16)} <= {name for name, _ in gpus}
+            faults += [f"{theme}, {width} px: {name} is cut" for name, whole in gpus if not whole]
+            if width == 900:
+                assert tops(page) == 3, "below each other"
+                faults += [fault for name in FIGURES for fault in small_text(page, name)]
+        page.shot(f"gallery_{theme.lower()}_beside_files")
     silent = page.page.evaluate(SILENT)
     unnamed = page.page.evaluate(UNNAMED)
     choose_theme(page.page, "JupyterLab Light")
+    show_file_browser(page, False)
+    page.page.set_viewport_size({"width": 1400, "height": 1000})
     operate(page)
     unnamed += page.page.evaluate(UNNAMED)
+    page.page.set_viewport_size({"width": 1024, "height": 700})  # a projector
+    notebook = page.page.locator(".jp-WindowedPanel-outer").first.bounding_box()
+    explorer = output(page, "sampling_explorer")
+    assert explorer.evaluate(ON_SCREEN) <= notebook["height"], "all sliders and the picture"
     assert not faults, "\n".join(faults)
     assert not silent, "pictures without words: " + "\n".join(silent)
     assert not unnamed, "\n".join(unnamed)
@@ -175,63 +202,105 @@ def test_all_are_whole_and_said_in_words_and_answer_the_keyboard(page, url):
     assert not page.errors
 
 
+def show_file_browser(page, shown: bool) -> None:
+    """Open or close what takes a third of a narrow screen."""
+    files = page.page.locator("#jp-left-stack")
+    if files.is_visible() != shown:
+        page.page.keyboard.press("Control+b")
+        files.wait_for(state="visible" if shown else "hidden")
+
+
+def tops(page) -> int:
+    """Return at how many heights the columns of ThreePlaces begin."""
+    return len(set(output(page, "three_places").locator("section").evaluate_all(TOPS)))
+
+
+def cut(page, theme: str, width: int) -> list[str]:
+    """Return what is cut in a window of this width, so high that all of the notebook is in it."""
+    page.page.set_viewport_size({"width": width, "height": 16000})
+    page.page.wait_for_timeout(500)
+    return [f"{theme}, {width} px: {element}" for element in page.page.evaluate(CUT)]
+
+
+def small_text(page, name: str) -> list[str]:
+    """Return the texts below ten pixels of the pictures of a cell."""
+    texts = output(page, name).evaluate(TEXTS)
+    assert texts, f"{name} has no picture"
+    return [f"{name}: {text!r} has {pixels} px" for pixels, text in texts if pixels < 10]
+
+
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+# Code that leaves its box at the right.
+WIDE_CODE = """() => [...document.querySelectorAll('.jp-InputArea-editor .cm-scroller')].filter(e => e.offsetParent
+  && e.scrollWidth > e.clientWidth + 1).map(e => e.textContent.slice(0, 80))"""
+MANY_EDITORS = "document.querySelectorAll('.jp-CodeCell .cm-content').length > 20"
 WIDE = """() => [...document.querySelectorAll('.jp-RenderedMarkdown *')].filter(e => e.offsetParent
   && (e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).display !== 'inline'
       || e.getBoundingClientRect().right > innerWidth)).map(e => e.outerHTML.slice(0, 120))"""
 
 
-def test_each_notebook_opens_at_a_clean_page(page, url):
+# JupyterLab then gives its commands to scripts of the page.
+EXPOSE = """new MutationObserver((_, watching) => {
+  const config = document.getElementById('jupyter-config-data');
+  if (!config || !config.textContent.includes('exposeAppInBrowser')) return;
+  watching.disconnect();
+  config.textContent = JSON.stringify({...JSON.parse(config.textContent), exposeAppInBrowser: true});
+}).observe(document, {childList: true, subtree: true})"""
+
+
+def open_without_kernel(page, path: str) -> None:
+    """Open a file as a double click does, but start no kernel."""
+    page.page.evaluate(
+        """async path => {
+            const kernelPreference = {shouldStart: false};
+            await jupyterapp.commands.execute('docmanager:open', {path, kernelPreference});
+        }""",
+        path,
+    )
+
+
+def test_each_notebook_opens_at_a_clean_page(page, course_lab):
     page.page.set_viewport_size({"width": 900, "height": 1000})
+    page.page.add_init_script(EXPOSE)
+    page.page.goto(course_lab.url)
+    page.page.locator(".jp-Notebook .jp-Cell").first.wait_for()
+    show_file_browser(page, False)
     for name in NOTEBOOKS:
-        page.page.goto(address(url, place_of(name)))
-        first = page.page.locator(".jp-Notebook .jp-MarkdownCell").first
-        first.get_by_role("heading", level=1).wait_for(timeout=60_000)
-        if page.page.locator("#jp-left-stack").is_visible():
-            page.page.keyboard.press("Control+b")
-        text = first.inner_text()
+        open_without_kernel(page, place_of(name))
+        first = page.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-MarkdownCell").first
         number = rf"{int(name[:2])}\. " if name[0].isdigit() else "Capstone: "
-        assert re.match(number, text), f"{name}: its number and title come first"
+        first.get_by_role("heading", level=1, name=re.compile(f"^{number}")).wait_for()
+        text = first.inner_text()
         assert "You will be able to" in text and re.search(r"\d+ minutes · needs: ", text), name
         assert first.bounding_box()["height"] < 400, (
             f"{name}: the first page is for more than its head"
         )
-        for _ in range(20):  # formulas are typeset after the text
+        for _ in range(40):  # formulas are typeset after the text
             if not (wide := page.page.evaluate(WIDE)):
                 break
-            page.page.wait_for_timeout(500)
+            page.page.wait_for_timeout(250)
         assert not wide, name
         page.shot(f"opening_{name}")
+        page.page.evaluate("void jupyterapp.commands.execute('application:close')")
     assert not page.elsewhere and not page.errors
 
 
-ONE_SCREEN = """() => {
-  const output = document.querySelector('.branching .axis').closest('.jp-OutputArea-output');
-  const top = output.querySelector('.widget-slider').getBoundingClientRect().top;
-  return output.querySelector('.branching').getBoundingClientRect().bottom - top;
-}"""
-
-
-def test_the_explorer_with_all_sliders_is_on_one_screen_of_a_projector(page, url):
-    page.page.set_viewport_size({"width": 1024, "height": 700})
-    page.open(address(url, "explorer.ipynb"))
-    page.run_all()
-    notebook = page.page.locator(".jp-WindowedPanel-outer").first.bounding_box()
-    assert page.page.evaluate(ONE_SCREEN) <= notebook["height"]
-
-
-def keep_whole(page, width: int, name: str) -> None:
-    """Keep the whole notebook as one picture: the window is made as high as it is."""
-    height = page.page.evaluate(
-        "Math.max(...[...document.querySelectorAll('.jp-Notebook, .jp-WindowedPanel-outer')].map(e => e.scrollHeight))"
-    )
-    page.page.set_viewport_size({"width": width, "height": min(height + 250, 16000)})
-    page.page.evaluate(
-        "document.querySelectorAll('.jp-WindowedPanel-outer').forEach(e => e.scrollTop = 0)"
-    )
-    page.page.wait_for_timeout(700)
-    page.shot(name)
-    page.page.set_viewport_size({"width": width, "height": 1000})
+def test_no_line_of_code_is_cut(page, course_lab):
+    """25 lines of notebook 1 were, at 1280 pixels with the file browser open."""
+    cells = [
+        cell
+        for name in NOTEBOOKS
+        for cell in json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
+    ]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    page.page.goto(course_lab.notebook("code", *code))
+    page.page.locator(".jp-CodeCell .cm-line").first.wait_for()
+    show_file_browser(page, True)
+    for width in (900, 1280):
+        page.page.set_viewport_size({"width": width, "height": 16000})
+        page.page.wait_for_function(MANY_EDITORS)
+        page.page.wait_for_timeout(1000)
+        assert page.page.evaluate(WIDE_CODE) == []
 
 
 def operate(page) -> None:

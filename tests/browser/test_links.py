@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import pytest
-from lab_page import lab
 
 from workshop.lab import learner_copies
 from workshop.lab.places import place_of
@@ -19,27 +18,19 @@ CONNECTED = "[href*='/files/']"
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
-@pytest.fixture(scope="module")
-def opened(tmp_path_factory):
-    home = tmp_path_factory.mktemp("links")
-    with lab(home / "home", home / "mine", "--no-server") as url:
-        yield url, home / "mine"
-
-
 def local_links(path: Path) -> list[str]:
     cells = json.loads(path.read_text())["cells"]
     prose = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     return [link for link in LINK.findall(prose) if "://" not in link]
 
 
-def test_every_link_of_a_notebook_opens(page, opened):
-    url, folder = opened
-    page.open(url)
-    base = url.split("/lab/")[0]
+def test_every_link_of_a_notebook_opens(page, course_lab):
+    page.open(course_lab.url)
+    base = course_lab.url.split("/lab/")[0]
     count = 0
     for name in learner_copies.names():
         place = place_of(name)
-        for link in local_links(folder / place):
+        for link in local_links(course_lab.folder / place):
             # JupyterLab asks for the path from its root; nothing is above that.
             path = posixpath.normpath(posixpath.join(posixpath.dirname(place), link))
             assert not path.startswith(".."), f"{name}: {link} leads out of JupyterLab"
@@ -49,9 +40,8 @@ def test_every_link_of_a_notebook_opens(page, opened):
     assert count >= 40, "the review counted 19 links to pages, and as many lead to notebooks"
 
 
-def test_the_first_link_of_the_course_shows_the_glossary(page, opened):
-    url, _ = opened
-    page.open(url)
+def test_the_first_link_of_the_course_shows_the_glossary(page, course_lab):
+    page.open(course_lab.url)
     page.page.locator(f".jp-RenderedMarkdown a[href*='docs/']{CONNECTED}").first.click()
     tab = page.page.locator(".lm-TabBar-tab", has_text="glossary.md")
     tab.wait_for(timeout=60_000)
@@ -62,9 +52,8 @@ def test_the_first_link_of_the_course_shows_the_glossary(page, opened):
     page.page.locator(".lm-TabBar-tab", has_text="01_memory.ipynb").wait_for(timeout=60_000)
 
 
-def test_a_terminal_of_jupyterlab_runs_workshop(page, opened):
-    url, _ = opened
-    page.open(url)
+def test_a_terminal_of_jupyterlab_runs_workshop(page, course_lab):
+    page.open(course_lab.url)
     page.page.get_by_role("menuitem", name="File", exact=True).click()
     page.page.locator(".lm-Menu-itemLabel", has_text=re.compile("^New$")).hover()
     page.page.locator(".lm-Menu-itemLabel", has_text=re.compile("^Terminal$")).click()
@@ -73,7 +62,7 @@ def test_a_terminal_of_jupyterlab_runs_workshop(page, opened):
     page.page.wait_for_timeout(1500)
     terminal.click()
     page.page.keyboard.type("workshop --version > from_terminal.txt 2>&1\n")
-    written = opened[1] / "from_terminal.txt"
+    written = course_lab.folder / "from_terminal.txt"
     for _ in range(300):
         if written.is_file() and written.read_text():
             break

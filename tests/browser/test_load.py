@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from lab_page import lab
 from needs import lacking
-from widget_page import CUT, SILENT, Widget, address, choose_theme, write_notebook
+from widget_page import CUT, SILENT, Widget, choose_theme
 
 from workshop.servers.vllm_main import installed
 
@@ -15,18 +14,10 @@ explorer = LoadExplorer("llama-3.1-8b", gpu="h100", rate=8)
 explorer"""
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
+def test_it_draws_as_it_computes_and_is_whole(page, course_lab):
     if not installed()[0]:
         lacking("vLLM is not installed: make test installs it on Linux")
-    folder = tmp_path_factory.mktemp("load")
-    write_notebook(folder / "mine" / "load.ipynb", EXPLORER, "explorer.settled()")
-    with lab(folder / "home", folder / "mine", "--no-server") as lab_url:
-        yield lab_url
-
-
-def test_it_draws_as_it_computes_and_is_whole(page, url):
-    page.open(address(url, "load.ipynb"))
+    page.open(course_lab.notebook("load", EXPLORER, "explorer.settled()"))
     page.page.keyboard.press("Control+b")
     page.page.set_viewport_size({"width": 1400, "height": 1000})
     page.run_all()

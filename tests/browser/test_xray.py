@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from lab_page import OUTPUT, lab
-from widget_page import CUT, SILENT, address, choose_theme, write_notebook
+from lab_page import OUTPUT
+from widget_page import CUT, SILENT, choose_theme
 
 from workshop.course.widgets.xray.case import RECORDED, Replay, letters, page
 from workshop.engine import trace
@@ -172,51 +172,50 @@ xray = nb11.XRay({path!r}, every_s=0.1).start()
 xray"""
 
 
-def test_in_jupyterlab_it_follows_a_trace_that_grows(page, tmp_path):
+def test_in_jupyterlab_it_follows_a_trace_that_grows(page, course_lab, tmp_path):
     growing, lines = tmp_path / "growing.jsonl", RECORDED.read_text().splitlines(keepends=True)
     growing.write_text("")  # a server that nobody has asked yet
-    write_notebook(tmp_path / "mine" / "xray.ipynb", LIVE.format(path=str(growing)), "xray.score")
-    with lab(tmp_path / "home", tmp_path / "mine", "--no-server") as url:
-        page.page.set_viewport_size({"width": 900, "height": 1000})
-        page.open(address(url, "xray.ipynb"))
-        page.page.keyboard.press("Control+b")
-        page.run_all()
-        assert not page.failures()
-        inside = page.page.frame_locator(".xray-frame")
-        inside.get_by_text("No step to show yet.").wait_for(timeout=60_000)
-        growing.write_text("".join(lines[:10]))
-        inside.get_by_text("of 9", exact=False).first.wait_for(timeout=60_000)
-        frame = next(
-            candidate
-            for candidate in page.page.frames
-            if candidate.parent_frame and candidate.evaluate("typeof x") == "object"
-        )
-        inside.locator("#slider").press("End")
-        growing.write_text("".join(lines[:30]))
-        frame.wait_for_function("x.steps.length === 30 && at === 29")
-        frame.evaluate("document.activeElement.blur()")
-        inside.locator("h1").click()
-        for key, expected in {"ArrowLeft": 28, "Home": 0, "ArrowRight": 1}.items():
-            page.page.keyboard.press(key)
-            assert frame.evaluate("at") == expected, f"{key} is the page's, and not JupyterLab's"
-        growing.write_text("".join(lines))
-        frame.wait_for_function(f"x.steps.length === {len(lines)}")
-        assert frame.evaluate("at") == 1, "who looks at an earlier step stays there"
-        page.page.keyboard.press("p")
-        page.page.keyboard.press(str(frame.evaluate("x.steps[asked].question.right") + 1))
-        page.page.locator(".jp-CodeCell").last.locator(".cm-content").click()
-        page.page.keyboard.press("Shift+Enter")
-        page.page.get_by_text("(1, 1)").wait_for(timeout=60_000)
-        height = page.page.locator(".xray-frame").bounding_box()["height"]
-        assert frame.evaluate("document.documentElement.scrollHeight") <= height + 2, (
-            "nothing of it is cut"
-        )
-        light = frame.evaluate("getComputedStyle(document.body).backgroundColor")
-        page.shot("xray_in_jupyterlab")
-        choose_theme(page.page, "JupyterLab Dark")
-        assert frame.evaluate("getComputedStyle(document.body).backgroundColor") != light, (
-            "it has the notebook's theme"
-        )
-        page.shot("xray_in_jupyterlab_dark")
-        assert not page.page.evaluate(CUT) and not page.page.evaluate(SILENT)
-        assert not page.elsewhere and not page.errors
+    notebook = course_lab.notebook("xray", LIVE.format(path=str(growing)), "xray.score")
+    page.page.set_viewport_size({"width": 900, "height": 1000})
+    page.open(notebook)
+    page.page.keyboard.press("Control+b")
+    page.run_all()
+    assert not page.failures()
+    inside = page.page.frame_locator(".xray-frame")
+    inside.get_by_text("No step to show yet.").wait_for(timeout=60_000)
+    growing.write_text("".join(lines[:10]))
+    inside.get_by_text("of 9", exact=False).first.wait_for(timeout=60_000)
+    frame = next(
+        candidate
+        for candidate in page.page.frames
+        if candidate.parent_frame and candidate.evaluate("typeof x") == "object"
+    )
+    inside.locator("#slider").press("End")
+    growing.write_text("".join(lines[:30]))
+    frame.wait_for_function("x.steps.length === 30 && at === 29")
+    frame.evaluate("document.activeElement.blur()")
+    inside.locator("h1").click()
+    for key, expected in {"ArrowLeft": 28, "Home": 0, "ArrowRight": 1}.items():
+        page.page.keyboard.press(key)
+        assert frame.evaluate("at") == expected, f"{key} is the page's, and not JupyterLab's"
+    growing.write_text("".join(lines))
+    frame.wait_for_function(f"x.steps.length === {len(lines)}")
+    assert frame.evaluate("at") == 1, "who looks at an earlier step stays there"
+    page.page.keyboard.press("p")
+    page.page.keyboard.press(str(frame.evaluate("x.steps[asked].question.right") + 1))
+    page.page.locator(".jp-CodeCell").last.locator(".cm-content").click()
+    page.page.keyboard.press("Shift+Enter")
+    page.page.get_by_text("(1, 1)").wait_for(timeout=60_000)
+    height = page.page.locator(".xray-frame").bounding_box()["height"]
+    assert frame.evaluate("document.documentElement.scrollHeight") <= height + 2, (
+        "nothing of it is cut"
+    )
+    light = frame.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.shot("xray_in_jupyterlab")
+    choose_theme(page.page, "JupyterLab Dark")
+    assert frame.evaluate("getComputedStyle(document.body).backgroundColor") != light, (
+        "it has the notebook's theme"
+    )
+    page.shot("xray_in_jupyterlab_dark")
+    assert not page.page.evaluate(CUT) and not page.page.evaluate(SILENT)
+    assert not page.elsewhere and not page.errors
