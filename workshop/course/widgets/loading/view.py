@@ -189,7 +189,7 @@ def _memory(moment: Moment, gpu: tuple[str, float] | None) -> Html:
         label=f"memory of one {title}",
     )
     keys = [(f"bg-{colour} edge", f"{name} {size:.1f} GiB") for colour, name, size in parts if size]
-    return div(div(f"memory of one {title}", cls="note"), filled, legend(keys))
+    return div(muted(f"memory of one {title}"), filled, legend(keys), cls="gap")
 
 
 def _figures(moment: Moment) -> tuple[tuple[str, str], ...]:
