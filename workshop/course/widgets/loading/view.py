@@ -36,6 +36,7 @@ RECORDED = {
 }
 STEPS = 60  # positions of the slider
 LINES_SHOWN = 5
+PROCESS = re.compile(r"^\(\w+ pid=\d+\) INFO \d\d-\d\d ")  # which process wrote a line, and the day
 PROGRESS = re.compile(
     r"\d+%\|"
 )  # a line of a progress bar, which a terminal writes over the one before
@@ -137,7 +138,7 @@ def _moment(reader: Reader, last_lines: list[str]) -> Moment:
         weights_gib=log.weights_gib,
         available_kv_gib=log.available_kv_gib,
         kv_cache_tokens=log.kv_cache_tokens,
-        lines=tuple(line[:150] for line in last_lines),
+        lines=tuple(PROCESS.sub("", line)[:150] for line in last_lines),
     )
 
 
@@ -162,13 +163,14 @@ def picture(moment: Moment, gpu: tuple[str, float] | None = None) -> Html:
     lines = []
     for line in moment.lines or ("Press ▶ to play the log, or move the slider.",):
         lines.append(div(line, cls="cut", title=line))  # the title has what is too long for a row
+    figures = _figures(moment)
     return panel(
         bold(f"{percent} %"),
         f" {moment.message[:110]}",
         filled,
         muted(*between(" → ", stages)),
         _memory(moment, gpu),
-        tiles(_figures(moment), columns=5),
+        tiles(figures, columns=len(figures)),
         div(*lines, cls="log fixed"),
     )
 
@@ -194,22 +196,23 @@ def _memory(moment: Moment, gpu: tuple[str, float] | None) -> Html:
 
 def _figures(moment: Moment) -> tuple[tuple[str, str], ...]:
     """Return the figures that the log has said so far, each with its meaning."""
-    shards, weights, kv_cache, tokens = "–", "–", "–", "–"
+    weights, kv_cache, tokens = "–", "–", "–"
     done, total = moment.shards
-    if total:
-        shards = f"{done} of {total}"
     if moment.weights_gib:
         weights = f"{moment.weights_gib:.2f} GiB"
     if moment.available_kv_gib:
         kv_cache = f"{moment.available_kv_gib:.2f} GiB"
     if moment.kv_cache_tokens:
-        tokens = f"{moment.kv_cache_tokens:,} tokens"
+        tokens = f"{moment.kv_cache_tokens:,}"
+    shards = ()
+    if total:
+        shards = ((f"{done} of {total}", "shards"),)
     return (
         (moment.clock or "–", "clock"),
-        (shards, "shards"),
+        *shards,
         (weights, "weights per GPU"),
         (kv_cache, "left for KV cache per GPU"),
-        (tokens, "KV cache"),
+        (tokens, "tokens of KV cache"),
     )
 
 
