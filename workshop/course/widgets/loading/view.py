@@ -163,14 +163,13 @@ def picture(moment: Moment, gpu: tuple[str, float] | None = None) -> Html:
     lines = []
     for line in moment.lines or ("Press ▶ to play the log, or move the slider.",):
         lines.append(div(line, cls="cut", title=line))  # the title has what is too long for a row
-    figures = _figures(moment)
     return panel(
         bold(f"{percent} %"),
         f" {moment.message[:110]}",
         filled,
         muted(*between(" → ", stages)),
         _memory(moment, gpu),
-        tiles(figures, columns=len(figures)),
+        tiles(_figures(moment), columns=5),
         div(*lines, cls="log fixed"),
     )
 
