@@ -6,7 +6,7 @@ python benchmarks/course_minutes.py --write         # write the minutes into the
 
 Words are read at 180 a minute. Solutions and what is folded are not counted, but for "What you should see"; what stands
 below "Deeper" is optional, and not counted either. A line of code takes 5 seconds, a line of output 2, a picture 30,
-one that plays for 4 to 18 seconds (GpuField) 45, a widget 120. A prediction takes 20 seconds, a concept question 30
+one that plays for 4 to 18 seconds (GpuField, LoadingView) 45, a widget 120. A prediction takes 20 seconds, a concept question 30
 beside its words, an exercise three minutes. Waiting is the time that the cells ran, measured with vLLM on two CPU cores;
 a notebook that is not in the file of measured times counts none.
 """
@@ -210,7 +210,7 @@ def _output_s(output: dict) -> float:
     """Return the seconds that a reader gives to one output."""
     data = output.get("data", {})
     if "application/vnd.jupyter.widget-view+json" in data:
-        if str(data.get("text/plain", "")).startswith("GpuField("):
+        if str(data.get("text/plain", "")).startswith(("GpuField(", "LoadingView(")):
             return PLAYED_S
         return WIDGET_S
     html = str(data.get("text/html", ""))

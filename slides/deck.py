@@ -20,7 +20,7 @@ sys.path.append(str(ROOT / "docs"))
 import glossary  # noqa: E402      docs/glossary.py
 
 # For a class that jumps from exercise to exercise: the cell needs those above it.
-JUMP = "Jumped here? Select its cell, then <em>Run → Run All Above Selected Cell</em>."
+JUMP = "Jumped here? <em>Run → Run All Above Selected Cell</em>."
 FRONT = """---
 marp: true
 theme: workshop
@@ -40,14 +40,14 @@ UNREAD = re.compile(
 # The decks: a folder of deck/, and the agenda's items: title, what it holds, and the files that it counts.
 DECKS = {
     "workshop": (
-        ("1", "Does it fit?", "weights, KV cache, more than one GPU", ("1",)),
-        ("2", "How do we start it?", "vLLM, a server on a cluster; then a break", ("3",)),
-        ("3", "Which settings?", "requests, one token at a time", ("4",)),
+        ("1", "Does it fit?", "weights, KV cache", ("1",)),
+        ("2", "How do we start it?", "a server on a cluster; a break", ("3",)),
+        ("3", "Which settings?", "one token at a time", ("4",)),
         ("4", "How sure is it?", "log probabilities, a confidence", ("5",)),
         ("5", "All of them, and nothing lost", "a file of prompts", ("7",)),
     ),
     "day_two": (
-        ("1", "Many GPUs", "links, tensor and pipeline parallel", ("1",)),
+        ("1", "Many GPUs", "405B, links, tensor and pipeline parallel", ("1",)),
         ("2", "Many prompts", "threads, asyncio, waves", ("2",)),
         ("3", "A chat", "templates, streaming, answers of a given form, tools", ("3",)),
         ("4", "Inside the engine", "batches, chunks, prefixes, preemption", ("4",)),

@@ -37,7 +37,7 @@ def test_unknown_names_are_answered_with_the_choices():
         lambda: nb03.body("7b"),
         lambda: nb03.tail("Z"),
         lambda: nb03.grep("A", "("),
-        lambda: loading.recorded_text("8b"),
+        lambda: loading.recorded_text("7b"),
     ):
         with pytest.raises(BadInput) as error:
             call()
@@ -114,11 +114,28 @@ def test_recorded_starts_go_forward_and_end_ready():
 def test_view_shows_what_the_slider_asks_for():
     view = LoadingView("70b")
     view.place.value = loading.STEPS
-    assert "1,229,264 tokens" in view.picture.value and 'aria-valuenow="100"' in view.picture.value
+    assert "1,229,264" in view.picture.value and 'aria-valuenow="100"' in view.picture.value
     view.model.value = "405b-fp8"
     assert "95.54 GiB" in view.picture.value
     view.play.value = 0
     assert 'aria-valuenow="0"' in view.picture.value
+
+
+def test_the_memory_of_the_gpu_fills_as_the_log_says():
+    view = LoadingView("8b")
+    assert "free 79.2 GiB" in view.picture.value  # index.json: torch total 79.18 GiB
+    stages = [moment.stage for moment in loading.moments(loading.recorded_text("8b"))]
+    view.place.value = stages.index("compiling")
+    assert "weights 15.0 GiB" in view.picture.value and "free 64.2 GiB" in view.picture.value
+    view.place.value = loading.STEPS
+    assert re.search("KV cache 55.[01] GiB", view.picture.value)  # 55.05 in the log
+    view.model.value = "teaching-model"
+    assert "free" not in view.picture.value
+
+
+def test_a_progress_bar_does_not_fill_the_play():
+    stages = [moment.stage for moment in loading.moments(loading.recorded_text("8b"))]
+    assert stages.count("capturing graphs") < len(stages) / 2
 
 
 def test_picture_escapes_what_a_log_holds():
@@ -179,7 +196,7 @@ def test_without_slurm_nothing_is_submitted(monkeypatch):
     monkeypatch.setattr(nb03, "available", lambda: False)
     assert nb03.submit("70b") == "recorded"
     assert isinstance(nb03.watch("recorded", "70b"), LoadingView)
-    assert "450,976 tokens" in repr(nb03.watch("recorded", "llama-3.1-8b"))
+    assert nb03.watch("recorded", "llama-3.1-8b").values["model"] == "8b"
     assert "No SLURM" in nb03.where()
 
 

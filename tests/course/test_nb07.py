@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import needs
@@ -16,6 +17,7 @@ from workshop.cli.batch import more_sampling
 from workshop.cli.simulate import command as simulate
 from workshop.course.notebooks import nb07
 from workshop.course.topics import abstracts
+from workshop.servers.records import ServerRecord
 from workshop.servers.vllm_main import installed
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +53,27 @@ def test_the_killed_batch_has_the_settings_of_batch_run(monkeypatch, tmp_path):
     *_, flag, sampling = commands[0]
     assert flag == "--sampling"
     assert more_sampling(sampling) == settings
+
+
+def test_the_line_for_a_terminal_has_the_settings_of_batch_run_and_the_server(tmp_path):
+    server = ServerRecord(
+        name="my server", url="http://a/v1", model="m", api_key="k", where="local", state="ready"
+    )
+    settings = {"max_tokens": 5, "structured_outputs": {"choice": [" biology"]}}
+    line = nb07.in_terminal(tmp_path / "a.json", tmp_path / "b.jsonl", server, **settings)
+    program, batch, *files, flag, sampling, name_flag, name = shlex.split(line)
+    assert (program, batch) == ("workshop", "batch") and files[0].endswith("a.json")
+    assert flag == "--sampling" and more_sampling(sampling) == settings
+    assert (name_flag, name) == ("--name", "my server")
+    server = replace(server, where="given")
+    assert "--name" not in nb07.in_terminal(tmp_path / "a.json", tmp_path / "b.jsonl", server)
+
+
+def test_progress_counts_whole_lines_by_their_second(tmp_path):
+    output = tmp_path / "many.jsonl"
+    lines = [json.dumps({"response": {"body": {"created": 100 + s}}}) for s in (0, 5, 0, 2)]
+    output.write_text("\n".join(lines) + '\n{"response": {"bo')
+    assert nb07.progress(output, tmp_path / "none.jsonl") == {"many": {0: 0, 1: 2, 3: 3, 6: 4}}
 
 
 def test_the_commands_of_the_steps_and_the_card_choose_among_the_fields():

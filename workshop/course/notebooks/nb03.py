@@ -305,12 +305,10 @@ def _class_server() -> str:
 def watch(job: str, name: str = "70b"):
     """Follow a job until its server is ready (a WorkshopError says why it ended before).
 
-    Without a job a recorded start is shown: that of 8B as its lines that matter, others to play.
+    Without a job a recorded start is shown, to play.
     """
-    if job == "recorded" and name == "llama-3.1-8b":
-        return log_lines(START_8B)
     if job == "recorded":
-        return LoadingView(name)
+        return LoadingView(name.removeprefix("llama-3.1-"))
     shown = widgets.HTML()
     display(View(shown))
     now = slurm_status.follow(

@@ -8,22 +8,28 @@ True
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import time
+from collections import Counter
+from itertools import accumulate
 from pathlib import Path
 
 from workshop import python_process
 from workshop.batch import offline
 from workshop.servers.local import TEACHING_FOLDER
+from workshop.servers.records import ServerRecord
 
 __all__ = [
     "TEACHING_FOLDER",
     "TONIGHT",
     "TONIGHT_S",
+    "in_terminal",
     "kill_batch",
     "kill_when_written",
     "offline",
+    "progress",
 ]
 
 LOOK_S = 0.05  # between two looks at a file that grows
@@ -44,10 +50,44 @@ def kill_batch(prompts: Path, output: Path, **settings: object) -> None:
         output: the file that the answers are written to.
         settings: the sampling parameters, as batch.run takes them.
     """
-    files = (str(prompts), str(output))
-    sampling = json.dumps(settings)
-    command = python_process.command("workshop", "batch", *files, "--sampling", sampling)
+    command = python_process.command("workshop", *_batch(prompts, output, settings))
     kill_when_written(command, output)
+
+
+def in_terminal(prompts: Path, output: Path, server: ServerRecord, **settings: object) -> str:
+    """Return the line that answers the same file in a terminal, by the server of the notebook."""
+    command = ["workshop", *_batch(prompts, output, settings)]
+    if (
+        server.where != "given"
+    ):  # one that was given by its address is in the terminal's environment
+        command += ["--name", server.name]
+    return shlex.join(command)
+
+
+def _batch(prompts: Path, output: Path, settings: dict[str, object]) -> list[str]:
+    """Return the arguments of `workshop` that answer a file with these sampling parameters."""
+    return ["batch", str(prompts), str(output), "--sampling", json.dumps(settings)]
+
+
+def progress(*outputs: Path) -> dict[str, dict[int, int]]:
+    """Return how many answers each batch had after so many seconds, by the times in its own file.
+
+    A file that does not exist, or has no whole line yet, is left out.
+    """
+    lines: dict[str, dict[int, int]] = {}
+    for output in outputs:
+        if not output.exists():
+            continue
+        answers = [
+            json.loads(line) for line in output.read_text().splitlines(True) if line[-1] == "\n"
+        ]
+        counts = Counter(answer["response"]["body"]["created"] for answer in answers)
+        if counts:
+            seconds = sorted(counts)
+            totals = accumulate(counts[second] for second in seconds)
+            after = [second - seconds[0] + 1 for second in seconds]
+            lines[output.stem] = {0: 0} | dict(zip(after, totals, strict=True))
+    return lines
 
 
 def kill_when_written(command: list[str], output: Path, size_bytes: int = 50_000) -> None:

@@ -1,14 +1,27 @@
 """Watch a server load: a recorded log, played line by line, with the stages of a start.
 
-The figures that the log has given so far stand beside it.
+The figures that the log has given so far stand beside it, and the memory of the GPU fills with them.
 """
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
 import ipywidgets as widgets
+from inference_planner import load_gpu
 
-from workshop.course.drawing.html import Html, bar, between, bold, div, muted, panel, tag, tiles
+from workshop.course.drawing.html import (
+    Html,
+    bar,
+    between,
+    bold,
+    div,
+    legend,
+    muted,
+    panel,
+    tag,
+    tiles,
+)
 from workshop.course.topics import recorded_data
 from workshop.course.widgets.controls import Explorer, choice, in_a_row, whole
 from workshop.engine.log import STAGES, Reader
@@ -16,12 +29,18 @@ from workshop.errors import BadInput
 
 STEP_MS = 250
 RECORDED = {
+    "8b": "llama-3.1-8b_vllm-0.32.0_h100.log",
     "70b": "llama-3.1-70b_tp4_h200.log",
     "405b-fp8": "llama-3.1-405b-fp8_tp4_h200.log",
     "teaching-model": "tiny_cpu_server.log",
 }
 STEPS = 60  # positions of the slider
 LINES_SHOWN = 5
+PROCESS = re.compile(r"^\(\w+ pid=\d+\) INFO \d\d-\d\d ")  # which process wrote a line, and the day
+PROGRESS = re.compile(
+    r"\d+%\|"
+)  # a line of a progress bar, which a terminal writes over the one before
+PROGRESS_LINES_A_STEP = 10
 
 
 @dataclass(frozen=True)
@@ -43,7 +62,7 @@ class Moment:
 def recorded_text(name: str) -> str:
     """Return a recorded log of the course up to the line where its engine is ready.
 
-    `name` is 70b, 405b-fp8 or teaching-model.
+    `name` is 8b, 70b, 405b-fp8 or teaching-model.
     """
     if name not in RECORDED:
         offered = f"There are: {', '.join(RECORDED)}."
@@ -72,14 +91,35 @@ def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
     reader = Reader()
     moments = []
     read = 0  # lines so far
+    stops = _stops(lines)
     for step in range(steps + 1):
-        until = round(len(lines) * step / steps)
+        until = stops[round((len(stops) - 1) * step / steps)]
         if until > read:
             reader.feed("\n".join(lines[read:until]) + "\n")
             read = until
         last_lines = lines[max(0, until - LINES_SHOWN) : until]
         moments.append(_moment(reader, last_lines))
     return tuple(moments)
+
+
+def _stops(lines: list[str]) -> list[int]:
+    """Return the numbers of lines at which the player may stop: few of a progress bar, all others."""
+    stops = [0]
+    for number, line in enumerate(lines, 1):
+        is_skipped = PROGRESS.search(line) and number % PROGRESS_LINES_A_STEP
+        if not is_skipped or number == len(lines):
+            stops.append(number)
+    return stops
+
+
+@lru_cache(maxsize=8)
+def gpu_of(name: str) -> tuple[str, float] | None:
+    """Return the GPU of a recorded start: its title and its memory in GiB; None for a CPU."""
+    gpu = recorded_data.read("logs/index.json")["logs"][RECORDED[name]]["gpu"]
+    if gpu is None:
+        return None
+    card = load_gpu(gpu)
+    return card.title, card.engine_gib
 
 
 def _moment(reader: Reader, last_lines: list[str]) -> Moment:
@@ -98,12 +138,15 @@ def _moment(reader: Reader, last_lines: list[str]) -> Moment:
         weights_gib=log.weights_gib,
         available_kv_gib=log.available_kv_gib,
         kv_cache_tokens=log.kv_cache_tokens,
-        lines=tuple(line[:150] for line in last_lines),
+        lines=tuple(PROCESS.sub("", line)[:150] for line in last_lines),
     )
 
 
-def picture(moment: Moment) -> Html:
-    """Return the bar with the stages of a start, the figures so far, and the log's last lines."""
+def picture(moment: Moment, gpu: tuple[str, float] | None = None) -> Html:
+    """Return the bar with the stages of a start, the figures so far, and the log's last lines.
+
+    With a GPU (its title and its GiB) its memory is a second bar, which fills as the log says.
+    """
     percent = round(100 * moment.fraction)
     marks, stages = [], []
     for name, at in STAGES.items():
@@ -125,29 +168,50 @@ def picture(moment: Moment) -> Html:
         f" {moment.message[:110]}",
         filled,
         muted(*between(" → ", stages)),
+        _memory(moment, gpu),
         tiles(_figures(moment), columns=5),
         div(*lines, cls="log fixed"),
     )
 
 
+def _memory(moment: Moment, gpu: tuple[str, float] | None) -> Html:
+    """Return one GPU's memory as a bar, with what the log has reported so far."""
+    if gpu is None:
+        return Html("")
+    title, size_gib = gpu
+    weights, kv_cache = moment.weights_gib or 0.0, moment.available_kv_gib or 0.0
+    parts = [("weights", "weights", weights), ("kv", "KV cache", kv_cache)]
+    rest = "free"
+    if kv_cache:
+        rest = "work space, and what is not for vLLM"
+    parts.append(("empty", rest, size_gib - weights - kv_cache))
+    filled = bar(
+        [(colour, 100 * size / size_gib) for colour, _, size in parts],
+        label=f"memory of one {title}",
+    )
+    keys = [(f"bg-{colour} edge", f"{name} {size:.1f} GiB") for colour, name, size in parts if size]
+    return div(muted(f"memory of one {title}"), filled, legend(keys), cls="gap")
+
+
 def _figures(moment: Moment) -> tuple[tuple[str, str], ...]:
     """Return the figures that the log has said so far, each with its meaning."""
-    shards, weights, kv_cache, tokens = "–", "–", "–", "–"
+    weights, kv_cache, tokens = "–", "–", "–"
     done, total = moment.shards
-    if total:
-        shards = f"{done} of {total}"
     if moment.weights_gib:
         weights = f"{moment.weights_gib:.2f} GiB"
     if moment.available_kv_gib:
         kv_cache = f"{moment.available_kv_gib:.2f} GiB"
     if moment.kv_cache_tokens:
-        tokens = f"{moment.kv_cache_tokens:,} tokens"
+        tokens = f"{moment.kv_cache_tokens:,}"
+    shards = ()
+    if total:
+        shards = ((f"{done} of {total}", "shards"),)
     return (
         (moment.clock or "–", "clock"),
-        (shards, "shards"),
+        *shards,
         (weights, "weights per GPU"),
         (kv_cache, "left for KV cache per GPU"),
-        (tokens, "KV cache"),
+        (tokens, "tokens of KV cache"),
     )
 
 
@@ -171,4 +235,4 @@ class LoadingView(Explorer[Moment]):
         return moments(recorded_text(self.model.value))[self.place.value]
 
     def picture_of(self, result: Moment) -> Html:
-        return picture(result)
+        return picture(result, gpu_of(self.model.value))
