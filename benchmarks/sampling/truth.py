@@ -282,10 +282,10 @@ def table(outcomes: list[Outcome], wrong: dict[str, list[Outcome]]) -> str:
     return "\n".join(lines)
 
 
-def write_doc(text: str, mark: str = "truth") -> None:
-    """Replace what stands between the two marks of docs/sampling.md."""
+def write_doc(text: str) -> None:
+    """Replace the tables of docs/sampling.md."""
     path = Path(__file__).parents[2] / "docs" / "sampling.md"
-    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
+    begin, end = "<!-- truth: begin -->", "<!-- truth: end -->"
     before, _, rest = path.read_text(encoding="utf-8").partition(begin)
     _, _, after = rest.partition(end)
     path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
