@@ -135,7 +135,9 @@ def test_a_drawing_takes_its_colours_by_their_names():
     palette = [colour.lower() for colour in style.NAMES.values() if colour.startswith("#")]
     for path in DRAWINGS:
         typed = re.findall(r"#\w{6}", path.read_text(encoding="utf-8").lower())
-        assert not {*typed} & {*palette}, f"{path.name}: write var(--name), as widgets/style.py has it"
+        assert not {*typed} & {*palette}, (
+            f"{path.name}: write var(--name), as widgets/style.py has it"
+        )
 
 
 @pytest.mark.parametrize("kind", CASES)
