@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import itertools
 import json
 import random
+import subprocess
+import sys
+from collections.abc import Iterator
 
 METRICS = (
     'vllm:num_requests_running{{engine="0",model_name="{0}"}} {1}\n'
@@ -109,6 +113,18 @@ class Stub(asyncio.Protocol):
                 b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
                 % (status, REASONS[status], len(body), body)
             )
+
+
+@contextlib.contextmanager
+def running(*options: str) -> Iterator[str]:
+    """Run a stub in a process of its own while the block runs; yields its address."""
+    command = [sys.executable, __file__, *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.wait()
 
 
 async def serve(port: int) -> None:
