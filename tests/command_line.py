@@ -21,15 +21,15 @@ class Done(NamedTuple):
     err: str
 
 
-def run_words(*words: str) -> Done:
-    """Run `workshop WORDS`, as its entry point does."""
+def run_arguments(*arguments: str) -> Done:
+    """Run `workshop ARGUMENTS`, as its entry point does."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
     with (
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
-        patch.setattr(sys, "argv", ["workshop", *words])
+        patch.setattr(sys, "argv", ["workshop", *arguments])
         with pytest.raises(SystemExit) as end:
             cli.main()
         out.flush()
@@ -39,4 +39,4 @@ def run_words(*words: str) -> Done:
 
 def run(line: str) -> Done:
     """Run `workshop LINE`."""
-    return run_words(*shlex.split(line))
+    return run_arguments(*shlex.split(line))

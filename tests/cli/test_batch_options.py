@@ -72,8 +72,8 @@ def settings_of(monkeypatch, tmp_path):
     prompts.write_text("The sea\n")
 
     def settings(*arguments: str) -> Counter[object]:
-        words = [str(prompts), str(tmp_path / "answers.jsonl"), *arguments]
-        result = CliRunner().invoke(command, words)
+        command_line = [str(prompts), str(tmp_path / "answers.jsonl"), *arguments]
+        result = CliRunner().invoke(command, command_line)
         assert result.exit_code == 0, (
             f"workshop batch {' '.join(arguments)} ended with {result.exception!r}. An option has no "
             "home: a field of Limits that `_batch` of workshop/cli/batch.py fills, or a parameter of "

@@ -12,7 +12,7 @@ import sys
 
 import click
 import pytest
-from command_line import run_words
+from command_line import run_arguments
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -152,7 +152,7 @@ def run(*arguments: str, folder=None) -> tuple[int, str, str]:
     with pytest.MonkeyPatch.context() as patch:
         if folder is not None:
             close_the_edges(patch, folder)
-        return run_words(*arguments)
+        return run_arguments(*arguments)
 
 
 @st.composite

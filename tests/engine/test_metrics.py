@@ -45,9 +45,8 @@ def test_a_restarted_server_begins_at_zero_again():
         metrics.rates(metrics.parse(AFTER, time=1.0), metrics.parse(AFTER, time=0.0))
 
 
-def test_names_of_older_versions_are_read():
-    """0.6 to 0.9: gpu_cache_usage_perc, no engine label."""
-    page = 'vllm:gpu_cache_usage_perc{model_name="m"} 0.25\nvllm:num_requests_running{model_name="m"} 3.0\n'
+def test_what_a_page_does_not_have_is_none():
+    page = 'vllm:kv_cache_usage_perc{model_name="m"} 0.25\nvllm:num_requests_running{model_name="m"} 3.0\n'
     read = metrics.parse(page)
     assert (read.kv_cache_usage, read.requests_running) == (0.25, 3)
     assert (
