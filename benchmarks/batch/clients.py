@@ -19,6 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
 import stub
 
 FEW = 200  # rows of the run that shows what a start costs

@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 
 import psutil
+
+sys.path.insert(0, str(Path(__file__).parent))
 import stub
 
 
