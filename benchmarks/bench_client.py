@@ -46,28 +46,10 @@ FIGURES = ("tokens_per_s", "ttft_p50_ms", "tpot_p50_ms", "e2el_p50_ms")
 def with_workshop(server: ServerRecord, load: dict) -> dict[str, float]:
     """Return the figures of one `workshop bench --json` by their names in FIGURES."""
     option = "--concurrencies" if "concurrency" in load else "--rates"
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "workshop",
-        "bench",
-        "--url",
-        server.url,
-        "--tokenizer",
-        TEACHING_MODEL,
-        "--no-predict",
-        "--json",
-    ]
-    command += [
-        option,
-        str(next(iter(load.values()))),
-        "--requests",
-        str(REQUESTS),
-        "--seed",
-        str(SEED),
-    ]
-    command += ["--prompt", str(PROMPT_TOKENS), "--output", str(OUTPUT_TOKENS)]
+    command = [sys.executable, "-P", "-m", "workshop", "bench", "--no-predict", "--json"]
+    command += ["--url", server.url, "--tokenizer", TEACHING_MODEL]
+    command += [option, str(next(iter(load.values()))), "--requests", str(REQUESTS)]
+    command += ["--prompt", str(PROMPT_TOKENS), "--output", str(OUTPUT_TOKENS), "--seed", str(SEED)]
     environment = {**os.environ, "WORKSHOP_API_KEY": server.api_key or ""}
     printed = subprocess.run(
         command, check=True, capture_output=True, text=True, env=environment
@@ -83,40 +65,14 @@ def with_vllm(server: ServerRecord, load: dict) -> dict[str, float]:
     """Return the figures of one `vllm bench serve` by their names in FIGURES."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-P", "-c", VLLM, "bench", "serve"]
-        command += [
-            "--base-url",
-            server.url.removesuffix("/v1"),
-            "--model",
-            server.model,
-            "--tokenizer",
-            TEACHING_MODEL,
-        ]
+        command += ["--base-url", server.url.removesuffix("/v1")]
+        command += ["--model", server.model, "--tokenizer", TEACHING_MODEL]
         command += ["--dataset-name", "random", "--random-input-len", str(PROMPT_TOKENS)]
-        command += [
-            "--random-output-len",
-            str(OUTPUT_TOKENS),
-            "--num-prompts",
-            str(REQUESTS),
-            "--seed",
-            str(SEED),
-            "--num-warmups",
-            str(WARM_UPS),
-        ]
-        command += [
-            "--ignore-eos",
-            "--percentile-metrics",
-            "ttft,tpot,itl,e2el",
-            "--metric-percentiles",
-            "50",
-        ]
-        command += [
-            "--save-result",
-            "--result-dir",
-            folder,
-            "--result-filename",
-            "result.json",
-            "--disable-tqdm",
-        ]
+        command += ["--random-output-len", str(OUTPUT_TOKENS), "--num-prompts", str(REQUESTS)]
+        command += ["--seed", str(SEED), "--num-warmups", str(WARM_UPS), "--ignore-eos"]
+        command += ["--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50"]
+        command += ["--save-result", "--result-dir", folder, "--result-filename", "result.json"]
+        command.append("--disable-tqdm")
         if "concurrency" in load:
             command += ["--max-concurrency", str(load["concurrency"])]
         else:

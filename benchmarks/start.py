@@ -2,8 +2,7 @@
 
     python benchmarks/start.py [--pairs 5] [--prompts 200] [--kills 100]
 
-Pairs alternate on the same machine, so their ratios hold where absolute times vary. Prints a table and writes
-benchmarks/results/start.json.
+Pairs alternate on the same machine, so their ratios hold where absolute times vary. Prints JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import random
 import signal
 import statistics
@@ -21,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -32,7 +29,6 @@ from workshop.servers import local, records
 from workshop.servers.local import supervise
 from workshop.vllm_package import WITHOUT_A_MODEL
 
-RESULTS = Path(__file__).parent / "results" / "start.json"
 SERVE = [sys.executable, "-P", "-m", "workshop", "serve", "--background"]
 KILLED_WITHIN_S = 6.0  # a kill comes at a random moment of this time
 GONE_WITHIN_S = 80.0
@@ -235,7 +231,7 @@ def show(result: dict[str, object]) -> None:
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--prompts", type=int, default=200)
@@ -243,21 +239,13 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["WORKSHOP_HOME"] = tempfile.mkdtemp(prefix="home-")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    result: dict[str, object] = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "python": platform.python_version(),
-        "cpus": os.cpu_count(),
-    }
-    RESULTS.parent.mkdir(exist_ok=True)
     for part, measure, count in (
         ("starts", measure_starts, options.pairs),
         ("answers", compare_answers, options.prompts),
         ("kills", kill_at_random, options.kills),
     ):
         if count:
-            result[part] = measure(count)
-            show({part: result[part]})
-            RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+            show({part: measure(count)})
 
 
 if __name__ == "__main__":

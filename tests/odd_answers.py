@@ -6,9 +6,10 @@ import contextlib
 import json
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 from hypothesis import strategies as st
+from small_server import Handler
 
 LOGIN = b"<!DOCTYPE html><html><body><form>Please log in</form></body></html>"
 CHOICE = {
@@ -93,7 +94,7 @@ class Server:
         self.answers: dict[str, object] = {}
         self.seen: list[tuple[str, dict, bytes]] = []
 
-        class Handler(BaseHTTPRequestHandler):
+        class Answers(Handler):
             def answer(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 outer.seen.append((self.path, dict(self.headers), body))
@@ -109,18 +110,11 @@ class Server:
                     self.close_connection = True
                     return
                 data, kind = reply if isinstance(reply, tuple) else (reply, "application/json")
-                self.send_response(200)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+                self.reply(data, kind=kind)
 
             do_GET = do_POST = do_CONNECT = answer
 
-            def log_message(self, *args):
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         self.root = f"http://127.0.0.1:{self._server.server_port}"

@@ -1,7 +1,8 @@
-"""A small server for tests: a record of it, and a start of an engine of a few lines in the place of vLLM."""
+"""A small server for tests: what answers, a record of it, and an engine of a few lines in the place of vLLM."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -9,8 +10,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from workshop import timestamps
 from workshop.servers import records
@@ -19,6 +21,40 @@ from workshop.servers.local import Launch
 from workshop.servers.records import ServerRecord
 
 ENGINE = Path(__file__).parent / "servers/local/engine.py"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers requests as a test's do_GET and do_POST say."""
+
+    def body(self) -> Any:
+        """Return the JSON of a request, or None if it has none."""
+        text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        return json.loads(text) if text else None
+
+    def reply(self, data: object, status: int = 200, kind: str = "application/json") -> None:
+        """Send a text, bytes, or anything else as JSON."""
+        if isinstance(data, str):
+            data = data.encode()
+        if not isinstance(data, bytes):
+            data = json.dumps(data).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def begin_stream(self) -> None:
+        """Send the head of an answer that comes in events."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+
+    def event(self, data: dict) -> None:
+        """Send one event of a stream."""
+        self.wfile.write(b"data: " + json.dumps(data).encode() + b"\n\n")
+
+    def log_message(self, *_: object) -> None:
+        """Be quiet."""
 
 
 @contextmanager

@@ -19,7 +19,9 @@ import tempfile
 import time
 from pathlib import Path
 
-STUB = Path(__file__).with_name("stub.py")
+sys.path.insert(0, str(Path(__file__).parent))
+import stub
+
 FEW = 200  # rows of the run that shows what a start costs
 PLAIN = """
 import asyncio, json, sys
@@ -67,17 +69,12 @@ def run(client: str, rows: int, at_once: int, folder: Path) -> tuple[float, floa
             row = {"custom_id": f"row-{number}", "prompt": f"Prompt number {number} of many"}
             file.write(json.dumps(row | {"max_tokens": 16}) + "\n")
     output = folder / f"{time.monotonic_ns()}.jsonl"
-    stub = subprocess.Popen([sys.executable, str(STUB)], stdout=subprocess.PIPE, text=True)
-    try:
-        url = stub.stdout.readline().strip()
+    with stub.running() as url:
         command = CLIENTS[client](url, prompts, output, at_once)
         with (folder / "stderr").open("w") as errors:
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    finally:
-        stub.kill()
-        stub.wait()
     with output.open("rb") as file:
         answers = sum(1 for _ in file)
     if process.returncode or answers != rows:

@@ -88,40 +88,14 @@ def with_vllm_bench(llm, work, at_once: int, folder: Path) -> float:
             for prompt, tokens in work
         )
     )
-    command = [
-        sys.executable,
-        "-m",
-        "workshop.servers.vllm_main",
-        "bench",
-        "serve",
-        "--backend",
-        "openai",
-        "--base-url",
-        llm.root,
-        "--endpoint",
-        "/v1/completions",
-        "--model",
-        llm.model,
-        "--tokenizer",
-        llm.get("/v1/models")["data"][0]["root"],
-        "--dataset-name",
-        "custom",
-        "--dataset-path",
-        str(data),
-        "--custom-output-len",
-        "-1",
-        "--skip-chat-template",
-        "--disable-shuffle",
-        "--num-prompts",
-        str(len(work)),
-        "--max-concurrency",
-        str(at_once),
-        "--ignore-eos",
-        "--save-result",
-        "--result-filename",
-        str(result),
-        "--disable-tqdm",
-    ]
+    command = [sys.executable, "-m", "workshop.servers.vllm_main", "bench", "serve"]
+    command += ["--backend", "openai", "--base-url", llm.root, "--endpoint", "/v1/completions"]
+    command += ["--model", llm.model, "--tokenizer", llm.get("/v1/models")["data"][0]["root"]]
+    command += ["--dataset-name", "custom", "--dataset-path", str(data)]
+    command += ["--custom-output-len", "-1", "--num-prompts", str(len(work))]
+    command += ["--max-concurrency", str(at_once), "--ignore-eos", "--disable-tqdm"]
+    command += ["--skip-chat-template", "--disable-shuffle"]
+    command += ["--save-result", "--result-filename", str(result)]
     environment = {**os.environ, "OPENAI_API_KEY": llm.record.api_key, "TORCHDYNAMO_DISABLE": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:

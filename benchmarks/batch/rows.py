@@ -18,7 +18,8 @@ from pathlib import Path
 
 import psutil
 
-HERE = Path(__file__).parent
+sys.path.insert(0, str(Path(__file__).parent))
+import stub
 
 
 def measure(rows: int, folder: Path) -> dict:
@@ -29,32 +30,15 @@ def measure(rows: int, folder: Path) -> dict:
             file.write(
                 f'{{"custom_id": "row-{number}", "prompt": "Prompt number {number} of many", "max_tokens": 16}}\n'
             )
-    stub = subprocess.Popen(
-        [sys.executable, str(HERE / "stub.py")], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        url = stub.stdout.readline().strip()
+    with stub.running() as url:
         began = time.monotonic()
+        command = [sys.executable, "-m", "workshop", "batch", str(prompts), str(output)]
         client = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "workshop",
-                "batch",
-                str(prompts),
-                str(output),
-                "--url",
-                url,
-                "--json",
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
+            [*command, "--url", url, "--json"], stdout=subprocess.PIPE, text=True
         )
         memory = list(watch(psutil.Process(client.pid), began))
         summary = json.loads(client.stdout.read())
         seconds = time.monotonic() - began
-    finally:
-        stub.kill()
     with output.open("rb") as file:
         ids = [line[15 : line.index(b'"', 15)] for line in file]
     middle = [mb for at, mb in memory if at > seconds * 0.25]

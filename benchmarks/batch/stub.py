@@ -1,36 +1,37 @@
 """A stub HTTP server for benchmarks and kill tests of the batch client: it answers like vLLM, at once or after a delay.
 
-    python benchmarks/batch/stub.py --port 8123 [--delay-s 0.01] [--fail 0.02] [--busy 0.005] [--no-metrics] [--own-ids]
+    python benchmarks/batch/stub.py --port 8123 [--delay-s 0.01] [--fail 0.02] [--own-ids]
 
 It generates nothing, so what is measured is the client. One process, one core. Every answer repeats the prompt's
-first 40 characters, so that a test can tell whose answer it is. `--fail` is the share of requests that get a 500,
-`--busy` the share that get a 429; with `--no-metrics` there is no /metrics. An answer's id has the X-Request-Id, as
-vLLM's has; with `--own-ids` it has not.
+first 40 characters, so that a test can tell whose answer it is. `--fail` is the share of requests that get a 500. An
+answer's id has the X-Request-Id, as vLLM's has; with `--own-ids` it has not.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import itertools
 import json
 import random
+import subprocess
+import sys
+from collections.abc import Iterator
 
 METRICS = (
     'vllm:num_requests_running{{engine="0",model_name="{0}"}} {1}\n'
     'vllm:num_requests_waiting{{engine="0",model_name="{0}"}} 0\n'
     'vllm:kv_cache_usage_perc{{engine="0",model_name="{0}"}} 0.1\n'
 )
-REASONS = {200: b"OK", 404: b"Not Found", 429: b"Too Many Requests", 500: b"Internal Server Error"}
+REASONS = {200: b"OK", 404: b"Not Found", 500: b"Internal Server Error"}
 
 
 class Stub(asyncio.Protocol):
     """One connection: HTTP/1.1 with keep-alive and Content-Length, which is all that the clients here send."""
 
     running, served = 0, itertools.count()
-    settings = argparse.Namespace(
-        model="stub", delay_s=0.0, fail=0.0, busy=0.0, metrics=True, own_ids=False
-    )
+    settings = argparse.Namespace(model="stub", delay_s=0.0, fail=0.0, own_ids=False)
 
     def connection_made(self, transport) -> None:
         self.transport, self.buffer = transport, b""
@@ -55,8 +56,6 @@ class Stub(asyncio.Protocol):
             return self.answer(*self.other(path))
         if self.settings.fail and random.random() < self.settings.fail:
             return self.answer(500, b'{"error":{"message":"the stub was told to fail"}}')
-        if self.settings.busy and random.random() < self.settings.busy:
-            return self.answer(429, b'{"error":{"message":"the stub was told to be busy"}}')
         Stub.running += 1
         if self.settings.delay_s:
             asyncio.get_running_loop().call_later(self.settings.delay_s, self.complete, body)
@@ -102,7 +101,7 @@ class Stub(asyncio.Protocol):
                     ],
                 }
             ).encode()
-        if path.endswith(b"/metrics") and self.settings.metrics:
+        if path.endswith(b"/metrics"):
             return 200, METRICS.format(self.settings.model, Stub.running).encode()
         if path.endswith(b"/version"):
             return 200, b'{"version":"stub"}'
@@ -114,6 +113,18 @@ class Stub(asyncio.Protocol):
                 b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
                 % (status, REASONS[status], len(body), body)
             )
+
+
+@contextlib.contextmanager
+def running(*options: str) -> Iterator[str]:
+    """Run a stub in a process of its own while the block runs; yields its address."""
+    command = [sys.executable, __file__, *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.wait()
 
 
 async def serve(port: int) -> None:
@@ -129,8 +140,6 @@ if __name__ == "__main__":
     parser.add_argument("--model", default="stub")
     parser.add_argument("--delay-s", type=float, default=0.0)
     parser.add_argument("--fail", type=float, default=0.0)
-    parser.add_argument("--busy", type=float, default=0.0)
-    parser.add_argument("--no-metrics", dest="metrics", action="store_false")
     parser.add_argument("--own-ids", action="store_true")
     Stub.settings = parser.parse_args()
     asyncio.run(serve(Stub.settings.port))

@@ -1,13 +1,12 @@
 """Measure how much one learner can slow the others of a class, by attacks on a local server with the teaching model.
 
-    python benchmarks/fairshare/measure.py [--only WORDS] [--rounds 4] [--without-limits] [--keep]
+    python benchmarks/fairshare/measure.py [--only WORDS] [--rounds 4] [--without-limits]
 
 Starts a server of its own with `--learners`, and stops it afterwards; no server of yours is touched. A learner asks
 for 16 tokens again and again while another learner attacks with several connections. Quiet and attacked seconds
 alternate, and each round is compared with the quiet seconds before and after it, so that other work on the machine
 counts for both. The ratio is the median of the rounds' ratios, of medians and of means. A round of an attack that has to
-rest between its requests is long enough for several of them. Writes benchmarks/fairshare/results.json and prints the
-table of its README; with --only it writes the measured rows alone, if --keep is given.
+rest between its requests is long enough for several of them. Prints the rows of the table in its README.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import itertools
 import json
 import multiprocessing
 import os
-import platform
 import socket
 import statistics
 import tempfile
@@ -26,15 +24,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from pathlib import Path
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import psutil
 from attacks import ATTACKS, COMPLETIONS, Attack
 
-RESULTS = Path(__file__).parent / "results.json"
 QUIET_S = 2.0  # a round; that of an attack is its own
 TIMEOUT_S = 120.0
 MIB = 2**20
@@ -62,11 +57,10 @@ class Row:
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="attacks whose name has these words")
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--keep", action="store_true", help="write the rows of --only as well")
     parser.add_argument("--without-limits", action="store_true", help="a server without --learners")
     options = parser.parse_args()
     chosen = [attack for attack in ATTACKS if options.only in attack.name]
@@ -80,22 +74,11 @@ def main() -> None:
         learners = 0 if options.without_limits else 30
         record = supervise.start(local.prepare(name="attacked", learners=learners))
         try:
-            measure_all(chosen, options, record.url, record.api_key, record.pid)
+            server = Server(record.url, record.api_key, record.pid)
+            for attack in chosen:
+                print(line(measure(server, attack, options.rounds)), flush=True)
         finally:
             supervise.stop(record.name)
-
-
-def measure_all(
-    chosen: list[Attack], options: argparse.Namespace, url: str, key: str, pid: int
-) -> None:
-    """Measure each attack, print its row at once, and write the table unless only a part was asked for."""
-    server = Server(url, key, pid)
-    rows = []
-    for attack in chosen:
-        rows.append(measure(server, attack, options.rounds))
-        print(line(rows[-1]), flush=True)
-        if (options.keep or not options.only) and not options.without_limits:
-            write(rows, replace_all=not options.only)
 
 
 class Server:
@@ -293,27 +276,6 @@ def line(row: Row) -> str:
         f"| {row.name} | {row.quiet_ms:.0f} | {row.attacked_ms:.0f} | {row.ratio:.2f} | {row.mean_ratio:.2f} "
         f"| {row.worst_ms:.0f} | {answers} | {row.memory_mib:+.0f} |"
     )
-
-
-def write(rows: list[Row], replace_all: bool) -> None:
-    """Write the results with what they depend on; unless all are replaced, those of other attacks stay."""
-    conditions = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "cpus": os.cpu_count(),
-        "load": [round(load, 2) for load in os.getloadavg()],
-        "python": platform.python_version(),
-    }
-    results = conditions
-    attacks = {}
-    if not replace_all:
-        results = json.loads(RESULTS.read_text())
-        attacks = {attack["name"]: attack for attack in results["attacks"]}
-    for row in rows:
-        attacks[row.name] = asdict(row)
-        if not replace_all:
-            attacks[row.name]["conditions"] = conditions
-    results["attacks"] = list(attacks.values())
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ python benchmarks/gpu/report.py            # tests/plan/test_gpu_report.py holds
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
+from benchmarks.page_tables import with_tables  # noqa: E402
 from workshop.course.drawing import plots  # noqa: E402
 from workshop.course.drawing.figure import svg  # noqa: E402
 from workshop.engine import measured_runs as recorded  # noqa: E402
@@ -265,18 +265,6 @@ def chain() -> str:
     )
 
 
-def write(text: str, **tables: str) -> str:
-    """Return the document with each part between `<!-- name -->` and `<!-- /name -->` replaced."""
-    for name, table in tables.items():
-        text = re.sub(
-            rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
-            lambda m, t=table: f"{m[1]}{t}\n{m[2]}",
-            text,
-            flags=re.DOTALL,
-        )
-    return text
-
-
 def tables() -> dict[str, str]:
     """Return every table by the name of its mark."""
     return {"claims": claims(), "log": log(), "batch": batch(), "chain": chain()}
@@ -294,7 +282,7 @@ def picture() -> str:
 def main() -> None:
     """Bring the documents and the picture up to date."""
     for path in (ROOT / "docs" / "gpu.md", ROOT / "docs" / "figures.md"):
-        path.write_text(write(path.read_text(), **tables()))
+        path.write_text(with_tables(path.read_text(), **tables()))
     (ROOT / "docs" / "pictures" / "gpu_step.svg").write_text(picture())
 
 

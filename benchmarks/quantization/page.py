@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from inference_planner.tables import quantized as planned
 
+from benchmarks.page_tables import with_tables
 from workshop.client import evaluation
 from workshop.course.notebooks import nb09
 from workshop.course.topics import quantized as measured
@@ -80,19 +82,9 @@ def evaluated_page() -> str:
 
 def filled(page: str) -> str:
     """Return the page with its tables renewed."""
-    tables = {
-        "planned": planned_page(),
-        "measured": measured_page(),
-        "evaluated": evaluated_page(),
-    }
-    for name, table in tables.items():
-        page = re.sub(
-            rf"(<!-- {name}: begin -->\n).*?(<!-- {name}: end -->)",
-            lambda match, table=table: f"{match[1]}{table}\n{match[2]}",
-            page,
-            flags=re.DOTALL,
-        )
-    return page
+    return with_tables(
+        page, planned=planned_page(), measured=measured_page(), evaluated=evaluated_page()
+    )
 
 
 if __name__ == "__main__":

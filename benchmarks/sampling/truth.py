@@ -16,11 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cases import CASES, PROMPTS, STOP, WRONG, Case, Compute, ours
-from evidence import chance, evidence, freedom, group, limit, missed
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from cases import CASES, PROMPTS, STOP, WRONG, Case, Compute, ours  # noqa: E402
+from evidence import chance, evidence, freedom, group, limit, missed  # noqa: E402
 
-from workshop.client.logprobs import next_token_logprobs
-from workshop.client.sampling_settings import Settings
+from benchmarks.page_tables import with_tables  # noqa: E402
+from workshop.client.logprobs import next_token_logprobs  # noqa: E402
+from workshop.client.sampling_settings import Settings  # noqa: E402
 
 SAMPLES = 2000
 # All that a run of the tests compares may raise a false alarm once in a million runs: Bonferroni over at most 200
@@ -282,15 +285,6 @@ def table(outcomes: list[Outcome], wrong: dict[str, list[Outcome]]) -> str:
     return "\n".join(lines)
 
 
-def write_doc(text: str, mark: str = "truth") -> None:
-    """Replace what stands between the two marks of docs/sampling.md."""
-    path = Path(__file__).parents[2] / "docs" / "sampling.md"
-    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
-    before, _, rest = path.read_text(encoding="utf-8").partition(begin)
-    _, _, after = rest.partition(end)
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
-
-
 def main() -> int:
     """Run everything against the server that connect() finds."""
     from workshop import connect
@@ -299,7 +293,8 @@ def main() -> int:
     outcomes, wrong = run_all(server), run_wrong(server)
     text = table(outcomes, wrong)
     print(text)
-    write_doc(text)
+    page = ROOT / "docs" / "sampling.md"
+    page.write_text(with_tables(page.read_text(encoding="utf-8"), truth=text), encoding="utf-8")
     return int(any(outcome.alarm for outcome in outcomes))
 
 

@@ -1,9 +1,9 @@
 """From `sbatch` to the first completion on the test bed, beside a bare `srun vllm serve`: two nodes, one rank on each.
 
-    sudo python benchmarks/slurm/start.py [--pairs 3] [--faults worker head engine scancel]
+    sudo python benchmarks/slurm/start.py [--pairs 3]
 
 The pairs alternate on the same cluster with the same model, flags and environment, so their ratio holds where absolute
-times vary. Then faults: from each to a job that has ended with its reason. Writes benchmarks/slurm/results.json.
+times vary. Prints the seconds of each pair and the median of their ratios, with the load of the machine beside them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import signal
 import statistics
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +24,6 @@ from cluster import Cluster, what_is_missing  # noqa: E402
 from workshop.servers.local import TEACHING_FOLDER  # noqa: E402
 
 LIMIT_S = 400.0
-FAULTS = ("worker", "head", "engine", "scancel")
 BARE = """
 source slurm/site.sh; workshop_environment
 export PYTHONPATH={course} VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 PYTHONUNBUFFERED=1
@@ -129,83 +125,27 @@ def warm(cluster: Cluster) -> None:
     cluster.run("login", "bash", "-c", copy, user="teacher")
 
 
-def fault(cluster: Cluster, what: str) -> dict:
-    """Start a server, do something to it, and return the seconds until its job has ended, and the reason."""
-    before = set(cluster.leftovers())  # of the bare servers: nobody cleans up after them
-    job = cluster.submit("405b.sbatch", "--nodes=2", "--gpus-per-node=1", f"--job-name={what}")
-    job.until("[workshop] ready after", LIMIT_S)
-    began = time.perf_counter()
-    if what == "scancel":
-        cluster.run("login", "scancel", str(job.id))
-    else:
-        node, process_title = {
-            "worker": ("node02", "VLLM::Worker"),
-            "head": ("node01", "vllm_main serve"),
-            "engine": ("node01", "VLLM::EngineCore"),
-        }[what]
-        os.kill(
-            next(pid for pid, line in cluster.processes(node).items() if process_title in line),
-            signal.SIGKILL,
-        )
-    job.until_over(60)
-    took = time.perf_counter() - began
-    path = cluster.bed / f"home/teacher/.workshop/servers/{what}.json"
-    reason = json.loads(path.read_text())["reason"] if path.exists() else "record removed"
-    left = sorted(set(cluster.leftovers()) - before)
-    return {"fault": what, "seconds": round(took, 1), "reason": reason, "left": left}
-
-
 def main() -> None:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser()
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--faults", nargs="*", choices=FAULTS, default=list(FAULTS))
     parser.add_argument("--model", type=Path, default=TEACHING_FOLDER)
-    args = parser.parse_args()
+    options = parser.parse_args()
     if missing := what_is_missing():
         sys.exit(missing)
-    cluster, pairs, faults = Cluster(args.model), [], []
+    cluster = Cluster(options.model)
+    ratios = []
     try:
         cluster.up()
-        if args.pairs:
-            warm(cluster)
-        for number in range(args.pairs):
+        warm(cluster)
+        for number in range(options.pairs):
             first, second = (bare, ours) if number % 2 else (ours, bare)
             times = {first.__name__: first(cluster), second.__name__: second(cluster)}
-            pairs.append(
-                {
-                    **{key: round(value, 2) for key, value in times.items()},
-                    "ratio": round(times["ours"] / times["bare"], 3),
-                }
-            )
-            print(pairs[-1], flush=True)
-            write(pairs, faults)
-        for what in args.faults:
-            faults.append(fault(cluster, what))
-            print(faults[-1], flush=True)
-            write(pairs, faults)
+            ratios.append(times["ours"] / times["bare"])
+            print(f"ours {times['ours']:.2f} s, bare {times['bare']:.2f} s, {ratios[-1]:.3f} times")
     finally:
         cluster.down()
-
-
-def write(pairs: list[dict], faults: list[dict]) -> None:
-    """Keep what is measured so far, and the faults of an earlier run; the load says how much else the machine did."""
-    path = Path(__file__).parent / "results.json"
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    before = json.loads(path.read_text())
-    result = {
-        "date": now,
-        "machine": platform.machine(),
-        "cpus": os.cpu_count(),
-        "load": [round(load, 1) for load in os.getloadavg()],
-        "pairs": pairs,
-        "median_ratio": round(statistics.median(pair["ratio"] for pair in pairs), 3)
-        if pairs
-        else None,
-        "faults": faults or before["faults"],
-        "faults_date": now if faults else before.get("faults_date", before["date"]),
-    }
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"median {statistics.median(ratios):.3f} times, load {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

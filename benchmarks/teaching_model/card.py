@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
+from benchmarks.page_tables import with_tables  # noqa: E402
 from benchmarks.teaching_model.measure import LOOP_PROMPTS  # noqa: E402
 from workshop.teaching_model import FOLDER  # noqa: E402
 
 CARD, FIGURES = FOLDER / "README.md", FOLDER / "figures.json"
 PAGE = Path(__file__).parents[2] / "docs" / "figures.md"
 ROW = re.compile(r"^\| the teaching model: .*$", re.MULTILINE)
-BLOCK = re.compile(r"(<!-- figures: begin -->\n).*?(<!-- figures: end -->)", re.DOTALL)
 
 
 def of(text: str) -> str:
@@ -63,11 +63,6 @@ def table(figures: dict) -> str:
     return "\n".join(["| measure | |", "|---|---|", *(f"| {k} | {v} |" for k, v in rows.items())])
 
 
-def filled(card: str, figures: dict) -> str:
-    """Return the card with its table renewed."""
-    return BLOCK.sub(lambda match: match[1] + table(figures) + "\n" + match[2], card)
-
-
 def row(figures: dict) -> str:
     """Return the teaching model's row of docs/figures.md."""
     measures = (
@@ -83,7 +78,7 @@ def pages(figures: dict) -> dict[Path, str]:
     """Return the card and docs/figures.md, renewed."""
     page = PAGE.read_text(encoding="utf-8")
     return {
-        CARD: filled(CARD.read_text(encoding="utf-8"), figures),
+        CARD: with_tables(CARD.read_text(encoding="utf-8"), figures=table(figures)),
         PAGE: ROW.sub(lambda match: row(figures), page),
     }
 

@@ -36,9 +36,7 @@ class Faulty:
         outer = self
 
         class Protocol(stub_module.Stub):
-            settings = SimpleNamespace(
-                model=model, delay_s=delay_s, fail=0.0, busy=0.0, metrics=True, own_ids=False
-            )
+            settings = SimpleNamespace(model=model, delay_s=delay_s, fail=0.0, own_ids=False)
 
             def request(self, path, body):
                 frozen = len(outer.asked) >= freeze_after

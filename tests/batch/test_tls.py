@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import http.server
 import ipaddress
-import json
 import ssl
 import threading
 
@@ -14,6 +13,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from small_server import Handler
 
 import workshop
 from workshop import batch
@@ -47,23 +47,14 @@ def certificate(folder, name="127.0.0.1", days=1):
     return path
 
 
-class Answers(http.server.BaseHTTPRequestHandler):
+class Answers(Handler):
     protocol_version = "HTTP/1.1"
 
-    def answer(self):
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        reply = odd_answers.MODELS if self.path.endswith("/models") else odd_answers.COMPLETION
-        body = json.dumps(reply).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+    def do_GET(self):
+        self.body()
+        self.reply(odd_answers.MODELS if self.path.endswith("/models") else odd_answers.COMPLETION)
 
-    do_GET = do_POST = answer
-
-    def log_message(self, *_):
-        pass
+    do_POST = do_GET
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli import COMMANDS, group
+from workshop.cli import COMMANDS, GROUPS, group
 from workshop.servers import records
 
 ROOT = Path(__file__).parents[2]
@@ -46,9 +46,11 @@ def test_every_command_has_help_and_the_same_summary(command):
     assert "Usage:" in shown.output and len(shown.output.splitlines()) > 4
 
 
-def test_help_names_every_command():
+def test_every_command_is_in_one_of_five_groups():
     shown = workshop("--help").stdout
-    assert all(command in shown for command in COMMANDS)
+    names = [name for commands in GROUPS.values() for name in commands]
+    assert len(GROUPS) == 5 and len(names) == len(set(names))
+    assert all(f"\n  {name} " in shown for name in names)
 
 
 @pytest.mark.parametrize(

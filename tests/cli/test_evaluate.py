@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from needs import lacking
-from small_server import serving
+from small_server import Handler, serving
 
 from workshop.cli import group
 from workshop.client import evaluation, reach
@@ -28,28 +27,17 @@ GLOSSES = {row["prompt"]: row["gloss"] for row in QUESTIONS}
 def answering(text_of: Callable[[str], str], seen: list[dict]) -> type:
     """Return a handler of a server that completes each prompt with a text; `seen` gets the requests."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def log_message(self, *args):
-            pass
-
+    class Completing(Handler):
         def do_GET(self):
             self.reply({"object": "list", "data": [{"id": "stub", "object": "model"}]})
 
         def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.body()
             seen.append({**body, "authorization": self.headers["Authorization"]})
             choice = {"index": 0, "text": text_of(body["prompt"]), "finish_reason": "stop"}
             self.reply({"id": "x", "object": "text_completion", "choices": [choice]})
 
-        def reply(self, data: dict) -> None:
-            body = json.dumps(data).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    return Handler
+    return Completing
 
 
 def by_heart(prompt: str) -> str:

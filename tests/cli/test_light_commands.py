@@ -1,4 +1,4 @@
-"""Commands that answer at once import nothing heavy. Nothing is timed: benchmarks/cli.py does that."""
+"""Commands that answer at once import nothing heavy. Nothing is timed."""
 
 from __future__ import annotations
 

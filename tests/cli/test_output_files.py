@@ -120,13 +120,6 @@ def test_the_input_is_never_replaced(command, way, source, tmp_path):
 
 
 @COMMANDS
-def test_a_pipe_is_no_output_and_nobody_waits_for_it(command, source, tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    refused = command(str(tmp_path / "pipe"), source, "--force")
-    assert isinstance(refused.exception, BadInput) and "it is a pipe" in str(refused.exception)
-
-
-@COMMANDS
 def test_a_new_file_is_written(command, source, tmp_path):
     done = command(str(tmp_path / "new"), source)
     assert done.exit_code == 0, done.exception

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from small_server import Handler
 
 from workshop.cli import COMMANDS, group
 from workshop.guard import keys
@@ -25,29 +26,24 @@ def workshop(*args: str, **options) -> subprocess.CompletedProcess:
     return subprocess.run([*CLI, *args], capture_output=True, text=True, timeout=60, **options)
 
 
-class Streaming(http.server.BaseHTTPRequestHandler):
+class Streaming(Handler):
     """A server that streams one answer in pieces; `template`: whether its model has a chat template."""
 
     template = True
     ending = "stop"
     pieces = ("A KV ", "cache keeps\x1b[31m ", "keys.")
 
-    def log_message(self, *args):
-        pass
-
     def do_GET(self):
-        self.reply(200, {"object": "list", "data": [{"id": "stub"}]})
+        self.reply({"object": "list", "data": [{"id": "stub"}]})
 
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.body()
         self.server.bodies.append((self.path, body))
         if self.path.endswith("/chat/completions") and not self.template:
             message = "As of transformers v4.44, default chat template is no longer allowed"
-            return self.reply(400, {"error": {"message": message}})
+            return self.reply({"error": {"message": message}}, 400)
         chat = self.path.endswith("/chat/completions")
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.end_headers()
+        self.begin_stream()
         common = {"id": self.headers["X-Request-Id"], "model": "stub", "created": 0}
         for text in self.pieces:
             choice = {"index": 0, "finish_reason": None, "logprobs": None}
@@ -59,17 +55,6 @@ class Streaming(http.server.BaseHTTPRequestHandler):
         usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
         self.event({**common, "object": "x", "choices": [], "usage": usage})
         self.wfile.write(b"data: [DONE]\n\n")
-
-    def event(self, data):
-        self.wfile.write(b"data: " + json.dumps(data).encode() + b"\n\n")
-
-    def reply(self, status, data):
-        raw = json.dumps(data).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
 
 
 @pytest.fixture

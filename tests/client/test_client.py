@@ -8,9 +8,10 @@ import socket
 import struct
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 import pytest
+from small_server import Handler
 from stand_ins import stand_in
 
 import workshop
@@ -37,7 +38,7 @@ SCHEMA = {
 }
 
 
-class Stub(BaseHTTPRequestHandler):
+class Stub(Handler):
     """An OpenAI-like server whose answers the test chooses: only the client is under test here."""
 
     answers: dict[str, tuple[int, object]]
@@ -45,24 +46,15 @@ class Stub(BaseHTTPRequestHandler):
     key = "right"
 
     def _answer(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.seen.append(json.loads(body) if body else {})
+        self.seen.append(self.body() or {})
         status, data = self.answers.get(self.path, (404, {}))
         if isinstance(data, list):
             status, data = data.pop(0)
         if self.headers.get("Authorization") != f"Bearer {self.key}":
             status, data = 401, {"error": {"message": "key"}}
-        payload = json.dumps(data).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(payload)))
-        self.end_headers()
-        self.wfile.write(payload)
+        self.reply(data, status)
 
     do_GET = do_POST = _answer
-
-    def log_message(self, *args):
-        pass
 
 
 @pytest.fixture

@@ -131,6 +131,15 @@ def test_the_text_of_a_drawing_has_ten_pixels_where_it_is_560_wide(path):
     assert smallest_text(plots.drawing(path.stem)._repr_html_(), 560) >= 10
 
 
+def test_a_drawing_takes_its_colours_by_their_names():
+    palette = [colour.lower() for colour in style.NAMES.values() if colour.startswith("#")]
+    for path in DRAWINGS:
+        typed = re.findall(r"#\w{6}", path.read_text(encoding="utf-8").lower())
+        assert not {*typed} & {*palette}, (
+            f"{path.name}: write var(--name), as widgets/style.py has it"
+        )
+
+
 @pytest.mark.parametrize("kind", CASES)
 def test_a_long_title_stays_in_the_figure(kind, way):
     title = "Speed with draft tokens, by users at once (planned, α = 0.7)"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import re
 import shlex
 import sys
-import threading
 from dataclasses import asdict
 
 import pytest
+from small_server import Handler, serving
 
 from workshop.course.exercises.checking import all_exercises
 from workshop.course.exercises.sets import e03_server
@@ -220,18 +219,9 @@ def test_without_a_server_the_learner_is_told_what_to_do():
 
 @pytest.fixture
 def free_port_with_models():
-    class Models(http.server.BaseHTTPRequestHandler):
+    class Models(Handler):
         def do_GET(self):
-            body = json.dumps({"data": [{"id": "tiny", "max_model_len": 4096}]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.reply({"data": [{"id": "tiny", "max_model_len": 4096}]})
 
-        def log_message(self, *_):
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Models) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    with serving(Models) as url:
+        yield int(url.rpartition(":")[2])

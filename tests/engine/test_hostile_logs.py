@@ -207,12 +207,6 @@ def test_a_file_that_is_no_record_is_kept(data, tmp_path):
     assert file.read_bytes() == data
 
 
-def test_a_pipe_is_no_record_and_nobody_waits_for_it(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BadInput, match="it is a pipe"):
-        recording.check(tmp_path / "pipe")
-
-
 def test_the_log_itself_is_never_the_record(tmp_path):
     source = tmp_path / "vllm.log"
     shutil.copy(measured(), source)

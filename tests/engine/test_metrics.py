@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from small_server import Handler, serving
 
 from workshop.engine import metrics
 from workshop.errors import BadInput, WorkshopError
@@ -46,9 +45,8 @@ def test_a_restarted_server_begins_at_zero_again():
         metrics.rates(metrics.parse(AFTER, time=1.0), metrics.parse(AFTER, time=0.0))
 
 
-def test_names_of_older_versions_are_read():
-    """0.6 to 0.9: gpu_cache_usage_perc, no engine label."""
-    page = 'vllm:gpu_cache_usage_perc{model_name="m"} 0.25\nvllm:num_requests_running{model_name="m"} 3.0\n'
+def test_what_a_page_does_not_have_is_none():
+    page = 'vllm:kv_cache_usage_perc{model_name="m"} 0.25\nvllm:num_requests_running{model_name="m"} 3.0\n'
     read = metrics.parse(page)
     assert (read.kv_cache_usage, read.requests_running) == (0.25, 3)
     assert (
@@ -71,31 +69,21 @@ def test_other_pages_are_refused(page):
         metrics.parse(page)
 
 
-class Page(BaseHTTPRequestHandler):
+class Page(Handler):
     def do_GET(self):
         allowed = self.headers.get("Authorization") == "Bearer k"
-        self.send_response(404 if self.path != "/metrics" else 200 if allowed else 401)
-        self.end_headers()
-        self.wfile.write(AFTER.encode() if allowed else b"")
-
-    def log_message(self, *args):
-        pass
+        status = 404 if self.path != "/metrics" else 200 if allowed else 401
+        self.reply(AFTER if allowed else "", status)
 
 
 def test_fetch_asks_beside_v1_and_with_the_key():
-    server = HTTPServer(("127.0.0.1", 0), Page)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        url = f"http://127.0.0.1:{server.server_port}"
-        for address in (url, f"{url}/v1", f"{url}/metrics", f"127.0.0.1:{server.server_port}/v1/"):
+    with serving(Page) as url:
+        for address in (url, f"{url}/v1", f"{url}/metrics", f"{url.removeprefix('http://')}/v1/"):
             assert metrics.fetch(address, "k").generation_tokens_total == 24000
         with pytest.raises(WorkshopError, match="refuses the key"):
             metrics.fetch(url)
         with pytest.raises(WorkshopError, match="answered 404"):
             metrics.fetch(f"{url}/x", "k")
-    finally:
-        server.shutdown()
-        server.server_close()
     with pytest.raises(WorkshopError, match="does not answer"):
         metrics.fetch(url, timeout_s=0.5)
 

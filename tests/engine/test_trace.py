@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import tempfile
 from pathlib import Path
 
@@ -201,12 +200,6 @@ def test_odd_numbers_and_names_become_a_page(content, tmp_path):
     done = CliRunner().invoke(command, [str(tmp_path / "trace")])
     assert done.exit_code == 0, done.exception
     assert (tmp_path / "trace.html").stat().st_size < 1 << 20
-
-
-def test_a_pipe_is_no_trace_and_nobody_waits_for_it(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BadInput, match="it is a pipe"):
-        trace.read(tmp_path / "pipe")
 
 
 def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):

@@ -163,14 +163,6 @@ def test_a_new_key_in_the_file_counts_and_a_broken_or_missing_file_changes_nothi
     assert opens("new")
 
 
-def test_an_empty_key_serves_nobody(tmp_path, monkeypatch):
-    record = tmp_path / "record.json"
-    record.write_text(json.dumps({"api_key": ""}))
-    monkeypatch.setenv(auth.RECORD_VARIABLE, str(record))
-    with pytest.raises(ValueError, match="unguarded"):
-        auth.RequireKey(None)
-
-
 def test_where_there_is_no_record_the_key_comes_from_a_file_of_its_own(tmp_path, monkeypatch):
     key = tmp_path / "api-key"
     key.write_text("right\n")  # as a Secret made from `openssl rand` has it
@@ -192,6 +184,11 @@ def test_no_file_or_an_empty_one_serves_nobody(tmp_path, monkeypatch):
         auth.RequireKey(None)
     (tmp_path / "empty").write_text("\n")
     monkeypatch.setenv(auth.KEY_FILE_VARIABLE, str(tmp_path / "empty"))
+    with pytest.raises(ValueError, match="unguarded"):
+        auth.RequireKey(None)
+    (tmp_path / "record.json").write_text('{"api_key": ""}')
+    monkeypatch.delenv(auth.KEY_FILE_VARIABLE)
+    monkeypatch.setenv(auth.RECORD_VARIABLE, str(tmp_path / "record.json"))
     with pytest.raises(ValueError, match="unguarded"):
         auth.RequireKey(None)
 

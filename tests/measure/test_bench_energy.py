@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 
 import pytest
 import small_server
@@ -77,25 +76,15 @@ def planted(monkeypatch) -> Planted:
 
 @pytest.fixture
 def record(planted) -> Iterator[ServerRecord]:
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
+    class Answers(small_server.Handler):
         def do_GET(self):
             planted.log.append("/metrics")
             self.reply(planted.metrics())
 
         def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self.reply(planted.answer(body))
+            self.reply(planted.answer(self.body()))
 
-        def reply(self, text: str):
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-    with small_server.serving(Handler) as url:
+    with small_server.serving(Answers) as url:
         yield ServerRecord(name="one", url=f"{url}/v1", model="m", api_key="", pid=os.getpid())
 
 

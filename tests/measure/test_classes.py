@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
 
 import pytest
 import small_server
@@ -35,30 +34,24 @@ def measure(
 ) -> classes.ClassPoint:
     """Measure a quick class at a server that answers with `reply` (None: it breaks off)."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Answers(small_server.Handler):
         def do_GET(self):
-            self.answer(404, b"")
+            self.reply(b"", 404)
 
         def do_POST(self):
-            result = reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            result = reply(self.body())
             if result is None:
                 return
             status, data = result
-            raw = json.dumps(data).encode()
-            self.answer(status, raw if status != 200 else b"data: " + raw + b"\n\ndata: [DONE]\n\n")
-
-        def answer(self, status: int, raw: bytes):
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(raw)))
-            self.end_headers()
-            self.wfile.write(raw)
-
-        def log_message(self, *_):
-            pass
+            if status != 200:
+                return self.reply(data, status)
+            self.begin_stream()
+            self.event(data)
+            self.wfile.write(b"data: [DONE]\n\n")
 
     monkeypatch.setattr(classes, "EVERY_S", 0.3)
     monkeypatch.setattr(classes, "THINK_S", 0.01)
-    with small_server.serving(Handler) as url:
+    with small_server.serving(Answers) as url:
         record = ServerRecord(
             name="stand-in", url=f"{url}/v1", model="m", api_key="", state="ready"
         )

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler
 
 import pytest
 import small_server
@@ -49,27 +48,18 @@ class Server:
     def __init__(self, stack: ExitStack):
         counters = Counters()
 
-        class Handler(BaseHTTPRequestHandler):
+        class Answers(small_server.Handler):
             def do_GET(self):
-                self.reply(404 if counters.hidden else 200, counters.page())
+                self.reply(counters.page(), 404 if counters.hidden else 200)
 
             def do_POST(self):
-                self.rfile.read(int(self.headers["Content-Length"]))
+                self.body()
                 counters.requests += 1
                 counters.prompt_tokens += PROMPT_TOKENS
-                self.reply(200, ANSWER)
-
-            def reply(self, status: int, text: str):
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            def log_message(self, *_):
-                pass
+                self.reply(ANSWER)
 
         self.counters = counters
-        url = stack.enter_context(small_server.serving(Handler)) + "/v1"
+        url = stack.enter_context(small_server.serving(Answers)) + "/v1"
         self.record = ServerRecord(name="one", url=url, model="m", api_key="", pid=os.getpid())
 
 

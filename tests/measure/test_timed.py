@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import time
-from http.server import BaseHTTPRequestHandler
 
 import odd_answers
 import pytest
@@ -39,12 +37,11 @@ def paced():
     """A server whose tokens come at known times, and the prompts that it was sent."""
     prompts = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Paced(small_server.Handler):
         def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.body()
             prompts.append(body.get("prompt"))
-            self.send_response(200)
-            self.end_headers()
+            self.begin_stream()
             if "messages" in body:
                 self.piece(choices=[{"index": 0, "delta": {"role": "assistant", "content": ""}}])
             time.sleep(FIRST_S)
@@ -59,12 +56,9 @@ def paced():
             self.wfile.write(b"data: [DONE]\n\n")
 
         def piece(self, **data):
-            self.wfile.write(b"data: " + json.dumps(data).encode() + b"\n\n")
+            self.event(data)
 
-        def log_message(self, *_):
-            pass
-
-    with small_server.serving(Handler) as url:
+    with small_server.serving(Paced) as url:
         yield f"{url}/v1", prompts
 
 

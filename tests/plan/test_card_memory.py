@@ -70,12 +70,6 @@ def test_beside_another_process_the_plan_takes_what_is_free(gpu, free):
     assert half.to_dict()["free_gib"] == free
 
 
-def test_a_card_that_is_nearly_free_keeps_the_default():
-    assert (
-        plan("llama-3.2-1b", "h100", free_gib=79).deployment.settings.gpu_memory_utilization == 0.92
-    )
-
-
 def test_a_given_utilization_above_what_is_free_does_not_start():
     p = plan("llama-3.2-1b", "h100", free_gib=40, gpu_memory_utilization=0.9, max_model_len=LENGTH)
     assert not p.fits

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from command_line import run
 from inference_planner.catalog import load_model
 
 KEYS = {
@@ -30,30 +31,12 @@ KEYS = {
 }
 
 
-def workshop(*args: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-c", "from workshop.cli import main; main()", "plan", *args],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
 def test_json_has_the_promised_keys_and_types(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(dict(load_model("llama-3.1-70b").raw)))
-    options = [
-        "--gpu",
-        "h200",
-        "--tensor-parallel-size",
-        "4",
-        "--max-model-len",
-        "131072",
-        "--vllm-version",
-        "0.25.1",
-    ]
-    done = workshop(str(tmp_path), *options, "--json")
-    data = json.loads(done.stdout)
-    assert done.returncode == 0 and data.keys() >= KEYS
+    options = "--gpu h200 --tensor-parallel-size 4 --max-model-len 131072 --vllm-version 0.25.1"
+    done = run(f"plan {tmp_path} {options} --json")
+    data = json.loads(done.out)
+    assert done.code == 0 and data.keys() >= KEYS
     for key in (
         "tensor_parallel_size",
         "pipeline_parallel_size",
@@ -69,37 +52,34 @@ def test_json_has_the_promised_keys_and_types(tmp_path):
 
 
 def test_a_model_that_does_not_fit_exits_with_1():
-    done = workshop("llama-3.1-405b", "--gpu", "h100", "--gpus-per-node", "8", "--json")
-    data = json.loads(done.stdout)
-    assert done.returncode == 1
-    assert (data["fits"], data["kv_cache_tokens"], data["max_concurrency"]) == (
-        False,
-        0,
-        0,
-    ) and data["advice"]
+    done = run("plan llama-3.1-405b --gpu h100 --gpus-per-node 8 --json")
+    data = json.loads(done.out)
+    assert done.code == 1
+    assert (data["fits"], data["kv_cache_tokens"], data["max_concurrency"]) == (False, 0, 0)
+    assert data["advice"]
 
 
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("line", "message"),
     [
-        (["llama-3.1-8", "--gpu", "h100"], "llama-3.1-8b"),
-        (["llama-3.1-8b", "--gpu", "h101"], "h100"),
-        (["llama-3.1-8b"], "--gpu"),
-        (["--gpu", "h100"], "MODEL"),
-        (["llama-3.1-8b", "--gpu", "h100", "--tensor-parallel-size", "3"], "32 attention heads"),
-        (["llama-3.1-8b", "--gpu", "h100", "--max-model-len", "1M"], "131072"),
-        (["llama-3.1-8b", "--gpu", "h100", "--max-model-len", "many"], "whole number"),
-        (["llama-3.1-8b", "--gpu", "h100", "--vllm-version", "9.9"], "0.25.1"),
+        ("llama-3.1-8 --gpu h100", "llama-3.1-8b"),
+        ("llama-3.1-8b --gpu h101", "h100"),
+        ("llama-3.1-8b", "--gpu"),
+        ("--gpu h100", "MODEL"),
+        ("llama-3.1-8b --gpu h100 --tensor-parallel-size 3", "32 attention heads"),
+        ("llama-3.1-8b --gpu h100 --max-model-len 1M", "131072"),
+        ("llama-3.1-8b --gpu h100 --max-model-len many", "whole number"),
+        ("llama-3.1-8b --gpu h100 --vllm-version 9.9", "0.25.1"),
     ],
 )
-def test_wrong_use_exits_with_2_and_one_sentence(args, message):
-    done = workshop(*args)
-    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+def test_wrong_use_exits_with_2_and_one_sentence(line, message):
+    done = run(f"plan {line}")
+    assert done.code == 2 and message in done.err and "Traceback" not in done.err
 
 
 def test_the_text_for_people_has_the_verdict_the_bar_and_the_command():
-    done = workshop("llama-3.1-70b", "--gpu", "h100", "--gpus-per-node", "4", "--explain")
-    assert done.returncode == 0
+    done = run("plan llama-3.1-70b --gpu h100 --gpus-per-node 4 --explain")
+    assert done.code == 0
     for part in (
         "✓ fits",
         "█",
@@ -108,7 +88,7 @@ def test_the_text_for_people_has_the_verdict_the_bar_and_the_command():
         "all-reduce",
         "GiB a GPU",
     ):
-        assert part in done.stdout
+        assert part in done.out
 
 
 def test_planning_imports_no_more_than_the_standard_library():
@@ -123,5 +103,5 @@ def test_planning_imports_no_more_than_the_standard_library():
 
 
 def test_one_request_is_no_number_of_simultaneous_requests():
-    output = workshop("llama-3.1-8b", "--gpu", "h100", "--max-num-batched-tokens", "1").stdout
+    output = run("plan llama-3.1-8b --gpu h100 --max-num-batched-tokens 1").out
     assert "5 s for 1 request of 300 tokens" in " ".join(output.split())

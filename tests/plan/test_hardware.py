@@ -140,10 +140,6 @@ def test_where_it_does_not_run_the_row_says_why(model, gpu, says):
     assert place.gpus == 0 and says in place.reason
 
 
-def test_a_t4_runs_a_bfloat16_model_in_float16():
-    assert "--dtype half" in hardware.smallest("llama-3.2-1b", "t4").command
-
-
 def test_the_command_prints_names_rows_and_json():
     run = CliRunner().invoke
     assert run(command, ["--names"]).output.split() == list_models()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from small_nvml import fake_nvml
-from small_server import record, serving
+from small_server import Handler, record, serving
 
 from workshop.batch.progress import Summary
 from workshop.cli import group
@@ -59,18 +58,11 @@ def test_a_missing_reading_gives_no_energy(before, after, tokens):
     assert energy.between(before, after, tokens) is None
 
 
-class Counting(http.server.BaseHTTPRequestHandler):
+class Counting(Handler):
     """A server whose /metrics show that 400 tokens were written."""
 
-    def log_message(self, *args):
-        pass
-
     def do_GET(self):
-        body = b"# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total 400.0\n"
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.reply("# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total 400.0\n")
 
 
 def test_a_server_tells_joules_and_kilowatt_hours_since_it_was_ready(two_gpus, monkeypatch):

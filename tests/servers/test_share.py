@@ -5,9 +5,7 @@ from __future__ import annotations
 import grp
 import json
 import os
-import threading
 from dataclasses import asdict, replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import small_server
@@ -65,7 +63,7 @@ def test_a_new_key_is_in_the_record_and_its_copies(server, class_folder, monkeyp
 
 
 def test_limits_are_those_that_the_server_itself_names(server, class_folder):
-    class Handler(BaseHTTPRequestHandler):
+    class Answers(small_server.Handler):
         def do_GET(self):
             self.send_response(200 if self.path == "/health" else 404)
             self.send_header(
@@ -73,14 +71,9 @@ def test_limits_are_those_that_the_server_itself_names(server, class_folder):
             )
             self.end_headers()
 
-        def log_message(self, *_):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as small:
-        threading.Thread(target=small.serve_forever, args=(0.01,), daemon=True).start()
-        records.write(replace(server, url=f"http://127.0.0.1:{small.server_port}/v1"))
+    with small_server.serving(Answers) as url:
+        records.write(replace(server, url=f"{url}/v1"))
         _, notes = share.share("big", GROUP, class_folder)
-        small.shutdown()
     assert "Limits for each learner: 4 requests at a time." in notes
 
 

@@ -8,10 +8,9 @@ import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
-from http.server import BaseHTTPRequestHandler
 
 import pytest
-from small_server import serving
+from small_server import Handler, serving
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records, tunnel
@@ -211,20 +210,14 @@ def test_a_name_that_is_taken_here_is_refused_and_stays(ssh, workshop_home):
 def engine():
     """A server that lives and completes; yields its address."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.do_GET()
-
+    class Answers(Handler):
         def do_GET(self):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"model": "m"}')
+            self.body()
+            self.reply({"model": "m"})
 
-        def log_message(self, *_):
-            pass
+        do_POST = do_GET
 
-    with serving(Handler) as address:
+    with serving(Answers) as address:
         yield f"{address}/v1"
 
 

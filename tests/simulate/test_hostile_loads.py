@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 from dataclasses import dataclass
 from itertools import combinations
 from types import SimpleNamespace
@@ -25,23 +23,6 @@ from workshop.simulate.arrivals import (
 from workshop.simulate.worker import States, Watch
 
 GOOD = b'{"arrival_s": 1, "prompt_tokens": 5, "output_tokens": 1}\n'
-
-
-@pytest.mark.parametrize("kind", ["a pipe", "a socket", "a device", "a folder"])
-def test_a_trace_that_is_no_regular_file_is_never_opened(kind, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "trace"
-    if kind == "a pipe":
-        os.mkfifo(path)
-    elif kind == "a folder":
-        path.mkdir()
-    elif kind == "a device":
-        path.symlink_to("/dev/zero")
-    else:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind("trace")
-    with pytest.raises(BadInput, match=f"it is {kind}"):
-        read_trace(path)
 
 
 def line(**fields: object) -> bytes:

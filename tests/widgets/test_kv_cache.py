@@ -79,16 +79,6 @@ class TestScheduler:
 
 
 class TestView:
-    @pytest.mark.parametrize(
-        ("control", "value"),
-        [("model", "llama-3.1-70b"), ("blocks", 40), ("requests", 1), ("step", 50), ("play", 60)],
-    )
-    def test_every_control_changes_the_picture(self, growth, control, value):
-        growth.step.value = 30
-        before = growth.picture.value
-        getattr(growth, control).value = value
-        assert growth.picture.value != before
-
     def test_play_moves_the_slider(self, growth):
         growth.play.value = 12
         assert growth.step.value == 12

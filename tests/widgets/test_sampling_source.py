@@ -6,13 +6,14 @@ The servers here answer HTTP with vLLM's own shapes and refusals; the client is 
 from __future__ import annotations
 
 import http.server
-import json
 import math
 import threading
 
 import pytest
 
 pytest.importorskip("openai")
+
+from small_server import Handler
 
 from benchmarks.sampling import record as recorder
 from workshop.client.client import Client
@@ -27,22 +28,19 @@ LOGPROBS = {7: math.log(0.5), 8: math.log(0.3), 9: math.log(0.15), 10: math.log(
 TEXTS = {7: " seven", 8: " eight", 9: " nine", 10: " ten", 1: "<s>"}
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
+class Answers(Handler):
     """Answers as the class attributes of a test say."""
 
     limit, completions, chat_logprobs, requests = 3, True, True, ()
 
-    def log_message(self, *args):
-        """Be quiet."""
-
     def do_GET(self):
-        self.answer(404, {})
+        self.reply({}, 404)
 
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.body()
         type(self).requests = (*self.requests, (self.path, body))
         if self.path == "/detokenize":
-            return self.answer(200, {"prompt": "".join(TEXTS[token] for token in body["tokens"])})
+            return self.reply({"prompt": "".join(TEXTS[token] for token in body["tokens"])})
         chat = self.path == "/v1/chat/completions"
         if not chat and not self.completions:
             return self.refuse(404, "Not Found")
@@ -52,13 +50,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 400,
                 f"Requested sample logprobs of {k}, which is greater than max allowed: {self.limit}",
             )
-        return self.answer(200, self.chat(k, body) if chat else self.completion(k, body))
+        return self.reply(self.chat(k, body) if chat else self.completion(k, body))
 
     def refuse(self, code, message):
-        self.answer(
-            code,
-            {"error": {"message": message, "type": "BadRequestError", "param": None, "code": code}},
-        )
+        error = {"message": message, "type": "BadRequestError", "param": None, "code": code}
+        self.reply({"error": error}, code)
 
     def completion(self, k, body):
         ids = body.get("return_tokens_as_token_ids")
@@ -107,14 +103,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             ],
         }
 
-    def answer(self, code, data):
-        raw = json.dumps(data).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
-
 
 @pytest.fixture
 def serve(workshop_home):
@@ -122,7 +110,7 @@ def serve(workshop_home):
     running = []
 
     def start(**ways):
-        handler = type("Ways", (Handler,), {"requests": (), **ways})
+        handler = type("Ways", (Answers,), {"requests": (), **ways})
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         running.append(server)
@@ -200,7 +188,7 @@ def test_a_model_that_is_not_there_is_not_taken_for_a_chat_only_server(serve, mo
     monkeypatch.setattr(
         handler,
         "refuse",
-        lambda self, code, message: Handler.refuse(self, 404, "The model `m` does not exist."),
+        lambda self, code, message: Answers.refuse(self, 404, "The model `m` does not exist."),
     )
     with pytest.raises(WorkshopError, match="does not exist"):
         ServerSource(client).position("one")

@@ -1,14 +1,13 @@
 """Read a running vLLM's /metrics: a snapshot, and the rates between two snapshots.
 
-Names changed between versions (gpu_cache_usage_perc became kv_cache_usage_perc in 0.10). Both are
-read, and a value that a version does not publish is None.
+The names are those of vLLM from 0.10 on. A value that a version does not publish is None.
 """
 
 import math
 import operator
 import re
 import time as clock
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -27,9 +26,9 @@ Samples = dict[str, list[Sample]]
 COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "ttft_count", "ttft_sum_s")
 
 
-def _called(*names: str) -> Any:
-    """Return a field of Metrics with its names in versions of vLLM, newest first."""
-    return field(default=None, metadata={"names": names})
+def _called(name: str) -> Any:
+    """Return a field of Metrics with vLLM's name for it."""
+    return field(default=None, metadata={"name": name})
 
 
 @dataclass(frozen=True)
@@ -56,13 +55,11 @@ class Metrics:
     time: float  # seconds, of one clock
     requests_running: int | None = _called("num_requests_running")
     requests_waiting: int | None = _called("num_requests_waiting")
-    kv_cache_usage: float | None = _called("kv_cache_usage_perc", "gpu_cache_usage_perc")  # 0 to 1
+    kv_cache_usage: float | None = _called("kv_cache_usage_perc")  # 0 to 1
     prompt_tokens_total: float | None = _called("prompt_tokens_total")
     generation_tokens_total: float | None = _called("generation_tokens_total")
     preemptions_total: float | None = _called("num_preemptions_total")
-    prefix_hits_total: float | None = _called(
-        "prefix_cache_hits_total", "gpu_prefix_cache_hits_total"
-    )
+    prefix_hits_total: float | None = _called("prefix_cache_hits_total")
     requests_total: float | None = _called("request_success_total")
     # speculative decoding: drafts, their tokens, the tokens that the model accepted, and those by
     # place in the draft
@@ -112,7 +109,7 @@ def parse(text: str, time: float | None = None) -> Metrics:
     for metric in fields(Metrics):
         if metric.metadata:
             largest = metric.name == "kv_cache_usage"
-            value = _value(samples, metric.metadata["names"], largest)
+            value = _value(samples, metric.metadata["name"], largest)
             if value is not None and metric.name in ("requests_running", "requests_waiting"):
                 value = int(value)
             values[metric.name] = value
@@ -215,17 +212,9 @@ def _counters(metrics: Metrics) -> list[float]:
     return [getattr(metrics, name) or 0.0 for name in COUNTERS]
 
 
-def _first(samples: Samples, names: Iterable[str]) -> list[Sample]:
-    """Return the samples of the first name that has any."""
-    for name in names:
-        if samples.get(name):
-            return samples[name]
-    return []
-
-
-def _value(samples: Samples, names: tuple[str, ...], largest: bool) -> float | None:
+def _value(samples: Samples, name: str, largest: bool) -> float | None:
     """Return the sum over the engines, or the largest value; None without any."""
-    values = [value for _, value in _first(samples, names)]
+    values = [value for _, value in samples.get(name, [])]
     if not values:
         return None
     if largest:
@@ -235,7 +224,7 @@ def _value(samples: Samples, names: tuple[str, ...], largest: bool) -> float | N
 
 def _engines(samples: Samples) -> dict[str, Engine]:
     """Return the engines by their labels; none where nothing counts tokens."""
-    names = {metric.name: metric.metadata.get("names", ()) for metric in fields(Metrics)}
+    names = {metric.name: metric.metadata.get("name", "") for metric in fields(Metrics)}
     prompt_tokens = _by_engine(samples, names["prompt_tokens_total"])
     generation_tokens = _by_engine(samples, names["generation_tokens_total"])
     usage = _by_engine(samples, names["kv_cache_usage"])
@@ -255,10 +244,10 @@ def _engines(samples: Samples) -> dict[str, Engine]:
     return engines
 
 
-def _by_engine(samples: Samples, names: tuple[str, ...]) -> dict[str, float]:
+def _by_engine(samples: Samples, name: str) -> dict[str, float]:
     """Return the sum of a metric's samples for each engine."""
     sums: dict[str, float] = {}
-    for labels, value in _first(samples, names):
+    for labels, value in samples.get(name, []):
         label = labels.get("engine", "")
         sums[label] = sums.get(label, 0.0) + value
     return sums
@@ -267,7 +256,7 @@ def _by_engine(samples: Samples, names: tuple[str, ...]) -> dict[str, float]:
 def _accepted_at(samples: Samples) -> tuple[float, ...]:
     """Return the accepted tokens at each place in a draft."""
     accepted: dict[int, float] = {}
-    for labels, value in _first(samples, ("spec_decode_num_accepted_tokens_per_pos_total",)):
+    for labels, value in samples.get("spec_decode_num_accepted_tokens_per_pos_total", []):
         position = labels.get("position", "")
         if re.fullmatch("[0-9]{1,3}", position):
             accepted[int(position)] = accepted.get(int(position), 0) + value
@@ -277,7 +266,7 @@ def _accepted_at(samples: Samples) -> tuple[float, ...]:
 def _cache_config(samples: Samples) -> dict[str, int | None]:
     """Return the size of the KV cache, as an information metric's labels give it."""
     info: dict[str, str] = {}
-    series = _first(samples, ("cache_config_info",))
+    series = samples.get("cache_config_info", [])
     if series:
         info, _ = series[0]
     return {

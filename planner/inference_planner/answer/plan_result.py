@@ -290,7 +290,7 @@ class Plan:
 
     @property
     def basis(self) -> str:
-        """The distance of the case from what was measured: one of basis.BASES.
+        """The distance of the case from what was measured: one of `Basis`.
 
         After it stands the catalog's model that the checkpoint was derived from, if it was.
         """

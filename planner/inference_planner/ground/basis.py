@@ -28,19 +28,13 @@ from inference_planner.split.measured_start import Likeness
 
 RUNS = Path(__file__).parents[1] / "data" / "runs"
 
+# How far a case is from measured ground, the nearest first.
 Basis = Literal[
     "measured here",
     "measured on this kind of GPU",
     "same generation",
     "never measured",
 ]
-# How far a case is from measured ground, the nearest first.
-BASES: tuple[Basis, ...] = (
-    "measured here",
-    "measured on this kind of GPU",
-    "same generation",
-    "never measured",
-)
 EIGHT_BITS = 8
 SIXTEEN_BITS = "16 bit"
 ENCODERS = ("vision_config", "audio_config", "thinker_config")
@@ -187,7 +181,7 @@ class Ground:
     """The distance of a case from what was measured, as a named level and its grounds.
 
     Attributes:
-        basis: one of BASES.
+        basis: the level.
         same_kind: this kind of model was measured on this card, under some version.
         same_version: this version was measured on some card.
         same_weights: weights stored like these were measured on a card of this generation, where

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
 import odd_answers
 import pytest
 import small_server
@@ -19,28 +15,20 @@ def ask():
     """Return a function: what `answers` says of a server that replies with a code and a body."""
     replies = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Answers(small_server.Handler):
         def do_POST(self):
-            code, body = replies[-1]
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(code)
-            self.end_headers()
-            self.wfile.write(body)
+            self.body()
+            code, data = replies[-1]
+            self.reply(data, code)
 
-        def log_message(self, *_):
-            pass
+    with small_server.serving(Answers) as url:
+        record = small_server.record(url=f"{url}/v1", model="a-model")
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    record = small_server.record(url=f"http://127.0.0.1:{server.server_port}/v1", model="a-model")
+        def reply(code: int, data: object) -> bool:
+            replies.append((code, data))
+            return answers(record)
 
-    def reply(code: int, body: object) -> bool:
-        replies.append((code, body if isinstance(body, bytes) else json.dumps(body).encode()))
-        return answers(record)
-
-    yield reply
-    server.shutdown()
-    server.server_close()
+        yield reply
 
 
 def test_a_completion_of_the_model_is_an_answer(ask):

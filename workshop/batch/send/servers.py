@@ -35,7 +35,7 @@ OUTAGE = 8  # so many answers of a proxy without one of the server: the server i
 # uvicorn closes idle connections after 5 s; a request over one that is closing is lost
 KEEP_ALIVE_S = 3.0
 _NAMES = (
-    "num_requests_running|num_requests_waiting|kv_cache_usage_perc|gpu_cache_usage_perc"
+    "num_requests_running|num_requests_waiting|kv_cache_usage_perc"
     "|num_preemptions|prompt_tokens_total|generation_tokens_total"
 )
 _DATED = re.compile(r"(-20\d\d-?\d\d-?\d\d|-[01]\d[0-3]\d)$")  # gpt-4o-mini-2024-07-18, gpt-4-0613

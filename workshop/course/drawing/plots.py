@@ -50,13 +50,15 @@ KERNELS = {
 SHADES = (style.BLUE, style.SKY, style.ORANGE, style.GREEN, style.PURPLE, style.YELLOW, style.GREY)
 STEP_COLOURS = dict(zip(KERNELS, SHADES, strict=True))
 FILE = r'<svg [^>]*viewBox="0 0 (\d+) (\d+)">\s*<desc>(.*?)</desc>\s*(.*)</svg>\s*'
+COLOUR = re.compile(r"var\(--(\w+)\)")
 STEPS = {"as vLLM starts it": "70b-tp4-unfused", "tuned": "70b-tp4-best"}
 
 
 def drawing(name: str) -> Picture:
-    """Return the picture pictures/NAME.svg, in the course's colours (widgets/style.py).
+    """Return the picture pictures/NAME.svg.
 
-    Its <desc> is the description for screen readers.
+    Its colours stand there by their names in widgets/style.py, such as var(--kv). Its <desc> is the
+    description for screen readers.
     """
     text = (files("workshop.course.drawing") / "pictures" / f"{name}.svg").read_text(
         encoding="utf-8"
@@ -65,6 +67,7 @@ def drawing(name: str) -> Picture:
     if parts is None:
         raise ValueError(f"{name}.svg is not laid out as FILE says.")
     width, height, description, body = parts.groups()
+    body = COLOUR.sub(lambda match: style.NAMES[match[1]], body)
     return Picture(body, int(width), int(height), description)
 
 

@@ -1,0 +1,45 @@
+"""What holds for every explorer that computes at once: each control changes the picture, and has its sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("ipywidgets")
+
+from workshop.course.widgets.bits.view import BitsExplorer
+from workshop.course.widgets.kv_cache.view import KvCacheExplorer
+from workshop.course.widgets.memory.view import MemorySliders
+from workshop.course.widgets.parallelism.view import ParallelismExplorer
+from workshop.course.widgets.sampling.view import SamplingExplorer
+
+EXPLORERS = (BitsExplorer, KvCacheExplorer, MemorySliders, ParallelismExplorer, SamplingExplorer)
+
+
+def other_value(control) -> object:
+    """Return a value that the control may have, and has not: the last, or else the first."""
+    if hasattr(control, "options"):
+        options = [item[1] if isinstance(item, tuple) else item for item in control.options]
+        values = [options[-1], options[0]]
+    else:
+        values = [control.max, control.min]
+    return next(value for value in values if value != control.value)
+
+
+@pytest.mark.parametrize("explorer_class", EXPLORERS)
+def test_every_control_changes_the_picture(explorer_class):
+    unchanged = []
+    for name in explorer_class().controls:
+        explorer = explorer_class()
+        before = explorer.picture.value
+        control = explorer.controls[name]
+        control.value = other_value(control)
+        if explorer.picture.value == before:
+            unchanged.append(name)
+    assert not unchanged
+
+
+@pytest.mark.parametrize("explorer_class", [c for c in EXPLORERS if c is not BitsExplorer])
+def test_every_control_is_said_in_words(explorer_class):
+    explorer = explorer_class()
+    assert set(explorer.sentences()) == set(explorer.controls)
+    assert all(sentence.value for sentence in explorer.says.values())
