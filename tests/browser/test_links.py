@@ -25,7 +25,7 @@ def local_links(path: Path) -> list[str]:
 
 
 def test_every_link_of_a_notebook_opens(page, course_lab):
-    page.open(course_lab.url)
+    page.open(course_lab.address("00_start.ipynb"))
     base = course_lab.url.split("/lab/")[0]
     count = 0
     for name in learner_copies.names():
@@ -41,7 +41,7 @@ def test_every_link_of_a_notebook_opens(page, course_lab):
 
 
 def test_the_first_link_of_the_course_shows_the_glossary(page, course_lab):
-    page.open(course_lab.url)
+    page.open(course_lab.address("00_start.ipynb"))
     page.page.locator(f".jp-RenderedMarkdown a[href*='docs/']{CONNECTED}").first.click()
     tab = page.page.locator(".lm-TabBar-tab", has_text="glossary.md")
     tab.wait_for(timeout=60_000)
@@ -53,7 +53,7 @@ def test_the_first_link_of_the_course_shows_the_glossary(page, course_lab):
 
 
 def test_a_terminal_of_jupyterlab_runs_workshop(page, course_lab):
-    page.open(course_lab.url)
+    page.open(course_lab.address("00_start.ipynb"))
     page.page.get_by_role("menuitem", name="File", exact=True).click()
     page.page.locator(".lm-Menu-itemLabel", has_text=re.compile("^New$")).hover()
     page.page.locator(".lm-Menu-itemLabel", has_text=re.compile("^Terminal$")).click()
