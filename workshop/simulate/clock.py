@@ -368,8 +368,7 @@ def _experts_launch_ms(deployment: Deployment) -> tuple[float, float]:
 def _piecewise_ms(deployment: Deployment) -> float:
     """Return the launch of a step that prefills and has graphs, apart from recurrent layers."""
     with_graph_ms, _ = _experts_launch_ms(deployment)
-    launch_ms = _launched_layers(deployment) * fitted.PIECEWISE_LAYER_MS + with_graph_ms
-    return launch_ms * deployment.settings.version.launch_share
+    return _launched_layers(deployment) * fitted.PIECEWISE_LAYER_MS + with_graph_ms
 
 
 def _eager_ms(deployment: Deployment, host: float) -> float:
@@ -379,11 +378,11 @@ def _eager_ms(deployment: Deployment, host: float) -> float:
     """
     fast = deployment.settings.version.fast_eager_launch
     layer_ms = fitted.EAGER_LAYER_MS_0_32 if fast else host * fitted.EAGER_LAYER_MS
-    launch_ms = _launched_layers(deployment) * layer_ms * deployment.settings.version.launch_share
+    launch_ms = _launched_layers(deployment) * layer_ms
     if fast:  # older versions' FP8_LAUNCH_FACTOR has it
         launch_ms += _experts_launch_ms(deployment)[1]
     if deployment.dp > 1 and deployment.model.moe:
         launch_ms *= fitted.EXPERT_PARALLEL_EAGER_FACTOR
-    if deployment.tp > 1 and fast:
+    if deployment.tp > 1:
         launch_ms *= fitted.EAGER_RANKS_FACTOR
     return launch_ms

@@ -80,9 +80,6 @@ class Version:
             pull request 551 of the recipes).
         schedules_ahead: a step is scheduled while the one before it runs (async_scheduling). It is
             the default since 0.14.0 (its release notes); before, the GPUs wait for the host.
-        launch_share: of the launch of a step that prefills, as it was measured under 0.25.1. Public
-            points of 0.15 to 0.19 (docs/speed.md) have first tokens of 1,024 tokens in about half
-            the time, on hosts of which nothing is known.
         mxfp4_layer_us: what the small kernels of a layer with 4-bit experts take longer than those
             of a usual one: three runs of gpt-oss on Hopper, and 94 public points of 0.15 and 0.18.
         fp8_blocks_layer_us: the same of a layer with experts in FP8 blocks: 0 in Qwen3-Next on an
@@ -122,7 +119,6 @@ class Version:
     refuses_eagle3_over_stages: bool = False
     needs_block_per_state: bool = True
     schedules_ahead: bool = True
-    launch_share: float = 1.0
     mxfp4_layer_us: float = 23.0
     fp8_blocks_layer_us: float = 0.0
 
@@ -240,7 +236,6 @@ BEFORE_0_20 = replace(
     name="0.19.0",
     divides_tokens_by_groups=True,
     needs_block_per_state=False,
-    launch_share=0.5,
     mxfp4_layer_us=-4.0,
     fp8_blocks_layer_us=12.0,
 )
