@@ -223,7 +223,6 @@ MEASURED_EXPERTS = {
     ("CUTLASS", NVFP4, BLACKWELL): Measurement(
         0.878,
         "public points of MiniMax M2.5 and Kimi K2.5 on two to eight B200 and B300",
-        products_share=0.36,
     ),
     # As many bytes on an H100 as on an H200, whose memory is 1.4 times as fast:
     (TRITON, MXFP4, HOPPER): Measurement(
