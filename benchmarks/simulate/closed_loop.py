@@ -11,13 +11,23 @@ from __future__ import annotations
 import random
 from collections import deque
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 
 from inference_planner.answer.parallelism import Plan
 
 from workshop.simulate.clock import Clock, of
 
 WAVES = 2
+# The public benchmark's load (github.com/SemiAnalysisAI/InferenceX, benchmarks/benchmark_lib.sh):
+# ten waves of lengths between 80 and 100 %, all of the first sent at once. Of a large load fewer
+# waves are simulated, and those in the middle count for all.
+BENCHMARK_WAVES = 10
+BENCHMARK_SHORTEST = 0.8
+SIMULATED_WAVES = 4
+MOST_OF_ALL_WAVES = 16  # requests at once
+# A server turns the text of a prompt into tokens before its engine has it: prompts of random tokens
+# of the teaching model take 2 to 7 µs a token (tokenizers 0.22, one core).
+TOKENIZER_TOKEN_S = 5e-6
 # Decoding steps that are added up at once: over so many tokens the time of a step grows evenly.
 JUMP_STEPS = 256
 
@@ -35,6 +45,16 @@ class Request:
     first_s: float = 0.0
     last_s: float = 0.0
 
+    @property
+    def ttft_ms(self) -> float:
+        """The time to its first token."""
+        return 1e3 * (self.first_s - self.sent_s)
+
+    @property
+    def tpot_ms(self) -> float:
+        """The time of each further token."""
+        return 1e3 * (self.last_s - self.first_s) / (self.output - 1)
+
     def take(self, new: int, work: list[tuple[int, int]], sampling: list[Request]) -> None:
         """Schedule `new` tokens; with the last of its prompt it samples a token."""
         work.append((new, self.computed))
@@ -47,7 +67,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Times:
-    """The medians of a load, in ms."""
+    """The medians of a load, or its means, in ms."""
 
     ttft_ms: float
     tpot_ms: float
@@ -56,8 +76,11 @@ class Times:
 class Loop:
     """One engine, its queue and its clients, in virtual time."""
 
-    def __init__(self, plan: Plan, clock: Clock, lengths: list[tuple[int, int]]) -> None:
+    def __init__(
+        self, plan: Plan, clock: Clock, lengths: list[tuple[int, int]], token_s: float = 0.0
+    ) -> None:
         self.clock = clock
+        self.token_s = token_s  # of a prompt, before the engine has it
         self.settings = plan.deployment.settings
         self.unsent = deque(lengths)  # (tokens of the prompt, tokens of the answer)
         self.most_under_way = 2 if self.settings.version.schedules_ahead else 1
@@ -75,21 +98,22 @@ class Loop:
             prompt, output = self.unsent.popleft()
             self.waiting.append(Request(sent_s, prompt, output, prompt, output))
 
-    def run(self, concurrency: int) -> Times:
-        """Run until every request has ended."""
+    def way_in_s(self, request: Request) -> float:
+        """Return how long a request takes from its client to the engine."""
+        return self.clock.way_in_s + request.prompt * self.token_s
+
+    def run(self, concurrency: int) -> list[Request]:
+        """Run until every request has ended, and return them in the order in which they were sent."""
         for _ in range(concurrency):
             self.send(0.0)
-        self.now_s = self.clock.way_in_s
         while self.waiting or self.running or self.under_way:
             if len(self.under_way) < self.most_under_way and self._schedule():
                 continue
             if self.under_way:
                 self._finish(*self.under_way.popleft())
             else:
-                self.now_s = self.waiting[0].sent_s + self.clock.way_in_s
-        ttft = [request.first_s - request.sent_s for request in self.ended]
-        tpot = [(request.last_s - request.first_s) / (request.output - 1) for request in self.ended]
-        return Times(1e3 * median(ttft), 1e3 * median(tpot))
+                self.now_s = self.waiting[0].sent_s + self.way_in_s(self.waiting[0])
+        return sorted(self.ended, key=lambda request: request.sent_s)
 
     def _schedule(self) -> bool:
         """Schedule one step, or many that only decode; return False if nothing can run."""
@@ -104,7 +128,7 @@ class Loop:
         cached = sum(request.computed for request in self.running)
         while self.waiting and budget and len(self.running) < self.settings.max_num_seqs:
             request = self.waiting[0]
-            late = request.sent_s + self.clock.way_in_s > self.now_s
+            late = request.sent_s + self.way_in_s(request) > self.now_s
             if late or (self.running and cached + request.prompt > self.room):
                 break
             cached += request.prompt
@@ -160,25 +184,42 @@ class Loop:
 
 
 def closed_loop(
-    plan: Plan,
-    concurrency: int,
-    prompt: int,
-    output: int,
-    waves: int = WAVES,
-    shortest: float = 1.0,
+    plan: Plan, concurrency: int, prompt: int, output: int, waves: int = WAVES
 ) -> Times:
-    """Return the medians of `waves` × `concurrency` requests on a plan.
+    """Return the medians of `waves` × `concurrency` equal requests on a plan.
 
     Data-parallel engines share the requests evenly, and take as long as each other.
-
-    Args:
-        shortest: share of `prompt` and `output` from which lengths are drawn; 1 for equal ones.
     """
-    of_engine = max(1, round(concurrency / plan.data_parallel_size))
+    of_engine = _of_engine(plan, concurrency)
+    lengths = [(prompt, output)] * (waves * of_engine)
+    requests = Loop(plan, of(plan.deployment), lengths).run(of_engine)
+    return Times(
+        median(request.ttft_ms for request in requests),
+        median(request.tpot_ms for request in requests),
+    )
+
+
+def public_benchmark(plan: Plan, concurrency: int, prompt: int, output: int) -> Times:
+    """Return the means of the public benchmark's load: ten waves of lengths of 80 to 100 %."""
+    of_engine = _of_engine(plan, concurrency)
+    waves = BENCHMARK_WAVES if of_engine <= MOST_OF_ALL_WAVES else SIMULATED_WAVES
     dice = random.Random(0)
     lengths: list[tuple[int, int]] = []
     for _ in range(waves * of_engine):
-        prompt_share = dice.uniform(shortest, 1)
-        output_share = dice.uniform(shortest, 1)
+        prompt_share = dice.uniform(BENCHMARK_SHORTEST, 1)
+        output_share = dice.uniform(BENCHMARK_SHORTEST, 1)
         lengths.append((max(1, round(prompt * prompt_share)), max(2, round(output * output_share))))
-    return Loop(plan, of(plan.deployment), lengths).run(of_engine)
+    requests = Loop(plan, of(plan.deployment), lengths, TOKENIZER_TOKEN_S).run(of_engine)
+    first, last = requests[:of_engine], requests[-of_engine:]
+    parts = (first, requests[of_engine:-of_engine], last)
+    weights = (1 / BENCHMARK_WAVES, 1 - 2 / BENCHMARK_WAVES, 1 / BENCHMARK_WAVES)
+    ttft_ms = 0.0
+    tpot_ms = 0.0
+    for part, weight in zip(parts, weights, strict=True):
+        ttft_ms += weight * mean(request.ttft_ms for request in part)
+        tpot_ms += weight * mean(request.tpot_ms for request in part)
+    return Times(ttft_ms, tpot_ms)
+
+
+def _of_engine(plan: Plan, concurrency: int) -> int:
+    return max(1, round(concurrency / plan.data_parallel_size))

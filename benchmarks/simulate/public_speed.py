@@ -1,11 +1,13 @@
-"""Score the simulator on public points: closed loops of equal requests, measured by others.
+"""Score the simulator on public points: closed loops, measured by others.
 
     python benchmarks/simulate/public_speed.py          simulate every point, then write docs/speed.md
     python benchmarks/simulate/public_speed.py page     write the page from the record
 
 The points are rows of `systems/silicon_sample.csv` in the wheel aisimulate 0.13.0 (NVIDIA,
-Apache-2.0), which has them from a public benchmark's dumps of 2026. The record has a line for each
-point, so that a point whose figures change is a line that changes.
+Apache-2.0), which has them from a public benchmark's dumps of 2026. Its servers' flags are
+`public_speed/recipes.json`, its load is `closed_loop.public_benchmark`, and its figures are means
+(ai-dynamo/aiconfigurator, "silicon_ttft_ms": mean_ttft). The record has a line for each point, so
+that a point whose figures change is a line that changes.
 """
 
 from __future__ import annotations
@@ -13,15 +15,17 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-from closed_loop import closed_loop
+from closed_loop import public_benchmark
 from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import load_model
 from inference_planner.errors import BadInput
@@ -31,6 +35,9 @@ from workshop.simulate.intervals import share_of_time
 
 HERE = Path(__file__).resolve().parent
 POINTS = HERE / "public_speed" / "points.csv"
+RECIPES = json.loads((HERE / "public_speed" / "recipes.json").read_text(encoding="utf-8"))[
+    "recipes"
+]
 RECORD = HERE / "public_speed" / "record.jsonl"
 PAGE = HERE.parents[1] / "docs" / "speed.md"
 MORE_TOKENS = 200  # of max_model_len, besides the prompt and the answer
@@ -59,16 +66,12 @@ DOUBTFUL = {
         "the source says TP 1, on which the model does not fit; read as data parallel"
     ),
 }
-# The public benchmark's own load: ten waves, lengths of 80 to 100 % (github.com/InferenceMAX, its
-# README: RANDOM_RANGE_RATIO 0.8, num-prompts 10 × CONC).
-SOURCE_WAVES = 10
-SOURCE_SHORTEST = 0.8
-MOST_OF_TEN_WAVES = 128  # requests at once; larger loads have four waves
+INSIDE = 0.9  # the share of measured figures that an interval shall hold
 
 
 @dataclass(frozen=True)
 class Point:
-    """A published point: what was run, and its medians in ms."""
+    """A published point: what was run, and its means in ms."""
 
     id: str
     model: str
@@ -94,17 +97,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Score:
-    """Our figures of a point, in ms, and the shares by which they may be off.
-
-    `source_ttft_ms` and `source_tpot_ms` are those of the public benchmark's own load.
-    """
+    """Our figures of a point, in ms, and the shares by which they may be off."""
 
     id: str
     basis: str
     ttft_ms: float
     tpot_ms: float
-    source_ttft_ms: float
-    source_tpot_ms: float
     ttft_share: float
     tpot_share: float
     refusal: str = ""
@@ -117,7 +115,11 @@ def points() -> list[Point]:
 
 
 def point_of(row: dict[str, str]) -> Point:
-    """Return a row as a point. `batch_size` counts the requests of a data-parallel rank."""
+    """Return a row as a point. `batch_size` counts the requests of a data-parallel rank.
+
+    Where a row has TP × DP with experts over all of them, the source counted the GPUs twice: the
+    benchmark's own configuration (nvidia-master.yaml) has experts over the TP ranks.
+    """
     model = CHECKPOINTS.get((row["model_path"], row["moe_quant_mode"]), row["model_path"])
     tp = int(row["tp_size"])
     dp = int(row["attention_dp_size"] or 1)
@@ -126,6 +128,8 @@ def point_of(row: dict[str, str]) -> Point:
     requests = int(row["batch_size"]) * dp
     if gpus > tp * dp and load_model(model).moe is not None:
         dp = gpus // tp  # the source leaves it empty where it is not 1
+    if ep > 1 and tp > 1:
+        dp = 1
     version = row["backend_version"]
     return Point(
         id=row["id"],
@@ -143,9 +147,29 @@ def point_of(row: dict[str, str]) -> Point:
     )
 
 
+def settings_of(point: Point) -> dict[str, Any]:
+    """Return the flags of the server that a point was measured on; none where no recipe is known."""
+    for recipe in RECIPES:
+        if point.model.startswith(recipe["model"]) and point.gpu in recipe["gpus"]:
+            settings = dict(recipe["settings"])
+            if "tokens_of_prompts" in recipe:
+                settings["max_num_batched_tokens"] = recipe["tokens_of_prompts"] * point.prompt
+            if recipe.get("seqs_of_concurrency"):
+                settings["max_num_seqs"] = point.concurrency
+            return settings
+    return {}
+
+
 @lru_cache(maxsize=256)
 def plan_of(
-    model: str, gpu: str, version: str, tp: int, dp: int, ep: bool, max_model_len: int
+    model: str,
+    gpu: str,
+    version: str,
+    tp: int,
+    dp: int,
+    ep: bool,
+    max_model_len: int,
+    settings: str,
 ) -> Plan:
     """Return our plan of what a point ran; the default release where its own is unknown."""
     return plan(
@@ -156,26 +180,33 @@ def plan_of(
         enable_expert_parallel=ep,
         max_model_len=max_model_len,
         vllm_version=version or None,
+        **json.loads(settings),
     )
 
 
 def score(point: Point) -> Score:
-    """Simulate a point."""
+    """Simulate a point; several have the same case, which is simulated once."""
+    return replace(_score_of_case(replace(point, id="", ttft_ms=0, tpot_ms=0)), id=point.id)
+
+
+@lru_cache(maxsize=1024)
+def _score_of_case(point: Point) -> Score:
     longest = point.prompt + point.output + MORE_TOKENS
-    p = plan_of(point.model, point.gpu, point.version, point.tp, point.dp, point.ep, longest)
+    settings = json.dumps(settings_of(point))
+    p = plan_of(
+        point.model, point.gpu, point.version, point.tp, point.dp, point.ep, longest, settings
+    )
     if not p.fits:
-        return Score(point.id, p.basis, 0, 0, 0, 0, 0, 0, "it does not fit")
-    times = closed_loop(p, point.concurrency, point.prompt, point.output)
-    waves = SOURCE_WAVES if point.concurrency <= MOST_OF_TEN_WAVES else 4
-    source = closed_loop(p, point.concurrency, point.prompt, point.output, waves, SOURCE_SHORTEST)
+        return Score(point.id, p.basis, 0, 0, 0, 0, "it does not fit")
+    times = public_benchmark(p, point.concurrency, point.prompt, point.output)
     return Score(
         id=point.id,
         basis=p.basis,
         ttft_ms=round(times.ttft_ms, 2),
         tpot_ms=round(times.tpot_ms, 2),
-        source_ttft_ms=round(source.ttft_ms, 2),
-        source_tpot_ms=round(source.tpot_ms, 2),
-        ttft_share=round(share_of_time("ttft", "p50", p.spread.time_share), 3),
+        ttft_share=round(
+            share_of_time("ttft", "p50", p.spread.time_share, p.spread.prefill_share), 3
+        ),
         tpot_share=round(share_of_time("tpot", "p50", p.spread.time_share), 3),
     )
 
@@ -187,7 +218,7 @@ def record() -> None:
         try:
             result = score(point)
         except BadInput as error:
-            result = Score(point.id, "", 0, 0, 0, 0, 0, 0, error.message)
+            result = Score(point.id, "", 0, 0, 0, 0, error.message)
         lines.append(json.dumps(asdict(result)))
         if len(lines) % 50 == 0:
             print(len(lines), file=sys.stderr, flush=True)
@@ -221,16 +252,29 @@ class Row:
                 return why
         return ""
 
+    @property
+    def case(self) -> tuple[str, str]:
+        """The model and the card."""
+        return self.point.model, self.point.gpu
+
+    @property
+    def kind(self) -> str:
+        """What decides how sure a figure is: dense, experts, or experts that ranks share."""
+        if load_model(self.point.model).moe is None:
+            return "dense"
+        return "shared experts" if self.point.ep or self.point.dp > 1 else "experts"
+
     def error(self, measure: str) -> float:
         """Return by which share our figure is above the published one."""
-        published = getattr(self.point, f"{measure.removeprefix('source_')}_ms")
-        return getattr(self.score, f"{measure}_ms") / published - 1
+        return getattr(self.score, f"{measure}_ms") / getattr(self.point, f"{measure}_ms") - 1
+
+    def is_within(self, measure: str, share: float) -> bool:
+        """Return True if the published figure lies in an interval of this half-width."""
+        return abs(math.log1p(self.error(measure))) <= math.log1p(share)
 
     def is_inside(self, measure: str) -> bool:
         """Return True if the published figure lies in our interval."""
-        ratio = 1 + self.error(measure)
-        share = getattr(self.score, f"{measure.removeprefix('source_')}_share")
-        return 1 / (1 + share) <= ratio <= 1 + share
+        return self.is_within(measure, getattr(self.score, f"{measure}_share"))
 
 
 def rows() -> list[Row]:
@@ -240,24 +284,42 @@ def rows() -> list[Row]:
 
 
 HEAD = (
-    "| | points | TPOT, median error | between | inside | half-width | TTFT, median error | inside |",
-    "|---|---:|---:|---:|---:|---:|---:|---:|",
+    "| | points | TPOT, median error | between | inside | half-width "
+    "| TTFT, median error | between | inside | half-width |",
+    "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
 )
 
 
-def line(title: str, part: list[Row], load: str = "") -> str:
+def line(title: str, part: list[Row]) -> str:
     """Return a line of a table: errors, share inside and half-width of some points."""
-    errors = sorted(row.error(f"{load}tpot") for row in part)
-    ninth = len(errors) // 10
-    inside = sum(row.is_inside(f"{load}tpot") for row in part) / len(part)
-    ttft = median(row.error(f"{load}ttft") for row in part)
-    ttft_inside = sum(row.is_inside(f"{load}ttft") for row in part) / len(part)
-    half = median(row.score.tpot_share for row in part)
-    return (
-        f"| {title} | {len(part)} | {median(errors):+.0%} "
-        f"| {errors[ninth]:+.0%} to {errors[-1 - ninth]:+.0%} | {inside:.0%} | ± {half:.0%} "
-        f"| {ttft:+.0%} | {ttft_inside:.0%} |"
-    )
+    text = f"| {title} | {len(part)} "
+    for measure in ("tpot", "ttft"):
+        errors = sorted(row.error(measure) for row in part)
+        tenth = len(errors) // 10
+        inside = sum(row.is_inside(measure) for row in part) / len(part)
+        half = median(getattr(row.score, f"{measure}_share") for row in part)
+        text += f"| {median(errors):+.0%} | {errors[tenth]:+.0%} to {errors[-1 - tenth]:+.0%} "
+        text += f"| {inside:.0%} | ± {half:.0%} "
+    return text + "|"
+
+
+def left_out(part: list[Row], measure: str) -> tuple[float, float]:
+    """Return the share inside and the median half-width of widths that never saw the point's case.
+
+    A point's width is what holds nine of ten errors of its kind on all other models and cards; its
+    own interval where no other case is of that kind.
+    """
+    inside = 0
+    widths: list[float] = []
+    for row in part:
+        others = [r for r in part if r.kind == row.kind and r.case != row.case]
+        width = getattr(row.score, f"{measure}_share")
+        if others:
+            errors = sorted(abs(math.log1p(r.error(measure))) for r in others)
+            width = math.expm1(errors[math.ceil(INSIDE * len(errors)) - 1])
+        widths.append(width)
+        inside += row.is_within(measure, width)
+    return inside / len(part), median(widths)
 
 
 GROUPS: dict[str, Callable[[Row], str]] = {
@@ -295,11 +357,13 @@ def page(everything: list[Row]) -> str:
     )
     half = median(row.score.tpot_share for row in scored)
     inside = sum(row.is_inside("tpot") for row in scored) / len(scored)
+    tpot_left_out, tpot_half = left_out(credible, "tpot")
+    ttft_left_out, ttft_half = left_out(credible, "ttft")
     lines = [
         "# Public speed points: does the simulation hold?",
         "",
         f"{len(everything)} points of a public benchmark, measured by others: vLLM 0.11 to 0.19 on H100, H200, B200 and "
-        "B300. A closed loop has so many requests at once; the figures are medians. Source: "
+        "B300. A closed loop has so many requests at once; the figures are means. Source: "
         "`systems/silicon_sample.csv` of the wheel aisimulate 0.13.0 (NVIDIA, Apache-2.0). Made by "
         "`python benchmarks/simulate/public_speed.py`, in about two minutes of one core; a test compares.",
         "",
@@ -309,18 +373,21 @@ def page(everything: list[Row]) -> str:
         *HEAD,
         line("all that are scored", scored),
         line("without those whose load is not as stated (below)", credible),
-        line("all, by the public benchmark's own load", scored, "source_"),
+        f"| left out: widths from the other models and cards | {len(credible)} | | | {tpot_left_out:.0%} "
+        f"| ± {tpot_half:.0%} | | | {ttft_left_out:.0%} | ± {ttft_half:.0%} |",
         line("release unknown: shown, not scored", unknown),
         "",
-        "An error is ours over theirs; *between* leaves out the lowest and the highest tenth. Ours is of two waves of equal "
-        "requests, all of the first sent at once. The public benchmark sends ten waves of lengths between 80 and 100 % "
-        "(its README), so its requests come one by one: its TTFT is that of a single prompt beside a running batch, and "
-        "ours that of a burst. The third line has its load.",
+        "An error is ours over theirs; *between* leaves out the lowest and the highest tenth. The line *left out* takes "
+        "each model on each card away, and gives its points the width that holds nine of ten errors of their kind (dense, "
+        "experts, experts that ranks share) on all others.",
         "",
-        "The source does not say flags, host or client. Its servers have FlashInfer, and most runs at home have not. "
-        "Every release here is older than the planner's oldest row of its own, so `basis` and interval say that.",
+        "The benchmark sends ten waves of lengths between 80 and 100 %, all requests of the first at once, to servers with "
+        "flags of its own (FP8 KV cache and CUDA graphs up to 2,048 tokens on Blackwell, among others: "
+        "`benchmarks/simulate/public_speed/recipes.json`). Both are simulated here; the release is planned as it stands in "
+        "the row. Hosts are unknown. Its servers have FlashInfer, and most runs at home have not. Every release here is "
+        "older than the planner's oldest row of its own, so `basis` and interval say that.",
         "",
-        "Some constants were fitted to these points: the launch of steps, small kernels of experts, NVFP4, MXFP4 and INT4 "
+        "Some constants were fitted to these points: small kernels and products of experts, NVFP4, MXFP4 and INT4 "
         "of these releases and cards, and the all-reduce of eight GPUs (each with its source in "
         "`planner/inference_planner/speed/kernels.py`, `releases/versions.py` and `split/communication.py`). So the page "
         "says how well a few constants describe many points, and nothing of a configuration that is not here.",

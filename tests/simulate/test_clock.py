@@ -105,11 +105,8 @@ def launch_ms(model: str, gpu: str, version: str, **sizes: int) -> float:
 def test_launching_a_layer_takes_what_was_fitted():
     """0.85 ms (0.25.1), 0.77 (0.32.0); two ranks take 0.8 of that, engines of experts 1.46."""
     old, new = "0.25.1", "0.32.0"
-    assert (
-        launch_ms("llama-3.1-8b", "h100", old)
-        == launch_ms("llama-3.1-8b", "h200", old, tp=2)
-        == pytest.approx(0.85)
-    )
+    assert launch_ms("llama-3.1-8b", "h100", old) == pytest.approx(0.85)
+    assert launch_ms("llama-3.1-8b", "h200", old, tp=2) == pytest.approx(0.8 * 0.85)
     assert (
         launch_ms("llama-3.1-8b", "h200", new)
         == launch_ms("llama-3.1-8b", "h200", new, dp=2)
@@ -118,6 +115,17 @@ def test_launching_a_layer_takes_what_was_fitted():
     assert launch_ms("llama-3.1-8b", "h200", new, tp=2) == pytest.approx(0.8 * 0.77)
     assert launch_ms("mixtral-8x7b", "h200", new) == pytest.approx(1.4 * 0.77)
     assert launch_ms("mixtral-8x7b", "h200", new, dp=2) == pytest.approx(1.46 * 1.4 * 0.77)
+
+
+def test_before_0_20_the_gpus_wait_for_half_a_launch_but_not_before_0_14():
+    """Half: 0.15 to 0.19 of docs/speed.md. Before 0.14 the GPUs wait for every step's host."""
+    waits = {}
+    for version in ("0.12.0", "0.19.0", "0.25.1"):
+        ticking = clock.of(prepare("llama-3.1-8b", "h100", vllm_version=version))
+        without = replace(ticking, launch_waits=0.0)
+        waited_ms = ticking.gpu_ms([(1024, 0)]) - without.gpu_ms([(1024, 0)])
+        waits[version] = waited_ms / ticking.eager_ms
+    assert waits == pytest.approx({"0.12.0": 0.0, "0.19.0": 0.5, "0.25.1": 0.0})
 
 
 @pytest.mark.parametrize("factor", [1, 0.7, 2])

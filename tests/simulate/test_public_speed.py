@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from workshop.vllm_package import installed
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
 import public_speed  # noqa: E402      of the folder above
-from closed_loop import closed_loop  # noqa: E402
+from closed_loop import closed_loop, public_benchmark  # noqa: E402
 
 PROMPT, OUTPUT = 512, 64
 SETTINGS: dict[str, Any] = {"tensor_parallel_size": 1, "max_model_len": 4096}
@@ -46,6 +47,51 @@ def test_a_second_wave_waits_for_the_first():
     alone = closed_loop(planned, 1, PROMPT, OUTPUT)
     assert alone.ttft_ms < both_waves.ttft_ms < 1.5 * first_wave.ttft_ms
     assert alone.tpot_ms < both_waves.tpot_ms
+
+
+def test_the_public_benchmark_is_a_burst_once_and_then_one_by_one():
+    """Ten waves: a mean first token lies between that of a lone prompt and that of a burst."""
+    planned = plan("llama-3.1-8b", "h100", **SETTINGS)
+    burst = closed_loop(planned, 48, PROMPT, OUTPUT, waves=1)
+    alone = closed_loop(planned, 1, PROMPT, OUTPUT)
+    mean = public_benchmark(planned, 48, PROMPT, OUTPUT)
+    assert alone.ttft_ms < mean.ttft_ms < burst.ttft_ms
+
+
+def test_fewer_waves_of_a_large_load_stand_for_all_ten(monkeypatch):
+    import closed_loop as module
+
+    planned = plan("llama-3.1-8b", "h100", **SETTINGS)
+    few = public_benchmark(planned, 32, PROMPT, 256)
+    monkeypatch.setattr(module, "MOST_OF_ALL_WAVES", 32)
+    ten = public_benchmark(planned, 32, PROMPT, 256)
+    assert few.tpot_ms == pytest.approx(ten.tpot_ms, rel=0.03)
+    assert few.ttft_ms == pytest.approx(ten.ttft_ms, rel=0.15)
+
+
+def test_a_row_of_shared_experts_has_as_many_gpus_as_its_id_says():
+    """kimi_k2_5 … tp4_ep4: the columns say TP 4, DP 4 and experts over 16."""
+    (row,) = [point for point in public_speed.points() if point.id.endswith("c4_tp4_ep4_1294")]
+    assert (row.split, row.concurrency) == ("TP 4, EP", 4)
+
+
+def test_a_server_has_the_flags_of_its_recipe():
+    """MiniMax on B200 (InferenceX, minimaxm2.5_fp8_b200.sh): two prompts a step, an FP8 KV cache."""
+    by_case = {(point.model, point.gpu): point for point in public_speed.points()}
+    settings = public_speed.settings_of(by_case["MiniMaxAI/MiniMax-M2.5", "b200"])
+    prompt = by_case["MiniMaxAI/MiniMax-M2.5", "b200"].prompt
+    assert (settings["max_num_batched_tokens"], settings["kv_cache_dtype"]) == (2 * prompt, "fp8")
+    assert public_speed.settings_of(by_case["nvidia/Llama-3.1-70B-Instruct-FP8", "h100"]) == {}
+
+
+def test_a_left_out_case_has_the_width_of_the_others():
+    """Of two cases of a kind, each is judged by the errors of the other."""
+    rows = [row for row in public_speed.rows() if row.is_scored and row.kind == "dense"]
+    near, far = rows[0], next(row for row in rows if row.case != rows[0].case)
+    share, half = public_speed.left_out([near, far], "tpot")
+    errors = sorted(abs(math.log1p(row.error("tpot"))) for row in (near, far))
+    assert share == 0.5, "the smaller error lies within the larger, and not the other way round"
+    assert half == pytest.approx(sum(math.expm1(error) for error in errors) / 2)
 
 
 def test_before_0_14_the_gpus_wait_for_the_host():

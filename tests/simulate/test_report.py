@@ -24,6 +24,7 @@ def load_of(requests: list[Outcome], **more) -> Simulation:
             **dict.fromkeys(names),
             "slo": {},
             "time_share": 0.05,
+            "prefill_share": 0.0,
             "gaps_s": [0.1, 0.3],
             "requests": requests,
             **more,

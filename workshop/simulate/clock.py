@@ -97,6 +97,7 @@ class Clock:
     host_request_ms: float = 0.0
     piecewise_ms: float = 0.0  # to launch a step that prefills
     eager_ms: float = 0.0  # to launch a step of more tokens than the largest CUDA graph
+    launch_waits: float = 0.0  # share of a launch that the GPUs wait for
     largest_graph: int = 512  # tokens
     way_in_s: float = 0.0  # from the client to the engine
     way_out_s: float = 0.0  # from the engine to the client
@@ -110,7 +111,7 @@ class Clock:
         ms += self._fixed_ms(tokens, len(work))
         for kind in self.attention:
             ms += kind.ms(work)
-        return ms
+        return ms + self.launch_waits * self._launch_ms(work)
 
     def _products_ms(self, tokens: int) -> float:
         """Return the roofline in ms: the time of reading or of multiplying, whichever is longer.
@@ -216,6 +217,7 @@ def of(deployment: Deployment, host: float = 1.0) -> Clock:
         host_request_ms=host * fitted.HOST_REQUEST_MS,
         piecewise_ms=host * (_piecewise_ms(deployment) + scans.piecewise_ms) / deployment.pp,
         eager_ms=(_eager_ms(deployment, host) + host * scans.eager_ms) / deployment.pp,
+        launch_waits=deployment.settings.version.launch_waits,
         largest_graph=deployment.settings.largest_graph,
         way_in_s=host * fitted.CLIENT_MS / 2e3,
         way_out_s=host * fitted.CLIENT_MS / 2e3,
@@ -368,8 +370,7 @@ def _experts_launch_ms(deployment: Deployment) -> tuple[float, float]:
 def _piecewise_ms(deployment: Deployment) -> float:
     """Return the launch of a step that prefills and has graphs, apart from recurrent layers."""
     with_graph_ms, _ = _experts_launch_ms(deployment)
-    launch_ms = _launched_layers(deployment) * fitted.PIECEWISE_LAYER_MS + with_graph_ms
-    return launch_ms * deployment.settings.version.launch_share
+    return _launched_layers(deployment) * fitted.PIECEWISE_LAYER_MS + with_graph_ms
 
 
 def _eager_ms(deployment: Deployment, host: float) -> float:
@@ -379,11 +380,11 @@ def _eager_ms(deployment: Deployment, host: float) -> float:
     """
     fast = deployment.settings.version.fast_eager_launch
     layer_ms = fitted.EAGER_LAYER_MS_0_32 if fast else host * fitted.EAGER_LAYER_MS
-    launch_ms = _launched_layers(deployment) * layer_ms * deployment.settings.version.launch_share
+    launch_ms = _launched_layers(deployment) * layer_ms
     if fast:  # older versions' FP8_LAUNCH_FACTOR has it
         launch_ms += _experts_launch_ms(deployment)[1]
     if deployment.dp > 1 and deployment.model.moe:
         launch_ms *= fitted.EXPERT_PARALLEL_EAGER_FACTOR
-    if deployment.tp > 1 and fast:
+    if deployment.tp > 1:
         launch_ms *= fitted.EAGER_RANKS_FACTOR
     return launch_ms

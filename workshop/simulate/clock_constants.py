@@ -74,7 +74,7 @@ CUTLASS_EXPERTS_EAGER_MS = 2.4
 EAGER_LAYER_MS_0_32 = 0.77  # ms a layer: as EAGER_LAYER_MS, where the version launches faster
 
 # Fitted to the busy load of 8B on two H200, tensor parallel 2, vLLM 0.32.0
-# (h200_llama-3.1-8b_tp2_two).
+# (h200_llama-3.1-8b_tp2_two). Public points of Qwen3 32B on eight H100 (0.12) say less, not more.
 EAGER_RANKS_FACTOR = 0.8  # times that launch, where each rank launches in a process of its own
 
 # Fitted to 8B with steps of 512 tokens and an FP8 KV cache on one H200, vLLM 0.32.0

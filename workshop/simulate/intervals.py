@@ -32,17 +32,21 @@ TOKENS_SHARE = (
 TIMES = {"ttft": 2.0, "tpot": 1.0, "itl": 1.0, "e2el": 1.0}
 
 
-def share_of_time(measure: str, figure: str, time_share: float) -> float:
+def share_of_time(
+    measure: str, figure: str, time_share: float, prefill_share: float = 0.0
+) -> float:
     """Return the share by which a figure may be off.
 
-    `time_share` is that of a decoding step of this plan.
+    `time_share` is that of a decoding step of this plan, `prefill_share` what first tokens add.
     """
     away = max(0.0, time_share**2 - AT_HOME**2)
+    if measure == "ttft":
+        away += (prefill_share / TIMES[measure]) ** 2
     return math.sqrt(SHARES[measure][figure] ** 2 + (TIMES[measure] ** 2) * away)
 
 
 def of_percentiles(
-    measure: str, figures: dict[str, float | None], time_share: float
+    measure: str, figures: dict[str, float | None], time_share: float, prefill_share: float
 ) -> tuple[dict[str, float | None], dict[str, float | None]]:
     """Return the low and the high values of p50, p95, p99 and mean; None where a figure is None."""
     low: dict[str, float | None] = {}
@@ -52,7 +56,7 @@ def of_percentiles(
             low[figure] = None
             high[figure] = None
             continue
-        interval = of_speed(value, share_of_time(measure, figure, time_share))
+        interval = of_speed(value, share_of_time(measure, figure, time_share, prefill_share))
         low[figure] = interval.low
         high[figure] = interval.high
     return low, high

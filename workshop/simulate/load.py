@@ -281,6 +281,7 @@ def on_plan(
         return Simulation(
             **planned,
             time_share=plan.spread.time_share,
+            prefill_share=plan.spread.prefill_share,
             gpus=plan.gpus * (replicas + prefill_replicas),
             replicas=replicas,
             prefill_replicas=prefill_replicas,

@@ -104,6 +104,7 @@ class Simulation:
     prefill_replicas: int
     basis: str  # of the plan: how far the case is from what was measured
     time_share: float  # share by which a step may take longer or shorter than its time in the plan
+    prefill_share: float  # what a first token is less certain than a step
     command: str
     slo: dict[str, float]
     requests: list[Outcome] = field(repr=False)  # in order of arrival
@@ -190,7 +191,7 @@ class Simulation:
         The names are such as "ttft_ms", "ttft_ms_low" and "ttft_ms_high".
         """
         values = self.of(measure)
-        low, high = of_percentiles(measure, values, self.time_share)
+        low, high = of_percentiles(measure, values, self.time_share, self.prefill_share)
         return {f"{measure}_ms": values, f"{measure}_ms_low": low, f"{measure}_ms_high": high}
 
     def to_dict(self) -> dict:

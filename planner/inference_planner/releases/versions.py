@@ -80,9 +80,10 @@ class Version:
             pull request 551 of the recipes).
         schedules_ahead: a step is scheduled while the one before it runs (async_scheduling). It is
             the default since 0.14.0 (its release notes); before, the GPUs wait for the host.
-        launch_share: of the launch of a step that prefills, as it was measured under 0.25.1. Public
-            points of 0.15 to 0.19 (docs/speed.md) have first tokens of 1,024 tokens in about half
-            the time, on hosts of which nothing is known.
+        launch_waits: share of the launch of a step that prefills, for which the GPUs wait: 0 in the
+            loads at home (0.25.1 to 0.33.0). First tokens of the public points of 0.15 to 0.19
+            (docs/speed.md) say half, on hosts of which nothing is known; those of 0.12, where the
+            GPUs wait for every step, say no more than that.
         mxfp4_layer_us: what the small kernels of a layer with 4-bit experts take longer than those
             of a usual one: three runs of gpt-oss on Hopper, and 94 public points of 0.15 and 0.18.
         fp8_blocks_layer_us: the same of a layer with experts in FP8 blocks: 0 in Qwen3-Next on an
@@ -122,7 +123,7 @@ class Version:
     refuses_eagle3_over_stages: bool = False
     needs_block_per_state: bool = True
     schedules_ahead: bool = True
-    launch_share: float = 1.0
+    launch_waits: float = 0.0
     mxfp4_layer_us: float = 23.0
     fp8_blocks_layer_us: float = 0.0
 
@@ -240,7 +241,7 @@ BEFORE_0_20 = replace(
     name="0.19.0",
     divides_tokens_by_groups=True,
     needs_block_per_state=False,
-    launch_share=0.5,
+    launch_waits=0.5,
     mxfp4_layer_us=-4.0,
     fp8_blocks_layer_us=12.0,
 )
@@ -252,7 +253,7 @@ BEFORE_0_17 = replace(
     sampler_logits="sorted in 32 bit",
     fp8_blocks_layer_us=50.0,
 )
-BEFORE_0_14 = replace(BEFORE_0_17, name="0.13.0", schedules_ahead=False)
+BEFORE_0_14 = replace(BEFORE_0_17, name="0.13.0", schedules_ahead=False, launch_waits=0.0)
 BEFORE_0_12 = replace(
     BEFORE_0_14, name="0.11.0", fits_encoder_outputs=False, has_longest_videos=True
 )

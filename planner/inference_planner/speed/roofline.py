@@ -118,8 +118,9 @@ def _small_kernels_ms(deployment: Deployment) -> float:
         us += len(model.experts.layers) * deployment.settings.version.mxfp4_layer_us
     if model.quantization and model.quantization.activation_bits == 8:
         us += layers * FP8_LAYER_US
-    if _read_bytes(model, 1, None).quantized:
-        us += layers * dense_kernel(model, gpu).measurement.layer_us
+    read = _read_bytes(model, 1, None)
+    quantized_share = read.quantized / max(1, read.plain + read.quantized)
+    us += layers * quantized_share * dense_kernel(model, gpu).measurement.layer_us
     experts = experts_kernel(model, gpu, deployment.settings.moe_backend)
     if experts:
         layer_us = experts.measurement.layer_us
