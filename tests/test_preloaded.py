@@ -71,7 +71,7 @@ def started(imports_nothing, modules, monkeypatch, tmp_path):
         process = preloaded.start(environment, log.fileno())
     assert process is not None
     try:
-        wait_until(lambda: (found := preloaded.find()) is not None and found.set_by_imports)
+        wait_until(lambda: (process := preloaded.find()) is not None and process.set_by_imports)
         yield process
     finally:
         preloaded.stop(process)
