@@ -31,7 +31,7 @@ def one_exercise(workshop_home, monkeypatch):
     monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
     demo_exercises = {
         "demo.two": Exercise(
-            "Add", lambda answer: None if answer == 2 else "not two", "think", "count"
+            "Add", lambda answer: None if answer == 2 else "not two", "think", "`count` them"
         ),
         "demo.breaks": Exercise("Break", lambda answer: 1 / 0),
         "demo.why": Exercise.of(ASKED, None),
@@ -101,7 +101,8 @@ def test_wrong_is_kind_and_opens_hints_one_by_one():
     assert (
         first.hints == ("think",) and "Another wrong answer opens the next" in first._repr_html_()
     )
-    assert second.hints == ("think", "count") and "Another" not in second._repr_html_()
+    assert second.hints == ("think", "`count` them") and "Another" not in second._repr_html_()
+    assert "<code>count</code> them" in second._repr_html_()
     assert "Hint" not in check("demo.two", 2)._repr_html_()
 
 

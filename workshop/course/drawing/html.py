@@ -58,6 +58,12 @@ def tag(name: str, *children: object, cls: str = "", **attributes: object) -> Ht
 div, span, bold = partial(tag, "div"), partial(tag, "span"), partial(tag, "b")
 
 
+def with_code(text: str) -> Html:
+    """Return a text in which what stands between backticks is code."""
+    parts = text.split("`")
+    return join(tag("code", part) if place % 2 else part for place, part in enumerate(parts))
+
+
 def muted(*children: object, cls: str = "") -> Html:
     return tag("div", *children, cls=f"note {cls}".rstrip())
 

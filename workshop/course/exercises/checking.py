@@ -24,7 +24,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workshop.client import lost
-from workshop.course.drawing.html import Html, alone, div, join, muted, panel, span, tag
+from workshop.course.drawing.html import (
+    Html,
+    alone,
+    div,
+    join,
+    muted,
+    panel,
+    span,
+    tag,
+    with_code,
+)
 from workshop.course.exercises import sets, slips
 from workshop.course.exercises.judging import Exercise, letter
 from workshop.course.progress import class_progress, paths, progress_file
@@ -178,7 +188,9 @@ class Result:
         head, why = repr(self), ""
         if self.option:
             head, why = f"{sign} {self.option}) ", self.message
-        verdict = join([tag("b", head, cls="workshop-check", data_state=self.state), why])
+        verdict = join(
+            [tag("b", with_code(head), cls="workshop-check", data_state=self.state), with_code(why)]
+        )
         return alone(
             panel(div(verdict, *self._hints_html(), cls=f"verdict {kind}"), progress_bar(self.key))
         )
@@ -188,7 +200,9 @@ class Result:
         count = len(all_exercises()[self.key].hints)
         shown = []
         for number, hint in enumerate(self.hints, 1):
-            shown.append(tag("details", tag("summary", f"Hint {number} of {count}"), hint))
+            shown.append(
+                tag("details", tag("summary", f"Hint {number} of {count}"), with_code(hint))
+            )
         if 0 < len(self.hints) < count:
             shown.append(muted("Another wrong answer opens the next hint."))
         if self.note:
@@ -269,7 +283,7 @@ class Question:
             labels.append((f"{option}) {text}", option))
             if self.exercise.judge(option) is None:
                 right = option
-        question = widgets.HTML(panel(tag("b", self.exercise.title)))
+        question = widgets.HTML(panel(tag("b", with_code(self.exercise.title))))
         buttons = widgets.ToggleButtons(options=labels, value=None)
         buttons.add_class("workshop-options")
         reply = widgets.HTML()
