@@ -113,7 +113,11 @@ def browser():
         chromium.close()
 
 
-LONGEST = ("test_types.py", "test_wheels.py")  # at the end, one process would wait for the other
+LONGEST = (
+    "test_types.py",
+    "test_wheels.py",
+    "test_still_needed.py",
+)  # at the end, one process would wait for the other
 
 
 def pytest_collection_modifyitems(items) -> None:

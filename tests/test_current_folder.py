@@ -16,7 +16,7 @@ from needs import lacking
 from planted_files import Planted
 from stand_ins import stand_in
 
-from workshop import python_process, worker_process
+from workshop import preloaded, python_process, worker_process
 from workshop.batch import offline
 from workshop.engine import exact
 from workshop.engine.exact import plan
@@ -186,6 +186,7 @@ def test_a_start_and_what_it_starts_take_nothing_from_the_current_folder(
 ):
     """Interpreter, flags, environment and folder are those of the start; in place of the module PROBE runs."""
     with pytest.raises(Started) as caught, monkeypatch.context() as patched:
+        patched.delenv(preloaded.PATH_VARIABLE, raising=False)  # a start of its own
         start(patched)
     begun = caught.value.args[0]
     flags = begun.command[: begun.command.index("-m")]

@@ -39,6 +39,7 @@ def play_the_field(page) -> None:
     assert "80 squares of 1 GiB" in field.picture()
     field.changes(lambda: root.locator(".widget-play button").first.click())
     root.locator(f"{PICTURE}[aria-label*='request 882 must wait']").wait_for(timeout=60_000)
+    root.locator(".widget-play .fa-play").wait_for()  # it has come to its end
     page.shot("01_gpu_field")
     field.step("step", "ArrowLeft")
     assert "881 requests of 512 tokens: 55.1 GiB" in field.picture()

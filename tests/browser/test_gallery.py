@@ -260,10 +260,9 @@ def open_without_kernel(page, path: str) -> None:
 
 
 def test_each_notebook_opens_at_a_clean_page(page, course_lab):
-    page.page.set_viewport_size({"width": 900, "height": 1000})
     page.page.add_init_script(EXPOSE)
-    page.page.goto(course_lab.address("00_start.ipynb"))
-    page.page.locator(".jp-Notebook .jp-Cell").first.wait_for()
+    page.open(course_lab.address("00_start.ipynb"))
+    page.page.set_viewport_size({"width": 900, "height": 1000})
     show_file_browser(page, False)
     for name in NOTEBOOKS:
         open_without_kernel(page, place_of(name))

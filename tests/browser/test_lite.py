@@ -17,8 +17,8 @@ from workshop.teaching_model import FOLDER, reference
 pytestmark = pytest.mark.browser
 # notebook -> cells that are run, and what they say then
 SAID = {
-    # a picture, two questions, the model, a prediction, logprobs
-    "05_logprobs": (6, ("logprobs=3:", "' geology'")),
+    # pictures, questions, the model, the viewer, predictions, logprobs
+    "05_logprobs": (13, ("logprobs=3:", "' geology'")),
     # a picture, chats, their tokens
     "10_chat": (12, ("tokens of the prompt: 10 and 5", "gives the same tokens", "tokens more")),
 }

@@ -239,7 +239,7 @@ MEASURED_EXPERTS = {
         0.878,
         "one stream of gpt-oss-20b on an H100",
         gb_s=21.3,
-        layer_us=-8.6,
+        layer_us=-9.5,
         products_share=0.29,
     ),
     ("CUTLASS", FP8, HOPPER): Measurement(0.878, "GLM-4.5-Air FP8 on two H100", layer_us=29),
