@@ -23,6 +23,7 @@ GIVEN = {
     r"[Nn]otebooks? \d+(?: and \d+)?|[Ss]tep \d+|[Pp]art \d": "a place in the course",
     r"10⁹|2³⁰": "what giga and gibi mean",
     r"in 16 bits": "the dtype of embeddings",
+    r"3, 1 and 0": "the exercise of notebook 4",
     r"× 2 directions": "to and fro",
     r"18 links of 25": "NVIDIA's H100 datasheet",
     r"prompt of 8,192 tokens": "the example of notebook 2",
