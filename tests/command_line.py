@@ -14,7 +14,7 @@ from workshop import cli
 
 
 class Done(NamedTuple):
-    """What a command left behind."""
+    """A command's exit code and its two outputs."""
 
     code: object
     out: str

@@ -259,7 +259,7 @@ class Row:
 
     @property
     def kind(self) -> str:
-        """What decides how sure a figure is: dense, experts, or experts that ranks share."""
+        """Return what decides how sure a figure is: dense, experts, or experts that ranks share."""
         if load_model(self.point.model).moe is None:
             return "dense"
         return "shared experts" if self.point.ep or self.point.dp > 1 else "experts"

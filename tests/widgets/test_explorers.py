@@ -1,4 +1,4 @@
-"""What holds for every explorer that computes at once: each control changes the picture, and has its sentence."""
+"""Each control of an explorer that computes at once changes the picture, and has its sentence."""
 
 from __future__ import annotations
 

@@ -57,9 +57,8 @@ def kill_batch(prompts: Path, output: Path, **settings: object) -> None:
 def in_terminal(prompts: Path, output: Path, server: ServerRecord, **settings: object) -> str:
     """Return the line that answers the same file in a terminal, by the server of the notebook."""
     command = ["workshop", *_batch(prompts, output, settings)]
-    if (
-        server.where != "given"
-    ):  # one that was given by its address is in the terminal's environment
+    # One that was given by its address is in the terminal's environment.
+    if server.where != "given":
         command += ["--name", server.name]
     return shlex.join(command)
 

@@ -37,9 +37,8 @@ RECORDED = {
 STEPS = 60  # positions of the slider
 LINES_SHOWN = 5
 PROCESS = re.compile(r"^\(\w+ pid=\d+\) INFO \d\d-\d\d ")  # which process wrote a line, and the day
-PROGRESS = re.compile(
-    r"\d+%\|"
-)  # a line of a progress bar, which a terminal writes over the one before
+# A line of a progress bar, which a terminal writes over the one before.
+PROGRESS = re.compile(r"\d+%\|")
 PROGRESS_LINES_A_STEP = 10
 
 
