@@ -59,7 +59,7 @@ plots.figure(pd.DataFrame(curves), xlabel="tokens", ylabel="work", title="Growth
 KV_CACHING = "from workshop.course.drawing import plots\nplots.kv_caching()"
 PARALLEL = "from workshop.course.drawing import plots\ndisplay(plots.kinds(), plots.links(), plots.megatron())"
 IDEAS = """from workshop.course.drawing import plots
-for name in ("request", "llama", "attention", "cluster", "sampling", "surprise", "batch",
+for name in ("request", "llama", "attention", "cluster", "next_token", "sampling", "surprise", "batch",
              "places", "chat_text", "engine_step", "draft", "chain", "static_batch", "fewer_bits", "nvfp4",
              "agent_turns", "scale_out"):
     display(plots.drawing(name))"""
@@ -339,8 +339,8 @@ def loading(page, widget: Widget) -> None:
     play.first.click()
     handle = widget.control("place in the log").locator(".noUi-handle")
     handle.press("End")
-    widget.root.get_by_text("the engine is ready").wait_for(timeout=60_000)
-    assert "100 %" in widget.picture() and "1,229,264" in widget.picture()
+    widget.root.get_by_text("the engine is ready;").wait_for(timeout=60_000)
+    assert "92 %" in widget.picture() and "1,229,264" in widget.picture()
     widget.choose("recorded start of", "405b-fp8")
     assert "95.54 GiB" in widget.picture()
 

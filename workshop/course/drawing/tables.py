@@ -20,14 +20,14 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol
 
 from workshop.client.logprobs import Row, tidy
-from workshop.course.drawing.html import Html, alone, panel, span, table
+from workshop.course.drawing.html import Html, alone, div, panel, span, table
 from workshop.course.notebooks.capstone_page import hand_in
 from workshop.lab import doctor as _doctor
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Table", "doctor", "fields", "hand_in", "to_frame"]
+__all__ = ["Table", "Text", "doctor", "fields", "hand_in", "to_frame"]
 WORDS = tomllib.loads((files("workshop.course.drawing") / "words.toml").read_text(encoding="utf-8"))
 FIELDS = WORDS["fields"]  # of an answer: what each means
 
@@ -60,6 +60,19 @@ class Table:
         for (first, *others), kind in zip(self.rows, self._kinds, strict=True):
             rows.append((span(_breakable(first), cls=f"ink-{kind}"), *map(_breakable, others)))
         return alone(panel(table(self.head, rows, "lead")))
+
+
+class Text:
+    """A long text, which a notebook wraps between its words and elsewhere is printed as it is."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return alone(panel(*map(div, self.text.splitlines())))
 
 
 def _breakable(text: str) -> Html:

@@ -73,6 +73,7 @@ __all__ = [
     "reconcile",
     "record",
     "recorded_text",
+    "script_parts",
     "start_seconds",
     "submission",
     "submit",
@@ -97,6 +98,18 @@ LOG_LINES = (  # of a start: a pattern, and what the first line that matches it 
     (r"KV cache size:", "This is how many tokens fit into it."),
     (r"init engine .* took", "The engine is ready."),
     (r"Application startup complete", "The server answers from now on."),
+)
+SCRIPT_PARTS = (  # what matters of the plain script: a pattern, and what its match says
+    (r"#SBATCH --nodes=\d+", "one machine of the cluster"),
+    (r"#SBATCH --gpus-per-node=\d+", "with one GPU: the plan says so"),
+    (r"#SBATCH --mem=\w+", "and this much main memory, beside the GPU's own"),
+    (r"#SBATCH --time=\S+", "for at most this long: then SLURM ends the job, finished or not"),
+    (r"conda activate \S+", "makes the command “vllm” known; each site has its own line for this"),
+    (r"export MODEL=\S+", "the model"),
+    (r"VLLM_API_KEY=\$\(.*\)", "the key, from a file: on a command line everybody would see it"),
+    (r"vllm serve \S+", "starts the server"),
+    (r"--max-model-len \d+", "the longest request that it takes: prompt and answer, in tokens"),
+    (r"^srun", "runs the server on each node of the job; here there is one"),
 )
 LOG_LINE = re.compile(
     r"(?:(?P<date>\d\d-\d\d) (?P<clock>\d\d:\d\d:\d\d) \[\S+\] |INFO: +)(?P<text>.*)"
@@ -199,6 +212,16 @@ def _script(name: str) -> str:
 def plain(name: str, **settings) -> str:
     """Return slurm/plain.sbatch, filled in for the plan of a model with these settings."""
     return render(plan(name, **settings))
+
+
+def script_parts(script: str) -> Table:
+    """Return the parts of the plain script that matter, each with its meaning."""
+    rows = []
+    for pattern, meaning in SCRIPT_PARTS:
+        match = re.search(pattern, script, re.MULTILINE)
+        if match:
+            rows.append((match[0], meaning))
+    return Table(("in the script", "in plain words"), rows)
 
 
 def prepare(name: str, **options) -> slurm.Submission:

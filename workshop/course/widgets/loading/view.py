@@ -124,14 +124,13 @@ def gpu_of(name: str) -> tuple[str, float] | None:
 def _moment(reader: Reader, last_lines: list[str]) -> Moment:
     """Return what a reader of a log knows now."""
     log = reader.log
-    stage, fraction, message = reader.stage, reader.fraction, reader.message
-    # an offline engine opens no port: its start ends here
+    message = reader.message
     if log.engine_ready and not log.server:
-        stage, fraction, message = "ready", 1.0, "the engine is ready"
+        message = "the engine is ready; a server would now open its port (this recording had none)"
     return Moment(
         clock=(log.last or "").split(" ")[-1],
-        stage=stage,
-        fraction=fraction,
+        stage=reader.stage,
+        fraction=reader.fraction,
         message=message,
         shards=(log.shards_loaded, log.shards_total),
         weights_gib=log.weights_gib,
