@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from snippets import script, snippets
+from snippets import snippets
 from values import values
 
 from workshop.course.exercises.checking import all_exercises
@@ -179,8 +179,6 @@ def fill(text: str, slide: Slide | None = None) -> str:
             return _agenda(rest, slide.deck)
         if kind == "where":
             return _where(rest, slide.minutes)
-        if kind == "script":
-            return script(*(part.strip() for part in rest.split("..")))
         return _known()[match[1]]
 
     return PLACEHOLDER.sub(replacement, text)

@@ -1,4 +1,4 @@
-"""Code and answers on the slides: lines of the story's script, and JSON as the server sent it, cut to what matters."""
+"""What the slides show of the story's script and of recorded answers: JSON as the server sent it, cut to what matters."""
 
 from __future__ import annotations
 
@@ -6,46 +6,20 @@ import html
 import json
 from functools import cache
 from pathlib import Path
-from textwrap import dedent
 
 from drawings.recorded import answers, recorded
 
-from workshop.course.notebooks.nb03 import plain
+from workshop.course.notebooks.nb03 import plain, script_parts
 
 ROOT = Path(__file__).resolve().parents[1]
 STORY_PLAN = {"gpu": "h100", "max_model_len": 8192}  # notebook 3
-CODE_WIDTH = 90  # characters of a line of code; a comment that does not fit is left out
 LONG = 26  # characters of a string that are shown
 
 
-def script(first: str, last: str) -> str:
-    """Return lines of the script that starts the story's 8B, from the one that begins with `first` to the one with `last`."""
-    return shell(plain("llama-3.1-8b", **STORY_PLAN), first, last)
-
-
-def shell(text: str, first: str, last: str) -> str:
-    """Return such lines of a shell script as a block; a line that is too long goes on below."""
-    lines = text.splitlines()
-    start = next(n for n, line in enumerate(lines) if line.lstrip().startswith(first))
-    end = next(n for n, line in enumerate(lines) if n >= start and line.lstrip().startswith(last))
-    block = dedent("\n".join(lines[start : end + 1])).splitlines()
-    parts = [
-        (command.rstrip(), sign + comment)
-        for command, sign, comment in (line.partition(" # ") for line in block)
-    ]
-    # comments side by side, as near as they can be
-    column = max(len(command) for command, _ in parts) + 1
-    shown = []
-    for command, comment in parts:
-        if comment and column + len(comment) <= CODE_WIDTH:
-            shown.append(f"{command:<{column}}{comment}")
-            continue
-        while len(command) > CODE_WIDTH:
-            cut = command.rindex(" --", 0, CODE_WIDTH)
-            shown.append(command[:cut] + " \\")
-            command = "    " + command[cut + 1 :]
-        shown.append(command)
-    return "```bash\n" + "\n".join(shown) + "\n```"
+def script_rows() -> str:
+    """Table rows: the lines of the story's script that matter, and what each means, as in notebook 3."""
+    rows = script_parts(plain("llama-3.1-8b", **STORY_PLAN)).rows
+    return "\n".join(f"| `{line}` | {meaning} |" for line, meaning in rows)
 
 
 def _cut(value: object) -> str:
@@ -255,6 +229,7 @@ def snippets() -> dict[str, str]:
         "json.slide": slide(False),
         "json.slide_marked": slide(True),
         "json.slide_prompt": slide_prompt(),
+        "rows.script": script_rows(),
         "rows.limits": limits(),
         "rows.penalties": penalties(),
         "json.stream": stream(),

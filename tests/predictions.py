@@ -39,7 +39,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "server.started": ("1 vLLM, 4 GPU processes", "one vLLM on each node"),
     "server.named": ("2", "two name it", "Two show it"),
     "sampling.of_200": ("fewer: the model ends it", "end-of-text token is the second"),
-    "sampling.best_8": ("about 1", "0.99", "nearly all"),
+    "sampling.best_8": ("nearly all of it", "0.99", "nearly all"),
     "sampling.coldest": ("1", "one bar"),
     "sampling.hotter": ("shorter, still the longest", "39 %", "the order"),
     "sampling.all_equal": ("at 0 only", "0 in equal"),

@@ -222,7 +222,7 @@ def test_a_server_started_by_hand_is_seen_when_it_answers(free_port_with_models)
 
 
 def test_without_a_server_the_learner_is_told_what_to_do():
-    assert "Start the server" in nb03.hand_started(9)  # the discard port: nobody listens
+    assert "Wait for its last line" in nb03.hand_started(9)  # the discard port: nobody listens
 
 
 @pytest.fixture

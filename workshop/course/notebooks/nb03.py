@@ -182,7 +182,7 @@ def hand_started(port: int = HAND_PORT) -> str:
     except (httpx.HTTPError, ValueError, LookupError):
         return (
             f"Nothing answers on port {port} yet. "
-            "Start the server, wait for its last line, then run this cell again."
+            "Wait for its last line and run this cell again, or go on with the recorded start."
         )
     longest = f"up to {model['max_model_len']:,} tokens per request"
     return f"✓ Your server answers on port {port}: {model['id']}, {longest}."

@@ -13,13 +13,17 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workshop import python_process
 from workshop.batch import offline
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.servers.records import ServerRecord
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "TEACHING_FOLDER",
@@ -30,6 +34,7 @@ __all__ = [
     "kill_when_written",
     "offline",
     "progress",
+    "wrong_by_tenth",
 ]
 
 LOOK_S = 0.05  # between two looks at a file that grows
@@ -50,6 +55,7 @@ def kill_batch(prompts: Path, output: Path, **settings: object) -> None:
         output: the file that the answers are written to.
         settings: the sampling parameters, as batch.run takes them.
     """
+    output.unlink(missing_ok=True)  # the cell was run again
     command = python_process.command("workshop", *_batch(prompts, output, settings))
     kill_when_written(command, output)
 
@@ -87,6 +93,17 @@ def progress(*outputs: Path) -> dict[str, dict[int, int]]:
             after = [second - seconds[0] + 1 for second in seconds]
             lines[output.stem] = {0: 0} | dict(zip(after, totals, strict=True))
     return lines
+
+
+def wrong_by_tenth(table: pd.DataFrame) -> dict[str, int]:
+    """Return how many labels are wrong in each tenth of a table that is sorted by confidence."""
+    wrong = [not right for right in table.right]
+    names = ("least sure", *map(str, range(2, 10)), "surest")
+    bounds = [round(len(wrong) * tenth / 10) for tenth in range(11)]
+    return {
+        name: sum(wrong[first:last])
+        for name, (first, last) in zip(names, pairwise(bounds), strict=True)
+    }
 
 
 def kill_when_written(command: list[str], output: Path, size_bytes: int = 50_000) -> None:

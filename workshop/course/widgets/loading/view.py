@@ -126,7 +126,9 @@ def _moment(reader: Reader, last_lines: list[str]) -> Moment:
     log = reader.log
     message = reader.message
     if log.engine_ready and not log.server:
-        message = "the engine is ready; a server would now open its port (this recording had none)"
+        message = (
+            "the engine is ready; a server would now begin to answer (this recording had none)"
+        )
     return Moment(
         clock=(log.last or "").split(" ")[-1],
         stage=reader.stage,

@@ -29,7 +29,7 @@ HEIGHTS_PX = {1: 40, 2: 30, 3: 20, 4: 20}  # of a bar, by how many there are
 SIGNS = {"fits": ("✓", "good"), "waits": ("!", "warn"), "refused": ("✗", "bad")}
 KEYS = (
     ("bg-weights edge", "weights"),
-    ("bg-overhead edge", "overhead (activations, kernels, buffers)"),
+    ("bg-overhead edge", "work space (activations, kernels, buffers)"),
     ("bg-kv edge", "KV cache of your requests"),
     ("bg-free edge", "KV cache still free"),
     ("too-much edge", "too much"),
