@@ -240,12 +240,12 @@ def test_rows_hold_from_the_release_that_has_the_check():
 
 @pytest.mark.parametrize("part", range(3))
 def test_no_plan_that_fits_breaks_a_refusal(part):
-    """All models on all GPUs: hybrids with all three contexts, every other pair with one of them in turn."""
+    """All models on all GPUs: hybrids with all three contexts; of every other pair each third, with one of them in turn."""
     fitting = 0
     for number, model in enumerate(list_models()):
         config = load_model(model)
         for place, gpu in enumerate(list_gpus()):
-            if (number + place) % 3 != part and not has_states(config):
+            if (number + place) % 9 != 3 * part and not has_states(config):
                 continue
             length = min(CONTEXTS[part], config.max_position_embeddings)
             try:
@@ -257,7 +257,7 @@ def test_no_plan_that_fits_breaks_a_refusal(part):
                 assert check(d) == [], (model, gpu, length)
             else:
                 assert check(d), (model, gpu, length)
-    assert fitting > 1000
+    assert fitting > 500
 
 
 # What vLLM said on public machines: "max_num_seqs (…) exceeds available Mamba cache blocks (N)"

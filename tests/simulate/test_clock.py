@@ -14,6 +14,8 @@ from workshop.engine import measured_runs as recorded
 from workshop.engine.exact import plan
 from workshop.simulate import clock
 from workshop.simulate import clock_constants as fitted
+from workshop.simulate.arrivals import drawn
+from workshop.simulate.load import on_plan
 
 ROOT = Path(__file__).parents[2]
 # of an H200's bandwidth: what cuBLAS reaches with one row (23 runs), and Triton's experts
@@ -34,6 +36,22 @@ def test_a_large_prefill_is_arithmetic():
     # 4 × 32 heads × 128 × 32 layers FLOP a pair of tokens; 8192² / 2 pairs
     attention_ms = 4 * 32 * 128 * 32 * 8192**2 / 2 / 989e12 / fitted.ATTENTION_SHARE * 1e3
     assert clock.of(d).gpu_ms([(8192, 0)]) == pytest.approx(products_ms + attention_ms, rel=0.03)
+
+
+def test_products_of_a_card_reach_as_much_of_what_was_published_of_it_as_on_an_h100():
+    """RTX 5090: 254 TFLOP/s, rated 209.5; H100: 792.1, rated 989 (catalog/gpus.json names both sources)."""
+    d = prepare("llama-3.1-8b", "rtx-5090", dtype="bfloat16", max_model_len=8192)
+    h100 = prepare("llama-3.1-8b", "h100", max_model_len=8192)
+    published = clock.of(d).token_ms * 254, clock.of(h100).token_ms * 792.1
+    assert published[0] == pytest.approx(published[1], rel=0.01)
+
+
+def test_256_requests_at_once_on_a_card_that_nobody_measured_here_are_in_their_interval():
+    """15,367 tokens/s were published of Qwen3-4B on an RTX 5090."""
+    planned = plan("qwen3-4b", "rtx-5090", max_model_len=32768, tensor_parallel_size=1)
+    load = drawn(burst=256, prompt=(19, 19), output=(127, 127))
+    interval = on_plan(planned, load).tokens_per_s_interval
+    assert interval.low < 15_367 < interval.high
 
 
 def test_what_is_cached_costs_its_bytes():

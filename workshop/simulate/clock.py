@@ -253,8 +253,8 @@ def _token_ms(deployment: Deployment) -> float:
     elif _multiplies_in_fp8(deployment):
         share = fitted.FP8_PREFILL_SHARE
     measured = [used.measurement.products_share for used in kernels(deployment)]
-    share = (measured[-1] or share) * card(deployment.gpu).products_share
-    arithmetic_ms = _terms_ms(deployment, MANY_TOKENS)["arithmetic"]
+    share = measured[-1] or share
+    arithmetic_ms = _terms_ms(deployment, MANY_TOKENS)["arithmetic"]  # at speed.MATMUL_SHARE
     return arithmetic_ms / MANY_TOKENS * speed.MATMUL_SHARE / share
 
 

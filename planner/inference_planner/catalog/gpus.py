@@ -54,6 +54,7 @@ class GPU:
     )
     aliases: tuple[str, ...] = ()
     fp4_tflops: float = 0.0  # dense; 0: the GPU has no FP4 units
+    matmul_tflops: float = 0.0  # what large bf16 products were measured to reach; 0: not published
     unified_memory: bool = False  # the CPU and the system use the same memory
 
     @property

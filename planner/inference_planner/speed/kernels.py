@@ -76,7 +76,8 @@ class Card:
         weights_share: of the peak bandwidth, that products of one row reach with 16-bit weights.
         kv_share: of the bandwidth that attention over a cached context reaches on an H100.
         small_kernels: times the small kernels of an H200.
-        products_share: of the share of the peak FLOP/s that large products reach on an H100.
+        products_share: of the share of the peak FLOP/s that large products reach on an H100; for
+            cards of which nobody published their products alone (GPU.matmul_tflops).
         measured: where, or empty.
     """
 
@@ -104,6 +105,20 @@ UNMEASURED_CARD = Card()
 def card(gpu: GPU) -> Card:
     """Return what was measured of a GPU's generation; Hopper's shares where nothing was."""
     return CARDS.get(generation(gpu), UNMEASURED_CARD)
+
+
+# 792.1 of 989 TFLOP/s on an H100 SXM: github.com/mag-/gpu_benchmark, as those of most other cards.
+H100_MATMUL_SHARE = 0.80
+
+
+def products_share(gpu: GPU) -> float:
+    """Return the share of the rated FLOP/s that large products reach, relative to an H100's.
+
+    It exceeds 1 on cards that clock higher than they are rated, as GeForce cards do.
+    """
+    if gpu.matmul_tflops:
+        return gpu.matmul_tflops / gpu.bf16_tflops / H100_MATMUL_SHARE
+    return card(gpu).products_share
 
 
 @dataclass(frozen=True)

@@ -35,12 +35,13 @@ from inference_planner.speed.kernels import (
     dense_kernel,
     experts_kernel,
     kernel,
+    products_share,
 )
 from inference_planner.split.communication import traffic
 from inference_planner.split.compilation import FULL, NONE
 from inference_planner.split.deployment import Deployment
 
-MATMUL_SHARE = 0.70  # of the peak FLOP/s that large products reach
+MATMUL_SHARE = 0.70  # of the peak FLOP/s that large products reach on an H100
 LAYER_US = 26.4  # small kernels of a layer: norms, rope, cache write, attention of a short context
 MOE_LAYER_US = 20.0  # routing and gathering of experts
 PREFILL_STEP_MS = 4.0  # a first token also waits for the request to be taken in and scheduled
@@ -178,7 +179,8 @@ def decode_terms(
     dense_kernels = dense_kernel(model, gpu)
     plain_ms = read.plain / peak / share
     memory = plain_ms + read.quantized / peak / dense_kernels.bandwidth_share
-    compute = 2 * active_parameters(model) * tokens / tp / (tflops * 1e9 * MATMUL_SHARE)
+    of_peak = MATMUL_SHARE * products_share(gpu)
+    compute = 2 * active_parameters(model) * tokens / tp / (tflops * 1e9 * of_peak)
     if memory >= compute:
         dense = read.plain + read.quantized
         reached = dense / peak / memory
@@ -188,7 +190,7 @@ def decode_terms(
         )
         terms = [Term("weights", memory, source, "±5 %")]
     else:
-        terms = [Term("arithmetic", compute, f"{MATMUL_SHARE:.0%} of {tflops:.0f} TFLOP/s", "±5 %")]
+        terms = [Term("arithmetic", compute, f"{of_peak:.0%} of {tflops:.0f} TFLOP/s", "±5 %")]
     expert_kernels = experts_kernel(model, gpu, settings.moe_backend)
     if expert_kernels and read.experts:
         # share that one token leaves, if the choice is even
