@@ -13,13 +13,18 @@ from workshop.course.notebooks.nb03 import plain, script_parts
 
 ROOT = Path(__file__).resolve().parents[1]
 STORY_PLAN = {"gpu": "h100", "max_model_len": 8192}  # notebook 3
+NO_ROOM = ("--mem", "export MODEL", "--max-model-len")  # parts of the script
 LONG = 26  # characters of a string that are shown
 
 
 def script_rows() -> str:
     """Table rows: the lines of the story's script that matter, and what each means, as in notebook 3."""
     rows = script_parts(plain("llama-3.1-8b", **STORY_PLAN)).rows
-    return "\n".join(f"| `{line}` | {meaning} |" for line, meaning in rows)
+    return "\n".join(
+        f"| `{line}` | {meaning} |"
+        for line, meaning in rows
+        if not any(part in line for part in NO_ROOM)
+    )
 
 
 def _cut(value: object) -> str:

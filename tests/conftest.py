@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import sys
 from pathlib import Path
 
 import one_import
@@ -12,6 +14,14 @@ from needs import SEED, lacking
 
 for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED", "WORKSHOP_NOTEBOOKS"):
     os.environ.pop(variable, None)  # the tests bring their own
+
+
+# With all tests collected, a garbage collection takes a second, and a test that parses modules starts several.
+gc.set_threshold(50_000, 20, 50)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -36,6 +46,14 @@ def pytest_sessionfinish(session) -> None:
     with open(path, "w", encoding="utf-8") as file:
         for test, seconds in sorted(durations_s.items(), key=lambda item: -item[1]):
             file.write(f"{seconds:.2f}\t{test}\n")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_widgets_left():
+    """Close the widgets of a file's tests: ipywidgets keeps each of a process."""
+    yield
+    if ipywidgets := sys.modules.get("ipywidgets"):
+        ipywidgets.Widget.close_all()
 
 
 @pytest.fixture(autouse=True)

@@ -27,13 +27,14 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--font-render-hinting=none",  # letters are as wide with a window as without
 ]
 IDLE = ".jp-Notebook-ExecutionIndicator[data-status=idle]"
 
 
 def chromium() -> str:
-    """Return Chromium's path."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
+    """Return Chromium's path; the one without a window needs a fifth less of the processor."""
+    for name in ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"):
         if path := shutil.which(name):
             return path
     lacking("the browser tests need Chromium (Debian: apt install chromium)")

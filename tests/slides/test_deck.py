@@ -204,7 +204,7 @@ def test_the_script_on_the_slides_is_that_of_notebook_3():
     settings = ", ".join(f"{name}={value!r}" for name, value in snippets.STORY_PLAN.items())
     assert f'nb03.plain("llama-3.1-8b", {settings})'.replace("'", '"') in cell.source
     shown = snippets.script_rows().splitlines()
-    assert len(shown) == 10 and any("`#SBATCH --gpus-per-node=1`" in row for row in shown)
+    assert len(shown) == 7 and any("`#SBATCH --gpus-per-node=1`" in row for row in shown)
 
 
 def test_the_lock_names_no_registry():

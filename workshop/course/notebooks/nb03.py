@@ -103,13 +103,13 @@ SCRIPT_PARTS = (  # what matters of the plain script: a pattern, and what its ma
     (r"#SBATCH --nodes=\d+", "one machine of the cluster"),
     (r"#SBATCH --gpus-per-node=\d+", "with one GPU: the plan says so"),
     (r"#SBATCH --mem=\w+", "and this much main memory, beside the GPU's own"),
-    (r"#SBATCH --time=\S+", "for at most this long: then SLURM ends the job, finished or not"),
-    (r"conda activate \S+", "makes the command “vllm” known; each site has its own line for this"),
+    (r"#SBATCH --time=\S+", "at most this long: then SLURM ends it"),
+    (r"conda activate \S+", "makes “vllm” known; each site has its own"),
     (r"export MODEL=\S+", "the model"),
-    (r"VLLM_API_KEY=\$\(.*\)", "the key, from a file: on a command line everybody would see it"),
+    (r"VLLM_API_KEY=\$\(.*\)", "the key, from a file that only you may read"),
     (r"vllm serve \S+", "starts the server"),
-    (r"--max-model-len \d+", "the longest request that it takes: prompt and answer, in tokens"),
-    (r"^srun", "runs the server on each node of the job; here there is one"),
+    (r"--max-model-len \d+", "the longest request: prompt and answer, in tokens"),
+    (r"^srun", "runs the server on each node of the job"),
 )
 LOG_LINE = re.compile(
     r"(?:(?P<date>\d\d-\d\d) (?P<clock>\d\d:\d\d:\d\d) \[\S+\] |INFO: +)(?P<text>.*)"
