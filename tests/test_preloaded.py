@@ -136,6 +136,15 @@ def test_a_signal_ends_what_was_forked_and_is_told(started, modules, tmp_path):
     process.terminate()  # of one that has ended: nothing happens
 
 
+def test_what_ends_before_its_number_is_read_was_forked_all_the_same(
+    started, modules, tmp_path, monkeypatch
+):
+    read = preloaded._read
+    monkeypatch.setattr(preloaded, "_read", lambda *arguments: time.sleep(1) or read(*arguments))
+    process = spawn("report_of_tests", modules, tmp_path)
+    assert process is not None and process.wait(30) == 7
+
+
 def test_what_was_forked_outlives_the_preloaded_process(started, modules, tmp_path):
     process = spawn("wait_of_tests", modules, tmp_path)
     preloaded.stop(started)

@@ -278,7 +278,7 @@ def spawn(
     try:
         connection = _connect(preloaded.address)
         process = _ask(connection, request, descriptors, tie)
-    except (OSError, ValueError, KeyError):  # it has ended, or was not able to fork
+    except (OSError, ValueError, LookupError):  # it has ended, or was not able to fork
         pass
     finally:
         if with_parent:
@@ -297,8 +297,11 @@ def _ask(
         socket.send_fds(connection, [HEADER.pack(len(text))], descriptors)
         connection.sendall(text)
         connection.settimeout(IMPORTED_WITHIN_S)
-        pid = int(_receive(connection)["pid"])
-        return ForkedProcess(pid, os.pidfd_open(pid), connection, tie)
+        header, handles, _, _ = socket.recv_fds(connection, HEADER.size, 1)
+        if not header:
+            raise ConnectionResetError("the other end has closed the connection")
+        pid = json.loads(_read(connection, HEADER.unpack(header)[0]))["pid"]
+        return ForkedProcess(pid, handles[0], connection, tie)
     except BaseException:
         connection.close()
         raise
@@ -326,9 +329,9 @@ def _user_of(connection: socket.socket) -> int:
     return struct.unpack("3i", credentials)[1]
 
 
-def _send(connection: socket.socket, answer: dict[str, int]) -> None:
+def _send(connection: socket.socket, answer: dict[str, int], *descriptors: int) -> None:
     text = json.dumps(answer).encode()
-    connection.sendall(HEADER.pack(len(text)) + text)
+    socket.send_fds(connection, [HEADER.pack(len(text)) + text], descriptors)
 
 
 def _receive(connection: socket.socket) -> dict:
@@ -452,7 +455,11 @@ class _Server:
             pid = os.fork()
             if pid:
                 self._requests[pid] = connection
-                _send(connection, {"pid": pid})
+                handle = os.pidfd_open(pid)  # here it is not reaped yet, however soon it ends
+                try:
+                    _send(connection, {"pid": pid}, handle)
+                finally:
+                    os.close(handle)
         except (OSError, ValueError, struct.error):
             if connection not in self._requests.values():
                 connection.close()
