@@ -172,29 +172,6 @@ def cuts() -> Chart:
     return _panels(cases, description, [f"{count} tokens left" for count in left])
 
 
-def explorer() -> Canvas:
-    """The explorer of notebook 4 in small: the same distribution, cut by top_p."""
-    model, sampled, tokens = next_token(), next_token(top_p=0.8), best(6)
-    left = [token for token in tokens if sampled.get(token)]
-    c = Canvas(
-        330,
-        f"The sampling explorer with top_p 0.8: outlines are the model's probabilities, filled bars what is sampled. "
-        f"Left are {', '.join(shown(token) for token in left)}; the others are cut.",
-        width=545,
-    )
-    per = 310 / max(sampled.values())
-    for n, token in enumerate(tokens):
-        y, share = 12 + n * 46, sampled.get(token, 0.0)
-        c.text(92, y + 23, shown(token), 21, anchor="end", fill=INK if share else SOFT)
-        c.box(104, y, share * per, 32, BLUE, radius=3)
-        c.box(104, y, model[token] * per, 32, stroke=SOFT, radius=3)
-        end = 104 + max(share, model[token]) * per
-        c.text(end + 12, y + 23, f"{share:.0%}" if share else "cut by top_p", 20,
-               fill=INK if share else VERMILLION)  # fmt: skip
-    c.box(104, 298, 20, 20, stroke=SOFT, radius=3).text(132, 315, "the model", 20, fill=SOFT)
-    return c.box(258, 298, 20, 20, BLUE, radius=3).text(286, 315, "what is sampled", 20, fill=SOFT)
-
-
 def logprob_scale() -> Canvas:
     """Probabilities and their natural logarithms on one scale."""
     c = Canvas(250, "")
@@ -252,7 +229,6 @@ FIGURES = {
     "order": order,
     "temperatures": temperatures,
     "cuts": cuts,
-    "explorer": explorer,
     "logprob_scale": logprob_scale,
     "surprise": surprise,
 }

@@ -8,6 +8,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import needs
 import pytest
@@ -45,28 +46,40 @@ def test_a_process_that_ends_by_itself_is_an_error(tmp_path):
         nb07.kill_when_written([sys.executable, "-c", "pass"], tmp_path / "answers.jsonl")
 
 
-def test_the_killed_batch_has_the_settings_of_batch_run(monkeypatch, tmp_path):
+SERVER = ServerRecord(
+    name="my server", url="http://a/v1", model="m", api_key="k", where="local", state="ready"
+)
+
+
+def test_the_killed_batch_has_the_settings_of_batch_run_and_the_server(monkeypatch, tmp_path):
     commands = []
     monkeypatch.setattr(nb07, "kill_when_written", lambda command, output: commands.append(command))
     settings = {"max_tokens": 5, "structured_outputs": {"choice": [" biology"]}}
-    nb07.kill_batch(tmp_path / "prompts.json", tmp_path / "answers.jsonl", **settings)
-    *_, flag, sampling = commands[0]
-    assert flag == "--sampling"
-    assert more_sampling(sampling) == settings
+    output = tmp_path / "answers.jsonl"
+    output.write_text("of the cell's first run")
+    nb07.kill_batch(tmp_path / "prompts.json", output, SERVER, **settings)
+    *_, flag, sampling, name_flag, name = commands[0]
+    assert (flag, name_flag, name) == ("--sampling", "--name", nb07.named(SERVER)["name"])
+    assert more_sampling(sampling) == settings and not output.exists()
 
 
 def test_the_line_for_a_terminal_has_the_settings_of_batch_run_and_the_server(tmp_path):
-    server = ServerRecord(
-        name="my server", url="http://a/v1", model="m", api_key="k", where="local", state="ready"
-    )
     settings = {"max_tokens": 5, "structured_outputs": {"choice": [" biology"]}}
-    line = nb07.in_terminal(tmp_path / "a.json", tmp_path / "b.jsonl", server, **settings)
+    line = nb07.in_terminal(tmp_path / "a.json", tmp_path / "b.jsonl", SERVER, **settings)
     program, batch, *files, flag, sampling, name_flag, name = shlex.split(line)
     assert (program, batch) == ("workshop", "batch") and files[0].endswith("a.json")
     assert flag == "--sampling" and more_sampling(sampling) == settings
     assert (name_flag, name) == ("--name", "my server")
-    server = replace(server, where="given")
+    server = replace(SERVER, where="given")
+    assert nb07.named(server) == {}
     assert "--name" not in nb07.in_terminal(tmp_path / "a.json", tmp_path / "b.jsonl", server)
+
+
+def test_each_tenth_of_a_sorted_table_has_its_wrong_labels():
+    table = SimpleNamespace(right=[number not in (0, 1, 5, 24) for number in range(25)])
+    tenths = nb07.wrong_by_tenth(table)
+    assert len(tenths) == 10 and sum(tenths.values()) == 4
+    assert (tenths["least sure"], tenths["3"], tenths["surest"]) == (2, 1, 1)
 
 
 def test_progress_counts_whole_lines_by_their_second(tmp_path):

@@ -32,6 +32,7 @@ __all__ = [
     "in_terminal",
     "kill_batch",
     "kill_when_written",
+    "named",
     "offline",
     "progress",
     "wrong_by_tenth",
@@ -47,31 +48,38 @@ TONIGHT = (
 TONIGHT_S = 24.0
 
 
-def kill_batch(prompts: Path, output: Path, **settings: object) -> None:
+def named(server: ServerRecord) -> dict[str, str]:
+    """Return the option of batch.run that names a server; one that was given by its address has no name."""
+    if server.where == "given":
+        return {}
+    return {"name": server.name}
+
+
+def kill_batch(prompts: Path, output: Path, server: ServerRecord, **settings: object) -> None:
     """Start `workshop batch` in a process of its own, and kill it after its first answers.
 
     Args:
         prompts: the file of prompts.
         output: the file that the answers are written to.
+        server: which answers.
         settings: the sampling parameters, as batch.run takes them.
     """
     output.unlink(missing_ok=True)  # the cell was run again
-    command = python_process.command("workshop", *_batch(prompts, output, settings))
+    command = python_process.command("workshop", *_batch(prompts, output, server, settings))
     kill_when_written(command, output)
 
 
 def in_terminal(prompts: Path, output: Path, server: ServerRecord, **settings: object) -> str:
     """Return the line that answers the same file in a terminal, by the server of the notebook."""
-    command = ["workshop", *_batch(prompts, output, settings)]
-    # One that was given by its address is in the terminal's environment.
-    if server.where != "given":
-        command += ["--name", server.name]
-    return shlex.join(command)
+    return shlex.join(["workshop", *_batch(prompts, output, server, settings)])
 
 
-def _batch(prompts: Path, output: Path, settings: dict[str, object]) -> list[str]:
-    """Return the arguments of `workshop` that answer a file with these sampling parameters."""
-    return ["batch", str(prompts), str(output), "--sampling", json.dumps(settings)]
+def _batch(
+    prompts: Path, output: Path, server: ServerRecord, settings: dict[str, object]
+) -> list[str]:
+    """Return the arguments of `workshop` that answer a file by a server with these sampling parameters."""
+    files = ["batch", str(prompts), str(output), "--sampling", json.dumps(settings)]
+    return [*files, *(word for name in named(server).values() for word in ("--name", name))]
 
 
 def progress(*outputs: Path) -> dict[str, dict[int, int]]:
