@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 from small_server import Handler, serving
@@ -20,6 +21,8 @@ from workshop.engine import log
 from workshop.errors import BadInput
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import submit as slurm
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "03_server.ipynb"
 
 
 @pytest.mark.parametrize("name", ["70b", "405b", "405b-fp8", "model"])
@@ -102,6 +105,19 @@ def test_a_log_without_a_date_has_no_time_of_a_start(tmp_path):
 
 def test_grep_looks_into_the_recorded_starts_too():
     assert len(nb03.grep("70b", "Model loading took").rows) == 4
+
+
+def test_the_section_on_failures_needs_no_cell_above_it():
+    """A class may jump to it: above, a cell submits a job."""
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells]
+    first = next(n for n, text in enumerate(sources) if text.startswith("## When it fails"))
+    last = next(n for n, text in enumerate(sources) if text.startswith("## Deeper"))
+    names: dict = {}
+    for cell, source in zip(cells[first:last], sources[first:last], strict=True):
+        if cell["cell_type"] == "code":
+            exec(source, names)
+    assert names["cause"] == "shard"
 
 
 def test_recorded_starts_go_forward_to_their_end():
