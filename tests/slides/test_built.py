@@ -194,7 +194,7 @@ def test_no_label_is_wider_than_its_box(measured):
 def test_every_picture_says_in_words_what_it_shows(page, measured):
     descriptions = [text for slide in measured for text in slide["pictures"]]
     assert (
-        len(descriptions) >= {"workshop": 28, "day_two": 27}[page.deck]
+        len(descriptions) >= {"workshop": 27, "day_two": 27}[page.deck]
         and min(map(len, descriptions)) > 50
         and len(set(descriptions)) == len(descriptions)
     )
