@@ -114,7 +114,7 @@ def test_a_name_that_only_a_solution_defines_is_missing():
 
 def test_every_exercise_slide_says_how_to_jump():
     for slide in EXERCISES:
-        assert "Run All Above Selected Cell" in deck.fill(slide.source, slide)
+        assert "Jumped here?" in deck.fill(slide.source, slide)
 
 
 def test_the_story_runs_through_every_part_of_both_decks():
