@@ -147,15 +147,22 @@ def shared_files() -> set[Path]:
     return {*SHARED_MEMORY.iterdir(), *Path(tempfile.gettempdir()).glob("workshop-*")}
 
 
+def stop_known(names: list[str]) -> None:
+    """Stop those of the servers that have a record."""
+    for name in names:
+        if records.stored(name) is not None:
+            supervise.stop(name)
+
+
 def kill_at_random(kills: int) -> dict[str, object]:
     """Start servers, kill a process of each with signal 9 at a random moment, stop them, and look what is left."""
     moments = random.Random(0)
+    names = [f"k{number}" for number in range(kills)]
     killed = 0
     with imported():
         files = shared_files()
         processes = set(psutil.pids())
-        for number in range(kills):
-            name = f"k{number}"
+        for name in names:
             start = subprocess.Popen(
                 [*SERVE, "--name", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
@@ -171,14 +178,11 @@ def kill_at_random(kills: int) -> dict[str, object]:
                 os.kill(moments.choice(victims), signal.SIGKILL)
                 killed += 1
             start.wait(GONE_WITHIN_S)
-            if records.stored(name) is not None:
-                supervise.stop(name)
+            stop_known([name])
     deadline = time.monotonic() + GONE_WITHIN_S
     while left_over(files, processes) and time.monotonic() < deadline:
         # A starter that was killed before its server's record was there: the server starts all the same.
-        for name in (f"k{number}" for number in range(kills)):
-            if records.stored(name) is not None:
-                supervise.stop(name)
+        stop_known(names)
         time.sleep(0.5)
     return {"starts": kills, "killed": killed, "left": left_over(files, processes)}
 

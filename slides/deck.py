@@ -21,8 +21,8 @@ import glossary  # noqa: E402      docs/glossary.py
 
 # For a class that jumps from exercise to exercise: the cell needs those above it.
 JUMP = "Jumped here? <em>Run → Run All Above Selected Cell</em>."
-JUMP_ALONE = "Jumped here? Begin at this heading."
-ALONE = ("When it fails",)  # these cells need none above, where one may submit a job
+# Of headings whose cells need none above, where one may submit a job.
+OTHER_JUMPS = {"When it fails": "Jumped here? <em>Begin at this heading</em>."}
 FRONT = """---
 marp: true
 theme: workshop
@@ -143,7 +143,7 @@ def _where(text: str, minutes: float) -> str:
     return (
         f'<div class="where"><b>{minutes:g} min</b><span>notebooks/{notebook}.ipynb → '
         f"<strong>{html.escape(heading)}</strong></span><span>{shown}</span>"
-        f"<span>{JUMP_ALONE if heading in ALONE else JUMP}</span></div>"
+        f"<span>{OTHER_JUMPS.get(heading, JUMP)}</span></div>"
     )
 
 

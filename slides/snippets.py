@@ -1,4 +1,4 @@
-"""What the slides show of the story's script and of recorded answers: JSON as the server sent it, cut to what matters."""
+"""The slides show the story's script, and answers as the server sent them, cut to what matters."""
 
 from __future__ import annotations
 

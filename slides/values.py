@@ -47,7 +47,6 @@ def _models() -> dict[str, str]:
         at_least = rules.h100s_needed(size)
         out |= {
             f"{key}.layers": f"{m.num_hidden_layers}",
-            f"{key}.hidden": f"{m.hidden_size:,}",
             f"{key}.heads": f"{m.num_attention_heads}",
             f"{key}.kv_heads": f"{m.num_key_value_heads}",
             f"{key}.head_dim": f"{m.head_dim}",

@@ -83,6 +83,7 @@ IMPORTED_WITHIN_S = 180.0  # the wait of somebody who asks while vLLM is being i
 ANSWER_S = 5.0
 EXIT_CODE_S = 2.0  # from the end of a process to its exit code
 UNKNOWN_CODE = 255  # the exit code of a process that ended after the preloaded one
+MOST_DESCRIPTORS = 4  # of a message: three streams, and what ends the process with its parent
 HEADER = struct.Struct("!I")
 
 
@@ -292,15 +293,11 @@ def _ask(
     connection: socket.socket, request: dict, descriptors: list[int], tie: int | None
 ) -> ForkedProcess:
     """Send a request with its descriptors; return the process that was forked."""
-    text = json.dumps(request).encode()
     try:
-        socket.send_fds(connection, [HEADER.pack(len(text))], descriptors)
-        connection.sendall(text)
+        _send(connection, request, *descriptors)
         connection.settimeout(IMPORTED_WITHIN_S)
-        header, handles, _, _ = socket.recv_fds(connection, HEADER.size, 1)
-        if not header:
-            raise ConnectionResetError("the other end has closed the connection")
-        pid = json.loads(_read(connection, HEADER.unpack(header)[0]))["pid"]
+        handles: list[int] = []
+        pid = _receive(connection, handles)["pid"]
         return ForkedProcess(pid, handles[0], connection, tie)
     except BaseException:
         connection.close()
@@ -329,15 +326,21 @@ def _user_of(connection: socket.socket) -> int:
     return struct.unpack("3i", credentials)[1]
 
 
-def _send(connection: socket.socket, answer: dict[str, int], *descriptors: int) -> None:
-    text = json.dumps(answer).encode()
-    socket.send_fds(connection, [HEADER.pack(len(text)) + text], descriptors)
+def _send(connection: socket.socket, message: dict, *descriptors: int) -> None:
+    text = json.dumps(message).encode()
+    socket.send_fds(connection, [HEADER.pack(len(text))], descriptors)
+    connection.sendall(text)
 
 
-def _receive(connection: socket.socket) -> dict:
-    """Return the next message. Raises OSError or ValueError: there is none."""
-    (size,) = HEADER.unpack(_read(connection, HEADER.size))
-    return json.loads(_read(connection, size))
+def _receive(connection: socket.socket, descriptors: list[int] | None = None) -> dict:
+    """Return the next message, and add the descriptors that came with it. Raises OSError or ValueError: there is none."""
+    header, came, _, _ = socket.recv_fds(connection, HEADER.size, MOST_DESCRIPTORS)
+    if descriptors is not None:
+        descriptors += came
+    if not header:  # also somebody who only looked whether we are there
+        raise ConnectionResetError("the other end has closed the connection")
+    header += _read(connection, HEADER.size - len(header))
+    return json.loads(_read(connection, HEADER.unpack(header)[0]))
 
 
 def _read(connection: socket.socket, size: int) -> bytes:
@@ -448,10 +451,7 @@ class _Server:
             connection.settimeout(ANSWER_S)
             if _user_of(connection) != os.geteuid():
                 raise PermissionError("another user")
-            header, descriptors, _, _ = socket.recv_fds(connection, HEADER.size, 4)
-            if not header:  # somebody who only looked whether we are there
-                raise ConnectionResetError
-            request = json.loads(_read(connection, HEADER.unpack(header)[0]))
+            request = _receive(connection, descriptors)
             pid = os.fork()
             if pid:
                 self._requests[pid] = connection
@@ -460,7 +460,7 @@ class _Server:
                     _send(connection, {"pid": pid}, handle)
                 finally:
                     os.close(handle)
-        except (OSError, ValueError, struct.error):
+        except (OSError, ValueError):
             if connection not in self._requests.values():
                 connection.close()
             pid = None

@@ -78,8 +78,10 @@ def _batch(
     prompts: Path, output: Path, server: ServerRecord, settings: dict[str, object]
 ) -> list[str]:
     """Return the arguments of `workshop` that answer a file by a server with these sampling parameters."""
-    files = ["batch", str(prompts), str(output), "--sampling", json.dumps(settings)]
-    return [*files, *(word for name in named(server).values() for word in ("--name", name))]
+    arguments = ["batch", str(prompts), str(output), "--sampling", json.dumps(settings)]
+    for option, value in named(server).items():
+        arguments += [f"--{option}", value]
+    return arguments
 
 
 def progress(*outputs: Path) -> dict[str, dict[int, int]]:
