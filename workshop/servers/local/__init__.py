@@ -140,7 +140,7 @@ def prepare(
     argv = python_process.command("workshop.servers.vllm_main", "serve", path, *args, *trace_flags)
     env = engine_environment(path, device, user_flags, name) | variables | class_variables
     log = home() / "logs" / f"{name}.log"
-    can_be_forked = device == "cpu" and _ranks(user_flags) == 1
+    can_be_forked = device == "cpu"
     file = variables.get(trace_writer.FILE_VARIABLE, "")
     return Launch(name, path, served, host, port, argv, env, log, port_claim, file, can_be_forked)
 
@@ -342,8 +342,7 @@ def engine_environment(
                 spare = 1
             defaults["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
             defaults["OMP_NUM_THREADS"] = str(max(1, (int(machine.cpus()) - spare) // ranks))
-            if ranks == 1:
-                defaults["LD_PRELOAD"] = one_import.preload()
+            defaults["LD_PRELOAD"] = one_import.preload()
     return {**defaults, **env}
 
 
