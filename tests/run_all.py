@@ -1,7 +1,7 @@
 """Run every test that this machine can run: `make test`.
 
-Two rows of parts run side by side. Tests that failed run once more, alone: beside others a time limit may pass that is
-kept otherwise. Servers are forked from one process that has imported vLLM.
+Three rows of parts run side by side: each waits for something at times. Tests that failed run once more, alone: beside
+others a time limit may pass that is kept otherwise. Servers are forked from one process that has imported vLLM.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ NAMED = {
     "slurm": ("mark.slurm",),
     "browser": ("mark.browser",),
 }
-# Two rows of parts run side by side. SLURM's waits for its daemons for much of its time.
-ROWS = (("quick", "servers"), ("slurm", "browser", "notebooks"))
+ROWS = (("quick",), ("slurm", "browser"), ("servers", "notebooks"))  # side by side
 PRINTED = ROWS[0]  # at once; what the others print comes when all are done
 # Files in the order of their names: the order of their numbers of tests leaves long ones to the end.
 OPTIONS = {"quick": ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")}
