@@ -116,8 +116,10 @@ def test_two_ranks_answer_as_one_does_and_end_with_each_other(client):
     pair = workshop.connect("pair")
     assert pair.complete(**prompt).choices[0].text == client.complete(**prompt).choices[0].text
     pid = records.read("pair").pid
-    (worker,) = [each for each in session_of(pid) if "Worker_TP1" in " ".join(each.cmdline())]
-    worker.kill()
+    second_rank = next(
+        process for process in session_of(pid) if "Worker_TP1" in " ".join(process.cmdline())
+    )
+    second_rank.kill()
     wait_until(lambda: records.read("pair").state == "failed", 60, "the record says the fault")
     wait_until(lambda: not session_of(pid), 90, "nothing is left running")
 
