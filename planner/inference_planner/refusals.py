@@ -1,11 +1,9 @@
-"""The checks of vLLM's start-up that may refuse a deployment.
+"""The checks of vLLM's start-up that may refuse a deployment: would it start?
 
-There is a row for each check that depends on what a plan knows.
-
-A row says what vLLM prints, where, in which releases, and finds out whether a deployment meets
-it. Where another module already owns the decision (which sizes split a model, what a GPU has
-kernels for), the row asks that module. A plan fits only if no row finds anything. Read from vLLM
-0.32.0 and 0.33.0; a row without `holds` is of every release that the planner has formulas for.
+A row says what vLLM prints, where, in which releases, and finds out whether a deployment meets it.
+A plan fits only if no row finds anything. What vLLM refuses whatever the memory (sizes that do not
+split the model, formats that the GPU has no kernels for) never becomes a deployment: `choose` and
+`deployment_of` raise BadInput. Read from vLLM 0.32.0 and 0.33.0.
 """
 
 from __future__ import annotations
@@ -13,15 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from inference_planner.catalog import quantization as quant
-from inference_planner.catalog.architectures import (
-    overflows_in_float16,
-    sends_states_over_stages,
-)
+from inference_planner.catalog.architectures import overflows_in_float16, sends_states_over_stages
 from inference_planner.catalog.gpus import GIB
-from inference_planner.errors import BadInput
-from inference_planner.memory.fit import Fit, fit, longest_context
-from inference_planner.model import adapters, kv_cache
+from inference_planner.memory.fit import fit, longest_context
+from inference_planner.model import kv_cache
 from inference_planner.model.attention import has_states
 from inference_planner.model.drafts import EAGLE3
 from inference_planner.releases.registries import lacks, registries
@@ -50,17 +43,10 @@ ACTIVATION_DTYPES = {"mxfp4": ("bfloat16",), "compressed-tensors": (*BOTH_16_BIT
 
 @dataclass(frozen=True)
 class Finding:
-    """A reason for which vLLM would not start this deployment, and the flag that avoids it.
-
-    The flag is "" where no single one does.
-    """
+    """A reason for which vLLM would not start, and the flag that avoids it; "" if no single one does."""
 
     what: str
     flag: str = ""
-
-
-def _in_every_release(version: Version) -> bool:
-    return True
 
 
 @dataclass(frozen=True)
@@ -72,14 +58,14 @@ class Refusal:
         says: the beginning of what vLLM prints.
         source: file and function of vLLM 0.32.0, under vllm/.
         find: returns what is wrong with a deployment, or None.
-        holds: returns True for a release that has the check.
+        holds: returns True for a release that has the check; None: every release has it.
     """
 
     name: str
     says: str
     source: str
     find: Callable[[Deployment], Finding | None]
-    holds: Callable[[Version], bool] = _in_every_release
+    holds: Callable[[Version], bool] | None = None
 
 
 def check(deployment: Deployment) -> list[Finding]:
@@ -93,7 +79,7 @@ def check(deployment: Deployment) -> list[Finding]:
 def _found(deployment: Deployment, rows: tuple[Refusal, ...]) -> list[Finding]:
     findings: list[Finding] = []
     for row in rows:
-        if not row.holds(deployment.settings.version):
+        if row.holds and not row.holds(deployment.settings.version):
             continue
         finding = row.find(deployment)
         if finding:
@@ -105,27 +91,12 @@ def _found(deployment: Deployment, rows: tuple[Refusal, ...]) -> list[Finding]:
 
 
 def needs_state_blocks(deployment: Deployment) -> bool:
-    """Return True if vLLM compares max_num_seqs with its blocks.
-
-    It does with states, and with CUDA graphs of whole decoding steps.
-    """
+    """Return True if vLLM compares max_num_seqs with its blocks: with states and full graphs."""
     return has_states(deployment.model) and deployment.settings.decode_graphs == FULL
 
 
-def _full_graphs(deployment: Deployment) -> Finding | None:
-    if deployment.settings.mixed_graphs != FULL or has_full_graphs(deployment.model):
-        return None
-    return Finding(
-        f"{deployment.model.name} has attention that no full CUDA graph captures.",
-        "--compilation-config.cudagraph_mode=PIECEWISE",
-    )
-
-
 def safe_state_blocks(deployment: Deployment) -> int:
-    """Return the blocks of a hybrid model that are surely there.
-
-    The plan's memory may be off by what is to be expected.
-    """
+    """Return the blocks of a hybrid model that are there even if the plan's memory is off."""
     memory = fit(deployment)
     available: list[int] = []
     for size in memory.available:
@@ -139,15 +110,12 @@ def safe_state_blocks(deployment: Deployment) -> int:
 def seqs_that_start(deployment: Deployment) -> int:
     """Return the max_num_seqs of the deployment, or a smaller one that surely has blocks.
 
-    It is the largest of which vLLM has a block for each request.
-
     Fewer requests need fewer CUDA graphs, and leave room for more blocks: the larger number is
     tried as well.
     """
-    if not needs_state_blocks(deployment) or deployment.settings.max_num_seqs <= safe_state_blocks(
-        deployment
-    ):
-        return deployment.settings.max_num_seqs
+    seqs = deployment.settings.max_num_seqs
+    if not needs_state_blocks(deployment) or seqs <= safe_state_blocks(deployment):
+        return seqs
     least = _whole_graphs(safe_state_blocks(deployment))
     most = _whole_graphs(safe_state_blocks(deployment.with_settings(max_num_seqs=least)))
     middle = _whole_graphs((least + most) // 2)
@@ -164,23 +132,16 @@ def _whole_graphs(seqs: int) -> int:
 
 
 def with_seqs_that_start(deployment: Deployment) -> Deployment:
-    """Return the deployment with as many requests a step as it has blocks for.
-
-    That is fewer if vLLM's default is more than a hybrid model's blocks.
+    """Return the deployment with a smaller max_num_seqs if vLLM's default exceeds its blocks.
 
     A max_num_seqs that the user gave is never changed, nor that of a deployment which does not fit
     anyway.
     """
-    if (
-        deployment.settings.seqs_given
-        or not needs_state_blocks(deployment)
-        or not fit(deployment).fits
-    ):
+    if deployment.settings.seqs_given or not needs_state_blocks(deployment):
         return deployment
-    seqs = seqs_that_start(deployment)
-    if seqs == deployment.settings.max_num_seqs:
+    if not fit(deployment).fits:
         return deployment
-    return deployment.with_settings(max_num_seqs=seqs)
+    return deployment.with_settings(max_num_seqs=seqs_that_start(deployment))
 
 
 def lowered_from(deployment: Deployment) -> int:
@@ -231,17 +192,12 @@ def _no_request(deployment: Deployment) -> Finding | None:
     if memory.fits or not memory.loads:
         return None
     longest = longest_context(deployment)
-    flag = ""
-    if longest:
-        flag = f"--max-model-len {longest}"
-    return Finding(_too_long(deployment, memory), flag)
-
-
-def _too_long(deployment: Deployment, memory: Fit) -> str:
-    needed = memory.needed / GIB
     room = memory.available[memory.tightest] / GIB
-    request = f"one request of {deployment.settings.max_model_len:,} tokens"
-    return f"{request} needs {needed:.2f} GiB of KV cache, and {room:.2f} GiB are left for it"
+    what = (
+        f"one request of {deployment.settings.max_model_len:,} tokens needs "
+        f"{memory.needed / GIB:.2f} GiB of KV cache, and {room:.2f} GiB are left for it"
+    )
+    return Finding(what, f"--max-model-len {longest}" if longest else "")
 
 
 def _given_cache(deployment: Deployment) -> Finding | None:
@@ -274,63 +230,7 @@ def _not_free(deployment: Deployment) -> Finding | None:
     return Finding(what, f"--gpu-memory-utilization {share:g}")
 
 
-# Sizes of the split
-
-
-def slice_problem(deployment: Deployment, gpus: int) -> BadInput | None:
-    """Return the error of a split over several slices of GPUs (MIG); None if it is possible."""
-    if gpus == 1 or not deployment.gpu.is_slice:
-        return None
-    return BadInput(
-        f"{deployment.gpu.title} is a slice of a GPU, and NCCL cannot join slices.",
-        "Give sizes of 1, or a whole GPU.",
-    )
-
-
-def _slices(deployment: Deployment) -> Finding | None:
-    problem = slice_problem(deployment, deployment.gpus)
-    if not problem:
-        return None
-    return Finding(problem.message, "--tensor-parallel-size 1")
-
-
-def _tensor_parallel(deployment: Deployment) -> Finding | None:
-    problem = ranks.tp_problem(
-        deployment.model, deployment.tp, deployment.experts_cut(deployment.tp)
-    )
-    if not problem:
-        return None
-    usable = (
-        size
-        for size in range(deployment.tp, 0, -1)
-        if not ranks.tp_problem(deployment.model, size, deployment.experts_cut(size))
-    )
-    return Finding(problem, f"--tensor-parallel-size {next(usable, 1)}")
-
-
-def _pipeline_parallel(deployment: Deployment) -> Finding | None:
-    most = ranks.most_stages(deployment.model)
-    if deployment.pp <= most:
-        return None
-    what = f"pipeline_parallel_size {deployment.pp} is more than the {most} stages that {deployment.model.name} has"
-    return Finding(what, f"--pipeline-parallel-size {most}")
-
-
-def _context_parallel(deployment: Deployment) -> Finding | None:
-    if deployment.dcp == 1:
-        return None
-    problem = _message(ranks.check_context, deployment.model, deployment.tp, deployment.dcp)
-    return Finding(problem, "--decode-context-parallel-size 1") if problem else None
-
-
-def _experts(deployment: Deployment) -> Finding | None:
-    if deployment.model.moe or not deployment.ep:
-        return None
-    return Finding(f"{deployment.model.name} has no experts", "--no-enable-expert-parallel")
-
-
-def _nodes(deployment: Deployment) -> Finding | None:
-    return Finding(deployment.uneven) if deployment.uneven else None
+# Arguments
 
 
 def _offline_replicas(deployment: Deployment) -> Finding | None:
@@ -338,18 +238,6 @@ def _offline_replicas(deployment: Deployment) -> Finding | None:
         return None
     what = f"the LLM class does not start {deployment.dp} replicas in one process"
     return Finding(what, "--usage serve")
-
-
-# Draft tokens and adapters
-
-
-def _draft_slots(deployment: Deployment) -> Finding | None:
-    draft = deployment.settings.draft
-    tokens = deployment.settings.max_num_batched_tokens
-    if draft is None or not draft.extra_slots or tokens > draft.extra_slots:
-        return None
-    what = f"max_num_batched_tokens {tokens:,} leaves no slot beside those of the draft"
-    return Finding(what, f"--max-num-batched-tokens {draft.extra_slots + 1}")
 
 
 def _draft_split(deployment: Deployment) -> Finding | None:
@@ -409,18 +297,6 @@ def _draft_step_with_adapters(deployment: Deployment) -> Finding | None:
     return Finding(what, f"--max-num-seqs {max(1, tokens // width)}")
 
 
-def _adapter_vocabulary(deployment: Deployment) -> Finding | None:
-    if deployment.settings.adapters is None or not adapters.adapts_embeddings(deployment.model):
-        return None
-    if deployment.model.vocab_size <= adapters.LARGEST_VOCABULARY:
-        return None
-    most = f"{adapters.LARGEST_VOCABULARY:,}"
-    return Finding(
-        f"adapters need a vocabulary of at most {most}, and "
-        f"{deployment.model.name} has {deployment.model.vocab_size:,}"
-    )
-
-
 def _adapters_of_dealt_experts(deployment: Deployment) -> Finding | None:
     lora = deployment.settings.adapters
     if lora is None or not lora.fully_sharded or not deployment.ep or not deployment.model.moe:
@@ -429,36 +305,13 @@ def _adapters_of_dealt_experts(deployment: Deployment) -> Finding | None:
     return Finding(what, "--no-fully-sharded-loras")
 
 
-# Sizes of a step and of a request
-
-
-def _step(deployment: Deployment) -> Finding | None:
-    tokens, seqs = deployment.settings.max_num_batched_tokens, deployment.settings.max_num_seqs
-    if seqs <= tokens:
+def _full_graphs(deployment: Deployment) -> Finding | None:
+    if deployment.settings.mixed_graphs != FULL or has_full_graphs(deployment.model):
         return None
-    what = f"max_num_seqs {seqs:,} is more than max_num_batched_tokens {tokens:,}"
-    return Finding(what, f"--max-num-seqs {tokens}")
-
-
-def _length(deployment: Deployment) -> Finding | None:
-    longest = deployment.model.max_position_embeddings
-    if deployment.settings.max_model_len <= longest:
-        return None
-    what = (
-        f"max_model_len {deployment.settings.max_model_len:,} is more than the "
-        f"{longest:,} tokens that {deployment.model.name} reads"
+    return Finding(
+        f"{deployment.model.name} has attention that no full CUDA graph captures.",
+        "--compilation-config.cudagraph_mode=PIECEWISE",
     )
-    return Finding(what, f"--max-model-len {longest}")
-
-
-# Numbers that a GPU has no kernels for, or a model does not run in
-
-
-def _bfloat16(deployment: Deployment) -> Finding | None:
-    if deployment.model.dtype != "bfloat16" or deployment.gpu.has_bfloat16:
-        return None
-    what = f"{deployment.gpu.title} has no bfloat16 (compute capability {deployment.gpu.compute_capability})"
-    return Finding(what, "--dtype half")
 
 
 def _float16(deployment: Deployment) -> Finding | None:
@@ -484,37 +337,12 @@ def _activations(deployment: Deployment) -> Finding | None:
     return Finding(what, flag)
 
 
-def _quantization_kernels(deployment: Deployment) -> Finding | None:
-    problem = _message(settings.check_quantization, deployment.model, deployment.gpu)
-    return Finding(problem) if problem else None
-
-
-def _stored_quantization(deployment: Deployment) -> Finding | None:
-    stored = deployment.model.quantization
-    if not deployment.quantization or not stored or stored.from_flag:
-        return None
-    problem = _message(quant.check_stored, stored, deployment.quantization)
-    return Finding(problem, f"--quantization {stored.method}") if problem else None
-
-
 def _cache_dtype(deployment: Deployment) -> Finding | None:
     dtype = deployment.settings.kv_cache_dtype
     if dtype not in BOTH_16_BITS or dtype == deployment.model.dtype:
         return None
     what = f"a KV cache in {dtype} is refused for a model that runs in {deployment.model.dtype}"
     return Finding(what, "--kv-cache-dtype auto")
-
-
-def _cache_kernels(deployment: Deployment) -> Finding | None:
-    model, gpu, chosen = deployment.model, deployment.gpu, deployment.settings
-    check_dtype, text_only = settings.check_kv_cache_dtype, chosen.language_model_only
-    problem = _message(check_dtype, model, gpu, chosen.kv_cache_dtype, text_only)
-    if not problem:
-        return None
-    for dtype in ("auto", model.dtype):
-        if not _message(check_dtype, model, gpu, dtype, text_only):
-            return Finding(problem, f"--kv-cache-dtype {dtype}")
-    return Finding(problem)
 
 
 def _architecture(deployment: Deployment) -> Finding | None:
@@ -525,16 +353,6 @@ def _architecture(deployment: Deployment) -> Finding | None:
     return Finding(problem.removesuffix("."))
 
 
-def _message(function: Callable[..., None], *arguments: object) -> str:
-    """Return what a check of another module says against these arguments; "" if it passes."""
-    try:
-        function(*arguments)
-    except BadInput as error:
-        return error.message.removesuffix(".")
-    return ""
-
-
-CHECKS_SPLIT = "config/model.py ModelConfig.verify_with_parallel_config"
 ARGUMENT_ROWS = (
     Refusal(
         "architecture",
@@ -543,40 +361,16 @@ ARGUMENT_ROWS = (
         _architecture,
     ),
     Refusal(
-        "bfloat16",
-        "Bfloat16 is only supported on GPUs with compute capability of at least 8.0",
-        "platforms/cuda.py check_if_supports_dtype",
-        _bfloat16,
-    ),
-    Refusal(
         "float16",
         "The model type … does not support float16",
         "config/model.py _check_valid_dtype",
         _float16,
     ),
     Refusal(
-        "quantization kernels",
-        "The quantization method … is not supported for the current GPU",
-        "config/vllm.py VllmConfig._get_quantization_config",
-        _quantization_kernels,
-    ),
-    Refusal(
         "quantization dtype",
         "… is not supported for quantization method …",
         "config/vllm.py VllmConfig._get_quantization_config",
         _activations,
-    ),
-    Refusal(
-        "stored quantization",
-        "Quantization method specified in the model config … does not match",
-        "config/model.py ModelConfig._verify_quantization",
-        _stored_quantization,
-    ),
-    Refusal(
-        "cache kernels",
-        "No valid attention backend found",
-        "platforms/cuda.py CudaPlatformBase.get_attn_backend_cls",
-        _cache_kernels,
     ),
     Refusal(
         "cache dtype",
@@ -586,59 +380,10 @@ ARGUMENT_ROWS = (
         holds=lambda version: version.refuses_mixed_cache_dtype,
     ),
     Refusal(
-        "slices",
-        "NCCL error (duplicate GPU detected)",
-        "distributed/device_communicators/pynccl.py PyNcclCommunicator",
-        _slices,
-    ),
-    Refusal(
-        "tensor parallel",
-        "Total number of attention heads … must be divisible by tensor parallel size",
-        f"{CHECKS_SPLIT}; distributed/utils.py ensure_divisibility",
-        _tensor_parallel,
-    ),
-    Refusal(
-        "pipeline parallel",
-        "Pipeline parallelism is not supported for this model",
-        CHECKS_SPLIT,
-        _pipeline_parallel,
-    ),
-    Refusal(
-        "decode context parallel",
-        "Decode context parallelism for GQA/MQA requires …",
-        f"{CHECKS_SPLIT}; v1/core/single_type_kv_cache_manager.py (windows and states)",
-        _context_parallel,
-    ),
-    Refusal(
-        "expert parallel",
-        "Number of experts in the model must be greater than 0",
-        "config/model.py ModelConfig._verify_with_expert_parallelism",
-        _experts,
-    ),
-    Refusal(
-        "nodes",
-        "--nnodes … must evenly divide the total world size",
-        "engine/arg_utils.py EngineArgs.create_engine_config",
-        _nodes,
-    ),
-    Refusal(
         "offline replicas",
         "LLM(data_parallel_size=…) is not supported for single-process usage",
         "entrypoints/llm.py LLM.__init__",
         _offline_replicas,
-    ),
-    Refusal(
-        "step",
-        "max_num_batched_tokens … must be greater than or equal to max_num_seqs",
-        "config/scheduler.py SchedulerConfig.verify_max_model_len",
-        _step,
-    ),
-    Refusal(
-        "draft slots",
-        "VllmConfig does not have enough slots to schedule a token and "
-        "support the speculative decoding settings",
-        "config/vllm.py VllmConfig._set_max_num_scheduled_tokens",
-        _draft_slots,
     ),
     Refusal(
         "draft split",
@@ -660,12 +405,6 @@ ARGUMENT_ROWS = (
         _draft_step_with_adapters,
     ),
     Refusal(
-        "vocabulary of adapters",
-        "When using LoRA, vocab size must be <= 258048",
-        "lora/layers/logits_processor.py LogitsProcessorWithLoRA.create_lora_weights",
-        _adapter_vocabulary,
-    ),
-    Refusal(
         "adapters of experts",
         "Fused MoE LoRA does not support enable_expert_parallel=True "
         "together with fully_sharded_loras=True",
@@ -677,12 +416,6 @@ ARGUMENT_ROWS = (
         "CUDAGraphMode.FULL is not supported with … backend (support: AttentionCGSupport.NEVER)",
         "config/compilation.py CompilationConfig.resolve_cudagraph_mode_and_sizes",
         _full_graphs,
-    ),
-    Refusal(
-        "length",
-        "User-specified max_model_len … is greater than the derived max_model_len",
-        "config/model.py _get_and_verify_max_len",
-        _length,
     ),
 )
 MEMORY_ROWS = (

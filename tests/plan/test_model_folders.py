@@ -16,9 +16,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from inference_planner import catalog
-from inference_planner.catalog import list_gpus, list_models, load_model, module_patterns
+from inference_planner.catalog import list_gpus, list_models, load_model
 from inference_planner.catalog.fields import LARGEST
-from inference_planner.catalog.module_patterns import is_searchable
 from inference_planner.catalog.read import from_dict
 
 from workshop.engine.exact import plan
@@ -70,12 +69,7 @@ def refused(model: object, sentence: str) -> None:
 # config.json: any value at any place
 
 
-def repeated(piece: str, count: int) -> list[str]:
-    return [f"re:{piece * count}y"]
-
-
-PATTERNS = [["re:("], ["re:(a+)+$"], ["re:(.*.)*y"], repeated(".*", 9), repeated("(?:", 3000),
-            ["model.layers." + "9" * 5000], ["x"] * 5000]  # fmt: skip
+PATTERNS = [["re:("], ["re:(?:" * 3000], ["x"] * 5000]
 # Every name that the catalog asks a config.json for, whether the model's own config has it or not.
 READ = re.compile(
     r'\.(?:first_int|optional_int|int|flag|text|list|object|has|number|get)\(\s*"(\w+)"'
@@ -166,7 +160,7 @@ def left_out(*modules: object) -> dict[str, object]:
 # Each was a traceback, or an endless search, once.
 ONCE_BROKEN = [
     *(("llama-3.1-8b", "quantization_config", value) for value in (
-        -1, ["fp8"], left_out({}), left_out(10**12), *map(left_out, ("re:(", "re:(.*.)*y")),
+        -1, ["fp8"], left_out({}), left_out(10**12), left_out("re:("),
         {"quant_method": "fp8", "weight_block_size": ["128", "128"]},
         {"quant_method": "fp8", "weight_block_size": [0, 0]},
         {"quant_method": "awq", "bits": {}}, {"quant_method": "modelopt", "quantization": 5},
@@ -209,45 +203,21 @@ def test_changed_config_gives_a_plan_or_one_short_sentence(given_changes, gpu):
         assert config_plan.kv_bytes_per_token > 0
 
 
-COUNTS = ("num_hidden_layers", "vision_config.num_hidden_layers", "num_nextn_predict_layers")
-SIZES = [
-    "hidden_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "intermediate_size",
-    "head_dim",
-]
+SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
+         "intermediate_size", "head_dim")  # fmt: skip
 
 
-@both
-@pytest.mark.parametrize("name", [*COUNTS, *SIZES])
-@settings(max_examples=10, deadline=None)
-@given(count=st.integers(10**7, 10**400) | st.floats(1e9, allow_nan=False))
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    st.sampled_from([LLAMA, NOVA]),
+    st.sampled_from(SIZES),
+    st.integers(10**7, 10**400) | st.floats(1e9, allow_nan=False),
+)
+@example(LLAMA, "num_hidden_layers", 513)  # 512 are taken
+@example(NOVA, "num_hidden_layers", 513)
 def test_an_absurd_size_is_refused_before_anything_is_built(config, name, count):
-    place, _, field = name.rpartition(".")
-    counts = [count, 513] if name in COUNTS else [count]  # 512 layers are taken
-    for absurd in counts:
-        edit = {place: {field: absurd}} if place else {field: absurd}
-        with pytest.raises(BadInput, match=r"must be|whole number"):
-            from_dict({**config, **edit}, name="hostile")
-
-
-MILLIONS = {
-    "layer_types": ["full_attention"] * 2_000_000,
-    "layers_block_type": ["attention", "mlp"] * 500_000,
-    "hybrid_override_pattern": "M*-E" * 500_000,
-    "hybrid_layer_pattern": [0, 1] * 500_000,
-    "block_configs": [{"attention": {"n_heads_in_group": 4}, "ffn": {"ffn_mult": 1.5}}] * 200_000,
-    "num_key_value_heads": [8] * 1_000_000,
-    "indexer_types": ["full"] * 1_000_000,
-    "linear_attn_config": {"full_attn_layers": [1] * 1_000_000, "num_heads": 4, "head_dim": 64},
-}
-
-
-@pytest.mark.parametrize("name", MILLIONS)
-def test_lists_of_millions_of_layers_are_refused(name):
-    with pytest.raises(BadInput, match="at most"):
-        from_dict({**NOVA, name: MILLIONS[name]}, name="hostile")
+    with pytest.raises(BadInput, match=r"must be|whole number"):
+        from_dict({**config, name: count}, name="hostile")
 
 
 def test_the_largest_number_of_layers_that_is_taken_is_planned(tmp_path):
@@ -416,42 +386,3 @@ def test_an_index_of_the_model_is_no_reason_to_refuse(tmp_path, names):
 @pytest.mark.parametrize("size", [1, PUBLISHED_BYTES // 40, PUBLISHED_BYTES * 40])
 def test_files_of_another_size_than_the_config_makes_are_refused(tmp_path, size):
     refused(folder_with(tmp_path, NOVA, **index([], size)), "its files hold")
-
-
-# Patterns of modules
-
-SLOW = [r"(.|.)+#", r"(a|aa)+#", "(?:.|.)" * 30 + "#", ".?" * 40 + "#", r"(.?.?)+#", r"((.)+)+#",
-        r"(?:(?:.*))+#", ".*" * 6 + "#", ".{0,60}" * 7 + "#", r"(?:.?){30}#", r"(?=(.*)*#)",
-        r"(\w+\.?)+#"]  # fmt: skip
-OF_CHECKPOINTS = [
-    r".*self_attn.*",
-    r"model\.layers\.(0|125)\..*",
-    r".*mlp\.(gate|up|gate_up|down)_proj.*",
-    rf".*\.({'|'.join(map(str, range(61)))})\..*",
-    r"^(?!.*experts).*$",
-    r"(?:\d+)\.x",
-    r"[*+?(|]",
-]
-
-
-def without(patterns: list[str]) -> dict[str, object]:
-    quantized = {"quant_method": "fp8", "ignored_layers": [f"re:{text}" for text in patterns]}
-    return {**LLAMA, "quantization_config": quantized}
-
-
-@pytest.mark.parametrize("pattern", SLOW)
-def test_patterns_that_search_for_ever_are_refused(pattern):
-    assert not is_searchable(pattern)
-    with pytest.raises(BadInput, match="an expression"):
-        from_dict(without([pattern]), name="hostile")
-
-
-@pytest.mark.parametrize("pattern", OF_CHECKPOINTS)
-def test_patterns_of_real_checkpoints_are_taken(pattern):
-    assert is_searchable(pattern)
-
-
-def test_many_slow_patterns_end_in_a_sentence(monkeypatch):
-    monkeypatch.setattr(module_patterns, "LONGEST_SEARCH_S", 0.001)
-    slow = [f".*{letter}.*.*.*.*#{n}" for n, letter in enumerate("abcdefgh" * 500)]
-    refused(from_dict(without(slow), name="hostile"), "too long to search")

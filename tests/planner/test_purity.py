@@ -63,7 +63,6 @@ PARTS = {
     "pathlib": {"Path"},
     "shutil": {"get_terminal_size"},
     "sys": {"argv", "exit", "path", "stderr", "stdout"},
-    "time": {"thread_time"},
 }
 # Names that are refused wherever they stand: as a name, or as an attribute of anything.
 REFUSED = {

@@ -16,7 +16,7 @@ from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB
 from inference_planner.errors import BadInput
 from inference_planner.memory.fit import Fit, fit, may_fit
-from inference_planner.refusals import slice_problem, with_seqs_that_start
+from inference_planner.refusals import with_seqs_that_start
 from inference_planner.request import PlanRequest
 from inference_planner.split.communication import spans_nodes
 from inference_planner.split.deployment import GPUS_PER_NODE, Deployment
@@ -92,9 +92,7 @@ def spread(deployment: Deployment, gpus: int) -> Deployment:
     Raises BadInput: there are more GPUs than the model has layers, heads and experts to give them,
     or several slices.
     """
-    problem = slice_problem(deployment, gpus)
-    if problem:
-        raise problem
+    _check_slices(deployment, gpus)
     options = splits(deployment, gpus)
     stays_whole = most_stages(deployment.model) == 1 or deployment.split(1, gpus).uneven
     if not options and gpus > 1 and stays_whole:  # use as many GPUs as can be used
@@ -177,10 +175,17 @@ def _check_whole(name: str, size: object) -> None:
         whole(name, size, MOST, "Give how many there are.")
 
 
+def _check_slices(deployment: Deployment, gpus: int) -> None:
+    """Raise BadInput for a split over several slices of GPUs (MIG)."""
+    if gpus > 1 and deployment.gpu.is_slice:
+        raise BadInput(
+            f"{deployment.gpu.title} is a slice of a GPU, and NCCL cannot join slices.",
+            "Give sizes of 1, or a whole GPU.",
+        )
+
+
 def _one_slice(deployment: Deployment, gpus: int) -> Split:
-    problem = slice_problem(deployment, gpus)
-    if problem:
-        raise problem
+    _check_slices(deployment, gpus)
     why = (
         "This is a slice of a GPU: a model that does not fit on it "
         "needs a larger slice, or a whole GPU."

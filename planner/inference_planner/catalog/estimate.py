@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from inference_planner.catalog.config import DTYPE_BYTES, Mamba, Mla, Moe, Traits
-from inference_planner.catalog.fields import LARGEST, LARGEST_FACTOR, Fields
+from inference_planner.catalog.fields import LARGEST_FACTOR, Fields
 from inference_planner.catalog.kinds import is_multimodal, keeps_no_cache
 from inference_planner.catalog.tower import has_tower
 from inference_planner.json_values import as_list, as_object
@@ -69,18 +69,6 @@ SPELLINGS = {
     "mamba_ssm_dtype": ("mamba_ssm_cache_dtype",),
     "mamba_head_dim": ("mamba_d_head", "linear_value_head_dim"),
 }
-# fields with one entry or letter a layer, or a part of it
-OF_EACH_LAYER = (
-    "layer_types",
-    "layers_block_type",
-    "hybrid_override_pattern",
-    "hybrid_layer_pattern",
-    "block_configs",
-    "indexer_types",
-    *SPELLINGS,
-    *(name for names in SPELLINGS.values() for name in names),
-)
-MOST_BLOCKS = 2 * LARGEST["num_hidden_layers"]  # mixers and MLPs may be counted apart
 DELTA_NET = {
     "mamba_num_heads": "num_heads",
     "n_groups": "num_heads",
@@ -125,8 +113,6 @@ def fields(config: Fields) -> Fields:
     """Return the fields of the language model under our names, its number of layers filled in."""
     where = config.where
     text = _language_model(config.raw)
-    for name in OF_EACH_LAYER:
-        _refuse_longer(text, name, where)
     text |= _delta_net_layers(text, where)
     text |= _window_pattern(text)
     if isinstance(text.get("block_configs"), list):
@@ -272,15 +258,6 @@ def _entries(value: object) -> str | list[Any] | None:
     if isinstance(value, str):
         return value
     return as_list(value)
-
-
-def _refuse_longer(text: Mapping[str, Any], name: str, where: str) -> None:
-    """Raise BadInput for a list or a pattern with more entries than a model has layers."""
-    entries = _entries(text.get(name))
-    if entries is not None and len(entries) > MOST_BLOCKS:
-        Fields(text, where).refuse(
-            name, f"has {len(entries):,} entries, and must have at most {MOST_BLOCKS:,}"
-        )
 
 
 def _unlike_layers(fields: Fields, where: str) -> dict[str, Any]:

@@ -1,21 +1,8 @@
-"""Find the modules that a quantization config leaves in 16 bit.
-
-It names them by full name, prefix, suffix, glob or `re:` pattern.
-"""
+"""Find the modules that a quantization config names by full name, prefix, suffix, glob or `re:`."""
 
 import fnmatch
-import math
 import re
-import time
 
-from inference_planner.errors import BadInput
-
-LONGEST_SEARCH_S = (
-    2.0  # processor time for all modules of a model; real lists take some milliseconds
-)
-LONGEST_PATTERN = 1000  # characters
-NAME_LENGTH = 60  # characters of a module's name, about
-MOST_WAYS = 6_000_000  # to match one name, all of which a search that finds nothing may try
 MAGIC = re.compile(r"[*?\[]")  # what makes a name a pattern
 # Fused modules of vLLM and the names that checkpoints (and their ignore lists) use for the parts.
 PARTS = {
@@ -23,49 +10,14 @@ PARTS = {
     "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
     "self_attn.fused_qkv_a_proj": ("self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"),
     "mlp.shared_experts.gate_up_proj": (
-        *(
-            "mlp.shared_experts.gate_proj",
-            "mlp.shared_experts.up_proj",
-            "mlp.shared_expert.gate_proj",
-        ),
+        "mlp.shared_experts.gate_proj",
+        "mlp.shared_experts.up_proj",
+        "mlp.shared_expert.gate_proj",
     ),
     "mlp.shared_experts.down_proj": ("mlp.shared_expert.down_proj",),
     "mamba.in_proj": ("linear_attn.in_proj_qkv",),
     "mamba.out_proj": ("linear_attn.out_proj",),
 }
-
-
-def is_searchable(pattern: str) -> bool:
-    """Return True for a regular expression that is valid and cannot be searched for hours."""
-    try:
-        re.compile(pattern)
-    except (re.error, RecursionError, OverflowError):
-        return False
-    plain = re.sub(r"\\.", "x", pattern, flags=re.DOTALL)
-    plain = re.sub(r"\[\^?\]?[^\]]*\]", "x", plain)
-    plain = plain.replace("(?:", "(")
-    repeated_groups = len(re.findall(r"\)[*+{]", plain))
-    simple_groups = len(re.findall(r"\([^()*+?{|]*\)[*+{]", plain))
-    return repeated_groups == simple_groups and _ways(plain) <= MOST_WAYS
-
-
-def _ways(plain: str) -> int:
-    """Return about how many ways there are to match a name with an expression.
-
-    The expression has no repeated choices.
-    """
-    repetitions = len(re.findall(r"[*+{]", plain))
-    optional = len(re.findall(r"(?<![(*+}?])\?", plain))
-    ways = math.comb(NAME_LENGTH, min(repetitions, NAME_LENGTH // 2)) * 2**optional
-    alternatives = [1]  # of each open group
-    for letter in plain:
-        if letter == "(":
-            alternatives.append(1)
-        elif letter == "|":
-            alternatives[-1] += 1
-        elif letter == ")" and len(alternatives) > 1:
-            ways *= alternatives.pop()
-    return ways * alternatives[0]
 
 
 class ModulePatterns:
@@ -82,7 +34,6 @@ class ModulePatterns:
         self._beginnings_of_experts = _beginnings(globs_of_experts)
         self._expressions = [*expressions, *_joined(globs)]
         self._expressions_of_experts = [*expressions, *_joined(globs_of_experts)]
-        self._spent_s = 0.0
 
     def match(self, layer: int, name: str) -> bool:
         """Return True where one of the patterns means this module of a layer."""
@@ -102,19 +53,7 @@ class ModulePatterns:
             expressions = self._expressions_of_experts
         if name.startswith(beginnings):
             return True
-        return any(self._search(expression, name) for expression in expressions)
-
-    def _search(self, pattern: re.Pattern[str], name: str) -> bool:
-        began_s = time.thread_time()
-        matches = pattern.match(name) is not None
-        self._spent_s += time.thread_time() - began_s
-        if self._spent_s > LONGEST_SEARCH_S:
-            problem = (
-                "The quantization_config names its modules by "
-                "patterns that take too long to search."
-            )
-            raise BadInput(problem, "Give the config.json as the model's authors published it.")
-        return matches
+        return any(expression.match(name) for expression in expressions)
 
 
 def _prefixes_and_suffixes(name: str) -> list[str]:
@@ -138,6 +77,4 @@ def _is_beginning(glob: str) -> bool:
 def _joined(globs: list[str]) -> list[re.Pattern[str]]:
     """Return one expression that matches what any of the other globs matches; none without any."""
     others = [fnmatch.translate(glob) for glob in globs if not _is_beginning(glob)]
-    if not others:
-        return []
-    return [re.compile("|".join(others))]
+    return [re.compile("|".join(others))] if others else []

@@ -4,7 +4,6 @@ Of an unknown architecture the usual fields are read: see estimate.py.
 """
 
 import json
-import reprlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,21 +24,7 @@ from inference_planner.catalog.kinds import pooling_of
 from inference_planner.errors import BadInput, plain
 from inference_planner.json_values import as_list, as_object
 
-LAYER_COUNTS = (
-    "num_hidden_layers",
-    "n_layer",
-    "num_layers",
-    "n_layers",
-    "depth",
-    "encoder_layers",
-    "decoder_layers",
-)
 DRAFT_LAYER_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
-EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts")
-MOST: dict[str, int] = {
-    **dict.fromkeys((*LAYER_COUNTS, *DRAFT_LAYER_COUNTS), LARGEST["num_hidden_layers"]),
-    **{name: LARGEST[name] for name in EXPERT_COUNTS},
-}
 LARGEST_FILE_BYTES = 16 << 20  # of a config.json; those of models have some 10 kB
 
 
@@ -111,7 +96,6 @@ def from_dict(raw: Mapping[str, Any], *, name: str, where: str = "config.json") 
     Raises BadInput: names the field that is missing or impossible.
     """
     fields = Fields(raw, where)
-    _refuse_absurd(fields)
     architecture = _architecture(fields)
     if architecture not in FAMILIES:
         language = estimate.fields(fields)
@@ -171,27 +155,6 @@ def _merged(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
         else:
             merged[name] = value
     return merged
-
-
-def _refuse_absurd(fields: Fields) -> None:
-    """Refuse counts of layers or experts that no model has.
-
-    Parts of which the planner has no formulas are checked as well.
-
-    vLLM's own classes may be asked to build those parts, and would do so for minutes.
-    """
-    inside: list[tuple[str, Mapping[str, Any]]] = [("", fields.raw)]
-    while inside:
-        place, part = inside.pop()
-        for name, value in part.items():
-            inner = as_object(value)
-            if inner is not None:
-                inside.append((f"{place}{name}.", inner))
-            most = MOST.get(name)
-            if most and inner is None and type(value) in (int, float) and value > most:
-                fields.refuse(
-                    f"{place}{name}", f"is {reprlib.repr(value)}, and must be at most {most:,}"
-                )
 
 
 def _of_type(model_type: object) -> str | None:

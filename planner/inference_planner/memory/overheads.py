@@ -383,9 +383,7 @@ def graph_estimate(deployment: Deployment, layers: int) -> int:
     decode_sizes = settings.decode_graph_sizes
     largest = decode_sizes[-1]
     request_bytes = _partial_sums(deployment) if has_full else 0
-    cases = 1
-    if settings.adapters:
-        cases = settings.adapters.graph_cases
+    cases = 2 if settings.adapters else 1
     if runner(model, settings.version) == 1:
         if not settings.version.graphs_are_profiled:
             return 0

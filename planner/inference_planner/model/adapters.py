@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inference_planner.catalog import architectures
+from inference_planner.catalog.architectures import adapts_embeddings
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.weight import ExpertSplit, Weight
 from inference_planner.errors import BadInput
@@ -21,7 +21,6 @@ from inference_planner.request import PlanRequest
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # config/lora.py, MaxLoRARanks
 DTYPES = ("auto", "float16", "bfloat16")  # config/lora.py, LoRADType
-LARGEST_VOCABULARY = 258048  # lora/layers/logits_processor.py
 NO_LINEAR_LAYERS = ("mamba.A", "mamba.D")  # matrices and vectors that no product takes
 MOST_LORAS = 4096
 
@@ -43,14 +42,6 @@ class Adapters:
     max_cpu_loras: int | None = None
     fully_sharded: bool = False
     dtype: str = "auto"
-
-    @property
-    def graph_cases(self) -> int:
-        """Return how often each size of CUDA graph is captured.
-
-        It is captured with adapters and without (get_lora_capture_cases).
-        """
-        return 2
 
 
 def checked(request: PlanRequest) -> Adapters | None:
@@ -111,14 +102,6 @@ def flags(adapters: Adapters) -> dict[str, str]:
     return values
 
 
-def adapts_embeddings(model: ModelConfig) -> bool:
-    """Return True if adapters may change the embedding and lm_head.
-
-    There are buffers for both then.
-    """
-    return architectures.adapts_embeddings(model.architecture)
-
-
 def buffer_bytes(
     model: ModelConfig,
     adapters: Adapters,
@@ -131,7 +114,7 @@ def buffer_bytes(
     for count, part in parts(model, layers=layers):
         if _is_linear(part.weight):
             elements += count * _pair(model, part.weight, adapters, tp, experts)
-    if adapts_embeddings(model):
+    if adapts_embeddings(model.architecture):
         elements += _embedding_pairs(model, adapters, layers)
     dtype = model.dtype if adapters.dtype == "auto" else adapters.dtype
     return adapters.max_loras * elements * DTYPE_BYTES[dtype]

@@ -84,14 +84,6 @@ class Draft:
     is_assumed: bool = False
     keeps_logits: bool = False
 
-    @property
-    def extra_slots(self) -> int:
-        """Slots of a step that drafting takes for each request, beside its own.
-
-        vLLM calls them max_num_new_slots_for_drafting.
-        """
-        return 1 if self.method == DRAFT_MODEL else 0
-
 
 def read(target: ModelConfig, request: PlanRequest) -> Draft | None:
     """Return how draft tokens are made for a model, or None without speculative decoding.

@@ -228,14 +228,6 @@ def active_parameters(model: ModelConfig) -> int:
     return ends + sum(count * part.used_elements for count, part in parts(model))
 
 
-def ignored(patterns: tuple[str, ...], layer: int, name: str) -> bool:
-    """Return True if the quantization config leaves the module in 16 bit.
-
-    Raises BadInput for patterns that would be searched for longer than LONGEST_SEARCH_S.
-    """
-    return _module_patterns(patterns).match(layer, name)
-
-
 @lru_cache(maxsize=64)
 def _module_patterns(patterns: tuple[str, ...]) -> ModulePatterns:
     return ModulePatterns(patterns)
@@ -248,7 +240,7 @@ def is_quantized(model: ModelConfig, weight: Weight, layer: int) -> bool:
         return False
     if quantization.experts_only and not weight.is_expert:
         return False
-    return not (quantization.ignore and ignored(quantization.ignore, layer, weight.name))
+    return not _module_patterns(quantization.ignore).match(layer, weight.name)
 
 
 def tensor_bytes(
@@ -268,7 +260,7 @@ def tensor_bytes(
         element_bytes = weight.bytes_each or dtype_bytes
         return [weight.copies * rows * cols * element_bytes, *bias]
     quantization = present(model.quantization)
-    if quantization.eight and ignored(quantization.eight, layer, weight.name):
+    if _module_patterns(quantization.eight).match(layer, weight.name):
         quantization = replace(quantization, method="modelopt", weight_bits=8, group_size=-1)
     tensors = _quantized_bytes(quantization, weight, rows, cols, dtype_bytes) + bias
     if weight.has_decoded_copy:
