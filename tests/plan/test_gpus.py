@@ -11,16 +11,17 @@ from workshop.engine.exact import plan
 from workshop.errors import BadInput
 
 
-@pytest.mark.parametrize("name", list_gpus())
-def test_gpus_see_a_little_less_than_the_driver_reports(name):
-    gpu = load_gpu(name)
-    lost = 1 - gpu.engine_bytes / (gpu.driver_mib * MIB)
-    assert 0 <= lost < 0.05 and gpu.source and gpu.bandwidth_gb_s > 100 and gpu.link_gb_s > 0
+def test_gpus_see_a_little_less_than_the_driver_reports():
+    for name in list_gpus():
+        gpu = load_gpu(name)
+        lost = 1 - gpu.engine_bytes / (gpu.driver_mib * MIB)
+        assert 0 <= lost < 0.05 and gpu.source and gpu.bandwidth_gb_s > 100 and gpu.link_gb_s > 0, (
+            name
+        )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_gpus_are_found_under_their_usual_spellings():
+    for name in [
         "H200",
         "h200-sxm",
         "NVIDIA H200",
@@ -31,10 +32,8 @@ def test_gpus_see_a_little_less_than_the_driver_reports(name):
         "b300",
         "RTX PRO 6000 Blackwell 96GB",
         "h100-mig-3g.40gb",
-    ],
-)
-def test_gpus_are_found_under_their_usual_spellings(name):
-    assert load_gpu(name).engine_bytes > 0
+    ]:
+        assert load_gpu(name).engine_bytes > 0, name
 
 
 # as people write them: NVML's full name, a shop's, a number alone
@@ -119,12 +118,17 @@ def test_every_whole_card_is_found_as_people_write_it():
     assert set(SPELLINGS) == {name for name in list_gpus() if not load_gpu(name).is_slice}
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["RTX 4090", "geforce rtx 4090", "rtx4090", "4090", "rtx_4090", "RTX 4090 GPU", "4090-24G"],
-)
-def test_the_spellings_of_one_card_are_one_card(name):
-    assert load_gpu(name).name == "rtx-4090"
+def test_the_spellings_of_one_card_are_one_card():
+    for name in [
+        "RTX 4090",
+        "geforce rtx 4090",
+        "rtx4090",
+        "4090",
+        "rtx_4090",
+        "RTX 4090 GPU",
+        "4090-24G",
+    ]:
+        assert load_gpu(name).name == "rtx-4090", name
 
 
 def test_no_two_cards_share_a_spelling():
@@ -137,36 +141,36 @@ def test_no_two_cards_share_a_spelling():
     assert [spelling for spelling, names in owners.items() if len(names) > 1] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "gib"),
-    [
-        # "total_gpu_memory (… GiB)" and "Free memory on device (…/… GiB)" of public vLLM logs, 2025 and 2026
-        ("rtx-pro-6000", 95.01),
-        ("a100-40gb", 39.49),
-        ("a100-80gb", 79.25),
-        ("l4", 22.03),
-        ("l40s", 44.42),
-        ("b200", 178.35),
-        ("b300", 267.69),
-        ("gb200", 184.31),
-        ("gb300", 276.62),
-        ("gb10", 121.69),
-        ("mi300x", 191.98),
-        ("rtx-3090", 23.56),
-        ("rtx-4090", 23.52),
-        ("rtx-5090", 31.36),
-        ("l20", 44.52),
-        ("a10", 22.07),
-        ("v100-16gb", 15.77),
-        ("v100-32gb", 31.74),  # ChatGLM-Finetuning issue 73
-        ("a800", 79.33),  # PB-LLM issue 3
-        ("h20", 95.00),  # DiffSynth-Studio issue 1238
-        ("h100", 79.19),
-        ("h200", 139.80),
-    ],
-)
-def test_a_card_has_the_memory_that_logs_print(name, gib):
-    assert load_gpu(name).engine_gib == pytest.approx(gib, abs=0.01)
+GIB_IN_LOGS = [
+    # "total_gpu_memory (… GiB)" and "Free memory on device (…/… GiB)" of public vLLM logs, 2025 and 2026
+    ("rtx-pro-6000", 95.01),
+    ("a100-40gb", 39.49),
+    ("a100-80gb", 79.25),
+    ("l4", 22.03),
+    ("l40s", 44.42),
+    ("b200", 178.35),
+    ("b300", 267.69),
+    ("gb200", 184.31),
+    ("gb300", 276.62),
+    ("gb10", 121.69),
+    ("mi300x", 191.98),
+    ("rtx-3090", 23.56),
+    ("rtx-4090", 23.52),
+    ("rtx-5090", 31.36),
+    ("l20", 44.52),
+    ("a10", 22.07),
+    ("v100-16gb", 15.77),
+    ("v100-32gb", 31.74),  # ChatGLM-Finetuning issue 73
+    ("a800", 79.33),  # PB-LLM issue 3
+    ("h20", 95.00),  # DiffSynth-Studio issue 1238
+    ("h100", 79.19),
+    ("h200", 139.80),
+]
+
+
+def test_a_card_has_the_memory_that_logs_print():
+    for name, gib in GIB_IN_LOGS:
+        assert load_gpu(name).engine_gib == pytest.approx(gib, abs=0.01), name
 
 
 def test_formats_follow_the_generation():
@@ -179,12 +183,10 @@ def test_formats_follow_the_generation():
         assert bool(gpu.fp4_tflops) == has_fp4, gpu.name
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in list_gpus() if load_gpu(name).kubernetes_product]
-)
-def test_gpus_are_found_under_nvml_s_name_and_kubernetes_label(name):
-    label = load_gpu(name).kubernetes_product
-    assert load_gpu(label).name == load_gpu(label.replace("-", " ")).name == name
+def test_gpus_are_found_under_nvml_s_name_and_kubernetes_label():
+    for name in [name for name in list_gpus() if load_gpu(name).kubernetes_product]:
+        label = load_gpu(name).kubernetes_product
+        assert load_gpu(label).name == load_gpu(label.replace("-", " ")).name == name, name
 
 
 def test_a_slice_of_a_gpu_runs_what_fits_on_it_alone():
@@ -216,16 +218,16 @@ def test_experts_of_four_bits_are_read_as_fast_on_an_h100_as_on_an_h200():
     )
 
 
-@pytest.mark.parametrize("name", list_gpus())
-def test_measured_is_said_of_cards_that_were_measured_alone(name):
+def test_measured_is_said_of_cards_that_were_measured_alone():
     """docs/accuracy.md: every recorded run is of an H100 SXM or an H200 SXM. Hopper is compute capability 9.0 (NVIDIA)."""
-    says = plan("llama-3.2-1b", name, tensor_parallel_size=1, max_model_len=2048).basis
-    if name in ("h100", "h200"):
-        assert says == "measured here"
-    elif load_gpu(name).compute_capability == "9.0":
-        assert says == "same generation"
-    else:
-        assert says == "never measured"
+    for name in list_gpus():
+        says = plan("llama-3.2-1b", name, tensor_parallel_size=1, max_model_len=2048).basis
+        if name in ("h100", "h200"):
+            assert says == "measured here", name
+        elif load_gpu(name).compute_capability == "9.0":
+            assert says == "same generation", name
+        else:
+            assert says == "never measured", name
 
 
 def test_unified_memory_is_never_all_free():
