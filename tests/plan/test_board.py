@@ -24,35 +24,37 @@ def test_the_page_and_the_vectors_are_of_the_recorded_runs():
     assert accuracy.VECTORS.read_text() == accuracy.lines(accuracy.vectors()), "run: accuracy.py"
 
 
-@pytest.mark.parametrize(
-    "vector", VECTORS["runs"], ids=lambda v: f"{v['config']['model_type']}-{v['kv_cache_tokens']}"
-)
-def test_tokens_and_concurrency_are_what_vllm_printed(vector):
+def test_tokens_and_concurrency_are_what_vllm_printed():
     """Of the bytes that each rank had left, to the token."""
-    m, pp, tp, length = (
-        from_dict(vector["config"], name="v"),
-        vector["pp"],
-        vector["tp"],
-        vector["max_model_len"],
-    )
-    lay = kv_cache.layout(m, tp, vector["kv_cache_dtype"], length, vector["max_num_batched_tokens"])
-    left = [min(vector["available_kv_bytes"][i * tp : (i + 1) * tp]) for i in range(pp)]
-    capacity = kv_cache.capacity(lay, partition_layers(m.num_hidden_layers, pp), left, length)
-    assert capacity.tokens == vector["kv_cache_tokens"]
-    if "max_concurrency" in vector:
-        assert capacity.max_concurrency == pytest.approx(vector["max_concurrency"], abs=0.005)
+    for vector in VECTORS["runs"]:
+        m, pp, tp, length = (
+            from_dict(vector["config"], name="v"),
+            vector["pp"],
+            vector["tp"],
+            vector["max_model_len"],
+        )
+        lay = kv_cache.layout(
+            m, tp, vector["kv_cache_dtype"], length, vector["max_num_batched_tokens"]
+        )
+        left = [min(vector["available_kv_bytes"][i * tp : (i + 1) * tp]) for i in range(pp)]
+        capacity = kv_cache.capacity(lay, partition_layers(m.num_hidden_layers, pp), left, length)
+        assert capacity.tokens == vector["kv_cache_tokens"], vector["config"]["model_type"]
+        if "max_concurrency" in vector:
+            assert capacity.max_concurrency == pytest.approx(
+                vector["max_concurrency"], abs=0.005
+            ), vector["config"]["model_type"]
 
 
-@pytest.mark.parametrize("vector", CLASSES, ids=lambda v: f"{v['model']}-tp{v['tp']}-pp{v['pp']}")
-def test_blocks_and_bytes_are_what_vllms_classes_say(vector):
-    m = from_dict(vector["config"], name=vector["model"])
-    lay = kv_cache.layout(
-        m, vector["tp"], "auto", vector["max_model_len"], vector["max_in_flight_tokens"]
-    )
-    stages = partition_layers(m.num_hidden_layers, vector["pp"])
-    assert [kv_cache.pool_bytes_per_block(lay, stage) for stage in stages] == vector[
-        "pool_bytes_per_block"
-    ]
-    assert kv_cache.kv_cache_bytes_per_token(m) == vector["bytes_per_token"]
-    if not m.mamba:  # of which 0.32.0 keeps a further state a request
-        assert kv_cache.blocks_per_request(lay) == vector["blocks_per_request"]
+def test_blocks_and_bytes_are_what_vllms_classes_say():
+    for vector in CLASSES:
+        m = from_dict(vector["config"], name=vector["model"])
+        lay = kv_cache.layout(
+            m, vector["tp"], "auto", vector["max_model_len"], vector["max_in_flight_tokens"]
+        )
+        stages = partition_layers(m.num_hidden_layers, vector["pp"])
+        assert [kv_cache.pool_bytes_per_block(lay, stage) for stage in stages] == vector[
+            "pool_bytes_per_block"
+        ], vector["model"]
+        assert kv_cache.kv_cache_bytes_per_token(m) == vector["bytes_per_token"], vector["model"]
+        if not m.mamba:  # of which 0.32.0 keeps a further state a request
+            assert kv_cache.blocks_per_request(lay) == vector["blocks_per_request"], vector["model"]

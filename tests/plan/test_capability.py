@@ -28,29 +28,28 @@ def test_asking_a_t4_for_bfloat16_is_refused_with_what_to_give_instead():
         plan("mistral-7b-v0.3", "t4", gpus_per_node=2, dtype="bfloat16")
 
 
-@pytest.mark.parametrize("model", ["gemma-2-9b", "gemma-3-4b", "glm-4-9b-0414"])
-# _FLOAT16_NOT_SUPPORTED_MODELS
-def test_a_model_that_vllm_refuses_in_float16_is_refused_on_a_t4(model):
-    with pytest.raises(BadInput, match=r"float16.*float32"):
-        plan(model, "t4", gpus_per_node=4)
+def test_a_model_that_vllm_refuses_in_float16_is_refused_on_a_t4():
+    for model in ["gemma-2-9b", "gemma-3-4b", "glm-4-9b-0414"]:
+        with pytest.raises(BadInput, match=r"float16.*float32"):
+            plan(model, "t4", gpus_per_node=4)
+            pytest.fail(f"{model} was taken")
 
 
-@pytest.mark.parametrize("gpu", ["a10g", "a100", "h100", "mi300x"])
-def test_newer_gpus_keep_the_models_own_dtype(gpu):
-    assert "--dtype" not in plan("llama-3-8b", gpu, gpus_per_node=2).command
+def test_newer_gpus_keep_the_models_own_dtype():
+    for gpu in ["a10g", "a100", "h100", "mi300x"]:
+        assert "--dtype" not in plan("llama-3-8b", gpu, gpus_per_node=2).command, gpu
 
 
 def test_a_float16_model_needs_no_flag_on_a_t4():
     assert "--dtype" not in plan("phi-2", "t4").command
 
 
-@pytest.mark.parametrize(
-    ("model", "quantization"), [("gpt-oss-20b", None), ("mistral-7b-v0.3", "fbgemm_fp8")]
-)
-def test_weights_without_kernels_for_the_gpu_are_refused_with_both_numbers(model, quantization):
-    # get_min_capability: mxfp4 80, fbgemm_fp8 80
-    with pytest.raises(BadInput, match=r"7\.5.*8\.0"):
-        plan(model, "t4", gpus_per_node=2, quantization=quantization)
+def test_weights_without_kernels_for_the_gpu_are_refused_with_both_numbers():
+    for model, quantization in [("gpt-oss-20b", None), ("mistral-7b-v0.3", "fbgemm_fp8")]:
+        # get_min_capability: mxfp4 80, fbgemm_fp8 80
+        with pytest.raises(BadInput, match=r"7\.5.*8\.0"):
+            plan(model, "t4", gpus_per_node=2, quantization=quantization)
+            pytest.fail(f"{(model, quantization)} was taken")
 
 
 def test_the_installed_vllm_has_each_method_its_least_gpu_and_those_that_it_loads_only_when_told():
@@ -82,46 +81,50 @@ def test_metas_fp8_checkpoint_which_vllm_loads_only_when_told_gets_the_flag_ever
     assert ALLOWED not in plan("llama-3.1-405b-fp8-dynamic", "h200").command
 
 
-@pytest.mark.parametrize("quantization", ["awq", "gptq", "fp8"])
-def test_weights_with_kernels_from_the_t4_on_pass(quantization):
-    assert plan("llama-3-8b", "t4", gpus_per_node=2, quantization=quantization).fits
+def test_weights_with_kernels_from_the_t4_on_pass():
+    for quantization in ["awq", "gptq", "fp8"]:
+        assert plan("llama-3-8b", "t4", gpus_per_node=2, quantization=quantization).fits, (
+            quantization
+        )
 
 
-@pytest.mark.parametrize("method", ["awq", "gptq", "modelopt", "compressed-tensors"])
-def test_weights_that_vllm_cannot_make_while_loading_leave_the_models_name_out_of_the_command(
-    method,
-):
-    # vLLM 0.32.0: "Cannot find the config file for awq"
-    p = plan("llama-3-8b", "h100", quantization=method)
-    model = f"MODEL_QUANTIZED_WITH_{method.upper().replace('-', '_')}"
-    assert p.fits and p.command.split()[2] == model and any(model in reason for reason in p.reasons)
-    # made while loading
-    assert "meta-llama" in plan("llama-3-8b", "h100", quantization="fp8").command
+def test_weights_that_vllm_cannot_make_while_loading_leave_the_models_name_out_of_the_command():
+    for method in ["awq", "gptq", "modelopt", "compressed-tensors"]:
+        # vLLM 0.32.0: "Cannot find the config file for awq"
+        p = plan("llama-3-8b", "h100", quantization=method)
+        model = f"MODEL_QUANTIZED_WITH_{method.upper().replace('-', '_')}"
+        assert (
+            p.fits
+            and p.command.split()[2] == model
+            and any(model in reason for reason in p.reasons)
+        ), method
+        # made while loading
+        assert "meta-llama" in plan("llama-3-8b", "h100", quantization="fp8").command, method
 
 
-@pytest.mark.parametrize(
-    ("model", "method"), [("qwen2.5-7b-awq", "awq_marlin"), ("qwen3-32b-fp8", "fp8")]
-)
-def test_the_checkpoints_own_quantization_may_be_said_and_another_not(model, method):
-    assert "MODEL_" not in plan(model, "h100", quantization=method).command
-    with pytest.raises(BadInput, match="vLLM refuses --quantization gptq"):
-        plan(model, "h100", quantization="gptq")
+def test_the_checkpoints_own_quantization_may_be_said_and_another_not():
+    for model, method in [("qwen2.5-7b-awq", "awq_marlin"), ("qwen3-32b-fp8", "fp8")]:
+        assert "MODEL_" not in plan(model, "h100", quantization=method).command, (model, method)
+        with pytest.raises(BadInput, match="vLLM refuses --quantization gptq"):
+            plan(model, "h100", quantization="gptq")
+            pytest.fail(f"{(model, method)} was taken")
 
 
-@pytest.mark.parametrize("model", ["deepseek-v3.2", "glm-5-fp8"])
-def test_sparse_latents_are_for_hopper_and_newer(model):
+def test_sparse_latents_are_for_hopper_and_newer():
     """vLLM 0.32.0, v1/attention/backends/mla/*_sparse*.py supports_compute_capability: 9, 10 or 12."""
-    with pytest.raises(
-        BadInput, match=r"A100.* cannot keep .* KV cache.*Give a GPU from the H100 on"
-    ):
-        plan(model, "a100-80gb", gpus_per_node=8, nodes=4)
-    assert plan(model, "h200", gpus_per_node=8, nodes=2).fits
+    for model in ["deepseek-v3.2", "glm-5-fp8"]:
+        with pytest.raises(
+            BadInput, match=r"A100.* cannot keep .* KV cache.*Give a GPU from the H100 on"
+        ):
+            plan(model, "a100-80gb", gpus_per_node=8, nodes=4)
+            pytest.fail(f"{model} was taken")
+        assert plan(model, "h200", gpus_per_node=8, nodes=2).fits, model
 
 
 # gpt-oss has sinks, DeepSeek a latent, Phi-3 mini heads of 96: Triton's kernels alone, which take fp8 from 8.9 on
-@pytest.mark.parametrize(
-    ("model", "gpu", "runs"),
-    [
+def test_an_fp8_kv_cache_needs_a_kernel_for_the_models_attention():
+    """vLLM 0.32.0: triton_attn.py and mla/triton_mla.py raise below 8.9; flashinfer.py supports_sink, its head sizes."""
+    for model, gpu, runs in [
         ("llama-3.1-8b", "a100-80gb", True),
         ("gpt-oss-20b", "a100-80gb", False),
         ("gpt-oss-20b", "l4", True),
@@ -129,26 +132,25 @@ def test_sparse_latents_are_for_hopper_and_newer(model):
         ("deepseek-v2-lite", "h100", True),
         ("phi-3-mini-4k", "a10g", False),
         ("phi-3-mini-4k", "l40s", True),
-    ],
-)
-def test_an_fp8_kv_cache_needs_a_kernel_for_the_models_attention(model, gpu, runs):
-    """vLLM 0.32.0: triton_attn.py and mla/triton_mla.py raise below 8.9; flashinfer.py supports_sink, its head sizes."""
-    advised = [
-        a for a in plan(model, gpu, max_model_len=4096).advice if "--kv-cache-dtype fp8" in a
-    ]
-    assert bool(advised) is runs
-    if not runs:
-        with pytest.raises(
-            BadInput, match=r"cannot keep .* KV cache in fp8.* vLLM: .*from the L4 on"
-        ):
-            plan(model, gpu, kv_cache_dtype="fp8")
+    ]:
+        advised = [
+            a for a in plan(model, gpu, max_model_len=4096).advice if "--kv-cache-dtype fp8" in a
+        ]
+        assert bool(advised) is runs, (model, gpu)
+        if not runs:
+            with pytest.raises(
+                BadInput, match=r"cannot keep .* KV cache in fp8.* vLLM: .*from the L4 on"
+            ):
+                plan(model, gpu, kv_cache_dtype="fp8")
+                pytest.fail(f"{(model, gpu)} was taken")
 
 
-@pytest.mark.parametrize("kv_cache_dtype", ["fp8", "bfloat16"])
-def test_a_kv_cache_that_a_t4_cannot_keep_is_refused_and_never_advised(kv_cache_dtype):
-    with pytest.raises(BadInput, match="KV cache"):
-        plan("llama-3-8b", "t4", gpus_per_node=2, kv_cache_dtype=kv_cache_dtype)
-    for model in ("llama-3-8b", "llama-3-70b"):  # one that fits, one that does not
-        assert not any(
-            "--kv-cache-dtype" in line for line in plan(model, "t4", gpus_per_node=2).advice
-        )
+def test_a_kv_cache_that_a_t4_cannot_keep_is_refused_and_never_advised():
+    for kv_cache_dtype in ["fp8", "bfloat16"]:
+        with pytest.raises(BadInput, match="KV cache"):
+            plan("llama-3-8b", "t4", gpus_per_node=2, kv_cache_dtype=kv_cache_dtype)
+            pytest.fail(f"{kv_cache_dtype} was taken")
+        for model in ("llama-3-8b", "llama-3-70b"):  # one that fits, one that does not
+            assert not any(
+                "--kv-cache-dtype" in line for line in plan(model, "t4", gpus_per_node=2).advice
+            ), kv_cache_dtype

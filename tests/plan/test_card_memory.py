@@ -51,23 +51,25 @@ def test_a_card_without_a_name_has_memory_figures_and_no_speed():
         decode_terms(card.deployment)
 
 
-@pytest.mark.parametrize("gib", [8, 16, 24, 40, 80, 192])
-@pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b"])
-def test_every_size_is_planned_or_refused_in_words(model, gib):
-    card = plan(model, gpu_memory_gib=gib, gpus_per_node=8, max_model_len=LENGTH)
-    assert card.fits or card.advice
+def test_every_size_is_planned_or_refused_in_words():
+    for model in ["llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b"]:
+        for gib in [8, 16, 24, 40, 80, 192]:
+            card = plan(model, gpu_memory_gib=gib, gpus_per_node=8, max_model_len=LENGTH)
+            assert card.fits or card.advice, (model, gib)
 
 
-@pytest.mark.parametrize(("gpu", "free"), [("h100", 40), ("l4", 10), ("h200", 100), ("a40", 30.5)])
-def test_beside_another_process_the_plan_takes_what_is_free(gpu, free):
+def test_beside_another_process_the_plan_takes_what_is_free():
     """request_memory of vllm/v1/worker/utils.py refuses where utilization × total exceeds the free memory."""
-    half = plan("llama-3.2-1b", gpu, free_gib=free, max_model_len=LENGTH)
-    share = half.deployment.settings.gpu_memory_utilization
-    assert half.fits and share * half.gpu_memory_gib <= free < (share + 0.1) * half.gpu_memory_gib
-    assert f"--gpu-memory-utilization {share:g}" in half.command
-    assert f"{free:g} of" in half.reasons[0] and f"{share:g} fits" in half.reasons[0]
-    assert not any("--gpu-memory-utilization" in advice for advice in half.advice)
-    assert half.to_dict()["free_gib"] == free
+    for gpu, free in [("h100", 40), ("l4", 10), ("h200", 100), ("a40", 30.5)]:
+        half = plan("llama-3.2-1b", gpu, free_gib=free, max_model_len=LENGTH)
+        share = half.deployment.settings.gpu_memory_utilization
+        assert (
+            half.fits and share * half.gpu_memory_gib <= free < (share + 0.1) * half.gpu_memory_gib
+        ), gpu
+        assert f"--gpu-memory-utilization {share:g}" in half.command, gpu
+        assert f"{free:g} of" in half.reasons[0] and f"{share:g} fits" in half.reasons[0], gpu
+        assert not any("--gpu-memory-utilization" in advice for advice in half.advice), gpu
+        assert half.to_dict()["free_gib"] == free, gpu
 
 
 def test_a_given_utilization_above_what_is_free_does_not_start():
@@ -76,9 +78,8 @@ def test_a_given_utilization_above_what_is_free_does_not_start():
     assert any("--gpu-memory-utilization 0.49" in advice for advice in p.advice)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_wrong_sizes_are_one_sentence():
+    for wrong in [
         {"gpu_memory_gib": 0},
         {"gpu_memory_gib": -24},
         {"gpu_memory_gib": math.nan},
@@ -92,12 +93,11 @@ def test_a_given_utilization_above_what_is_free_does_not_start():
         {"gpu": "h100", "free_gib": math.nan},
         {"gpu": "l4", "gpu_memory_gib": 10, "free_gib": 11},
         {},
-    ],
-)
-def test_wrong_sizes_are_one_sentence(wrong):
-    with pytest.raises(BadInput) as caught:
-        plan("llama-3.2-1b", **wrong)
-    assert caught.value.remedy and "\n" not in caught.value.message
+    ]:
+        with pytest.raises(BadInput) as caught:
+            plan("llama-3.2-1b", **wrong)
+            pytest.fail(f"{wrong} was taken")
+        assert caught.value.remedy and "\n" not in caught.value.message, wrong
 
 
 @pytest.mark.parametrize("module", ["workshop.cli", "inference_planner.cli"])
@@ -119,16 +119,20 @@ def run_cli(arguments: list[str]) -> None:
     CliRunner().invoke(command, arguments, catch_exceptions=False, standalone_mode=False)
 
 
-@pytest.mark.parametrize("option", ["--gpu-memory", "--free-gib"])
-def test_rented_machines_have_cards_of_their_own(option):
-    with pytest.raises(BadInput, match="of their own"):
-        run_cli(["llama-3.2-1b", "--machines", option, "12"])
+def test_rented_machines_have_cards_of_their_own():
+    for option in ["--gpu-memory", "--free-gib"]:
+        with pytest.raises(BadInput, match="of their own"):
+            run_cli(["llama-3.2-1b", "--machines", option, "12"])
+            pytest.fail(f"{option} was taken")
 
 
-@pytest.mark.parametrize("place", ["kubernetes", "systemd"])
-def test_a_node_is_found_by_the_name_of_its_card(place):
-    with pytest.raises(BadInput, match="by their name"):
-        group(["plan", "llama-3.2-1b", "--as", place, "--gpu-memory", "24"], standalone_mode=False)
+def test_a_node_is_found_by_the_name_of_its_card():
+    for place in ["kubernetes", "systemd"]:
+        with pytest.raises(BadInput, match="by their name"):
+            group(
+                ["plan", "llama-3.2-1b", "--as", place, "--gpu-memory", "24"], standalone_mode=False
+            )
+            pytest.fail(f"{place} was taken")
 
 
 # A GB10 with nothing else running: at most 101 to 102 of 121.7 GiB are ever free; 0.87 never starts
@@ -140,12 +144,12 @@ def test_a_card_that_shares_its_memory_is_not_given_vllms_default():
     assert any("share" in line and "GiB to the system" in line for line in result.advice)
 
 
-@pytest.mark.parametrize(("share", "fits"), [(0.82, True), (0.87, False), (0.92, False)])
-def test_what_a_gb10_starts_with(share, fits):
-    result = plan("gemma-4-26b-a4b", "gb10", gpus_per_node=1, gpu_memory_utilization=share)
-    assert result.fits == fits
-    if not fits:
-        assert result.refusals[0].flag == "--gpu-memory-utilization 0.82"
+def test_what_a_gb10_starts_with():
+    for share, fits in [(0.82, True), (0.87, False), (0.92, False)]:
+        result = plan("gemma-4-26b-a4b", "gb10", gpus_per_node=1, gpu_memory_utilization=share)
+        assert result.fits == fits, share
+        if not fits:
+            assert result.refusals[0].flag == "--gpu-memory-utilization 0.82", share
 
 
 def test_no_more_of_a_shared_memory_is_advised():

@@ -19,10 +19,10 @@ from workshop.engine.exact import plan
 from workshop.errors import BadInput
 
 
-@pytest.mark.parametrize("name", [n for n in list_models() if load_model(n).published_parameters])
-def test_parameters_from_the_config_equal_the_published_count(name):
-    m = load_model(name)
-    assert parameters(m) == m.published_parameters
+def test_parameters_from_the_config_equal_the_published_count():
+    for name in [n for n in list_models() if load_model(n).published_parameters]:
+        m = load_model(name)
+        assert parameters(m) == m.published_parameters, name
 
 
 def test_the_catalog_has_the_models_that_the_course_talks_about():
@@ -60,18 +60,15 @@ def test_the_catalog_has_the_models_that_the_course_talks_about():
 
 
 # the models' own cards, embeddings included where the card does
-@pytest.mark.parametrize(
-    ("name", "billions"),
-    [
+def test_active_parameters_of_experts():
+    for name, billions in [
         ("mixtral-8x7b", 12.9),
         ("qwen3-30b-a3b", 3.3),
         ("deepseek-v3", 37.6),
         ("gpt-oss-120b", 5.1),
         ("deepseek-v2-lite", 2.7),
-    ],
-)
-def test_active_parameters_of_experts(name, billions):
-    assert active_parameters(load_model(name)) / 1e9 == pytest.approx(billions, rel=0.17)
+    ]:
+        assert active_parameters(load_model(name)) / 1e9 == pytest.approx(billions, rel=0.17), name
 
 
 def compressed(strategy: str = "tensor", **more) -> dict:
@@ -87,37 +84,36 @@ def quantized(name: str, config: dict):
     return from_dict({**load_model(name).raw, "quantization_config": config}, name=name)
 
 
-@pytest.mark.parametrize(
-    "model, config, name, tensors",
-    [
-        # qweight [4096, 512] int32, scales [32, 4096] float16, qzeros [32, 512] int32
-        (
-            "llama-3.1-8b",
-            {"quant_method": "awq", "bits": 4, "group_size": 128},
-            "o_proj",
-            [4096 * 2048, 262144, 65536],
-        ),
-        # weight_scale [4096, 1] float32: one of each row; or one of q, one of k and one of v
-        ("llama-3.1-8b", compressed("channel"), "o_proj", [4096 * 4096, 4 * 4096]),
-        ("llama-3.1-8b", compressed("tensor"), "qkv_proj", [6144 * 4096, 4 * 3]),
-        # weight_scale_inv of q_a_proj is [12, 56], of kv_a_proj_with_mqa [5, 56]: 576 rows in blocks of 128
-        ("deepseek-v3", None, "fused_qkv_a_proj", [(1536 + 576) * 7168, 4 * (12 + 5) * 56]),
-        ("deepseek-v3", None, "q_b_proj", [24576 * 1536, 4 * 192 * 12]),
-        # and unpacked, for decoding
-        ("deepseek-v3", None, "kv_b_proj", [32768 * 512, 4 * 256 * 4, 2 * 32768 * 512]),
-        ("deepseek-v3", None, "o_proj", [7168 * 16384, 4 * 56 * 128]),
-    ],
-)
-def test_scales_are_as_large_as_in_the_checkpoints(model, config, name, tensors):
-    m = quantized(model, config) if config else load_model(model)
-    [weight] = [w for w in layer_weights(m, 1) if w.name == f"self_attn.{name}"]
-    assert tensor_bytes(m, weight, 1, 1) == tensors
+TENSORS = [
+    # qweight [4096, 512] int32, scales [32, 4096] float16, qzeros [32, 512] int32
+    (
+        "llama-3.1-8b",
+        {"quant_method": "awq", "bits": 4, "group_size": 128},
+        "o_proj",
+        [4096 * 2048, 262144, 65536],
+    ),
+    # weight_scale [4096, 1] float32: one of each row; or one of q, one of k and one of v
+    ("llama-3.1-8b", compressed("channel"), "o_proj", [4096 * 4096, 4 * 4096]),
+    ("llama-3.1-8b", compressed("tensor"), "qkv_proj", [6144 * 4096, 4 * 3]),
+    # weight_scale_inv of q_a_proj is [12, 56], of kv_a_proj_with_mqa [5, 56]: 576 rows in blocks of 128
+    ("deepseek-v3", None, "fused_qkv_a_proj", [(1536 + 576) * 7168, 4 * (12 + 5) * 56]),
+    ("deepseek-v3", None, "q_b_proj", [24576 * 1536, 4 * 192 * 12]),
+    # and unpacked, for decoding
+    ("deepseek-v3", None, "kv_b_proj", [32768 * 512, 4 * 256 * 4, 2 * 32768 * 512]),
+    ("deepseek-v3", None, "o_proj", [7168 * 16384, 4 * 56 * 128]),
+]
+
+
+def test_scales_are_as_large_as_in_the_checkpoints():
+    for model, config, name, tensors in TENSORS:
+        m = quantized(model, config) if config else load_model(model)
+        [weight] = [w for w in layer_weights(m, 1) if w.name == f"self_attn.{name}"]
+        assert tensor_bytes(m, weight, 1, 1) == tensors, (model, name)
 
 
 # as vLLM's compressed_tensors/utils.py and modelopt.py read them
-@pytest.mark.parametrize(
-    "pattern, left",
-    [
+def test_what_a_checkpoint_leaves_in_16_bit_is_left():
+    for pattern, left in [
         ("model.layers.1.mlp.down_proj", {"mlp.down_proj"}),
         ("model.layers.1.mlp", {"mlp.gate_up_proj", "mlp.down_proj"}),
         ("model.layers.1.self_attn.q_proj", {"self_attn.qkv_proj"}),
@@ -126,32 +122,29 @@ def test_scales_are_as_large_as_in_the_checkpoints(model, config, name, tensors)
         (r"re:.*layers\.1\.mlp.*", {"mlp.gate_up_proj", "mlp.down_proj"}),
         ("model.layers.10.mlp", set()),
         ("lm_head", set()),
-    ],
-)
-def test_what_a_checkpoint_leaves_in_16_bit_is_left(pattern, left):
-    m = quantized("llama-3.1-8b", compressed(ignore=[pattern]))
-    projections = [w for w in layer_weights(m, 1) if w.name.endswith("_proj")]
-    assert (
-        len(projections) == 4 and {w.name for w in projections if not is_quantized(m, w, 1)} == left
-    )
+    ]:
+        m = quantized("llama-3.1-8b", compressed(ignore=[pattern]))
+        projections = [w for w in layer_weights(m, 1) if w.name.endswith("_proj")]
+        assert (
+            len(projections) == 4
+            and {w.name for w in projections if not is_quantized(m, w, 1)} == left
+        ), pattern
 
 
 def test_hub_ids_of_known_models_work_offline():
     assert load_model("meta-llama/Llama-3.1-70B-Instruct").name == "llama-3.1-70b"
 
 
-@pytest.mark.parametrize(
-    ("call", "near"),
-    [
+def test_unknown_names_offer_the_nearest():
+    for call, near in [
         (lambda: load_model("lama-3.1-8b"), "llama-3.1-8b"),
         (lambda: load_gpu("h2000"), "h200"),
         (lambda: load_model(""), "llama-3.1-8b"),
-    ],
-)
-def test_unknown_names_offer_the_nearest(call, near):
-    with pytest.raises(BadInput) as caught:
-        call()
-    assert near in caught.value.remedy
+    ]:
+        with pytest.raises(BadInput) as caught:
+            call()
+            pytest.fail(f"{near} was taken")
+        assert near in caught.value.remedy, near
 
 
 @pytest.fixture
@@ -175,8 +168,6 @@ def test_a_folder_and_a_file_give_the_same_model(tmp_path, config):
 
 def test_a_nested_text_config_is_read():
     """Gemma 3 12B's config.json nests the text model, and leaves out what is the family's default."""
-    from inference_planner.catalog.read import from_dict
-
     nested = {
         "architectures": ["Gemma3ForConditionalGeneration"],
         "model_type": "gemma3",
@@ -199,29 +190,26 @@ def test_a_nested_text_config_is_read():
     assert m.layer_windows.count(None) == 8 and m.max_position_embeddings == 131072
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "vocab_size",
-        "intermediate_size",
-        "max_position_embeddings",
-    ],
-)
-@pytest.mark.parametrize("value", [None, -1, 0, "many", 3.5, True, 10**12])
-def test_a_lying_field_is_refused_by_name(tmp_path, config, field, value):
-    config[field] = value
-    if value is None:
-        del config[field]
-    with pytest.raises(BadInput, match=field):
-        load_model(write(tmp_path, config))
+FIELDS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
+          "intermediate_size", "max_position_embeddings")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
+def test_a_lying_field_is_refused_by_name(tmp_path, config):
+    lies = [(field, "many") for field in FIELDS]
+    lies += [("hidden_size", value) for value in (-1, 0, 3.5, True, 10**12)]
+    for field, value in lies:
+        with pytest.raises(BadInput, match=field):
+            load_model(write(tmp_path, {**config, field: value}))
+            pytest.fail(f"{field} {value} was taken")
+    for field in FIELDS:
+        without = {name: value for name, value in config.items() if name != field}
+        with pytest.raises(BadInput, match=field):
+            load_model(write(tmp_path, without))
+            pytest.fail(f"a config without {field} was taken")
+
+
+def test_contradictions_are_refused_by_name(tmp_path, config):
+    for change, named in [
         ({"num_key_value_heads": 5}, "num_key_value_heads"),
         ({"num_key_value_heads": 64}, "num_key_value_heads"),
         ({"hidden_size": 4097}, "num_attention_heads"),
@@ -231,18 +219,18 @@ def test_a_lying_field_is_refused_by_name(tmp_path, config, field, value):
         ({"quantization_config": {"quant_method": "magic"}}, "magic"),
         ({"architectures": None, "model_type": None}, "architectures"),
         ({"rope_scaling": "yes"}, "rope_scaling"),
-    ],
-)
-def test_contradictions_are_refused_by_name(tmp_path, config, change, named):
-    with pytest.raises(BadInput, match=named):
-        load_model(write(tmp_path, {**config, **change}))
+    ]:
+        with pytest.raises(BadInput, match=named):
+            load_model(write(tmp_path, {**config, **change}))
+            pytest.fail(f"{change} was taken")
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"hidden_size": 4096', "[1, 2]", "\xff\xfe"])
-def test_a_cut_file_is_refused(tmp_path, text):
-    (tmp_path / "config.json").write_text(text, encoding="latin-1")
-    with pytest.raises(BadInput):
-        load_model(tmp_path)
+def test_a_cut_file_is_refused(tmp_path):
+    for text in ["", "{", '{"hidden_size": 4096', "[1, 2]", "\xff\xfe"]:
+        (tmp_path / "config.json").write_text(text, encoding="latin-1")
+        with pytest.raises(BadInput):
+            load_model(tmp_path)
+            pytest.fail(f"{text} was taken")
 
 
 def test_an_empty_folder_is_refused(tmp_path):
@@ -250,9 +238,9 @@ def test_an_empty_folder_is_refused(tmp_path):
         load_model(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_other_spellings_of_the_same_config_give_the_same_plan(tmp_path, config):
+    """Transformers 5 writes dtype and rope_parameters; fields may be there with null."""
+    for change in [
         {
             "dtype": "bfloat16",
             "torch_dtype": None,
@@ -261,18 +249,13 @@ def test_an_empty_folder_is_refused(tmp_path):
         },
         {"head_dim": 128},
         {"head_dim": None, "sliding_window": None, "layer_types": None},
-    ],
-)
-def test_other_spellings_of_the_same_config_give_the_same_plan(tmp_path, config, change):
-    """Transformers 5 writes dtype and rope_parameters; fields may be there with null."""
-
-    respelled_plan = plan(write(tmp_path, {**config, **change}), "h200", usage="llm")
-    # the recorded run "8b" of vLLM 0.32.0: 902,784
-    assert respelled_plan.kv_cache_tokens == 902_752
+    ]:
+        respelled_plan = plan(write(tmp_path, {**config, **change}), "h200", usage="llm")
+        # the recorded run "8b" of vLLM 0.32.0: 902,784
+        assert respelled_plan.kv_cache_tokens == 902_752, change
 
 
 def test_longrope_starts_with_its_original_length(tmp_path):
-
     raw = {
         **load_model("phi-3-mini-4k").raw,
         "max_position_embeddings": 131072,
@@ -304,25 +287,23 @@ def test_a_model_in_a_cache_of_the_hub_has_its_own_name_not_its_hash(tmp_path):
     assert load_model(str(plain)).name == "mine"
 
 
-@pytest.mark.parametrize(
-    ("model", "published"),
-    # parameters of google/gemma-3-4b-pt, -12b-pt and -27b-pt, with the encoder
-    [
+def test_a_text_model_can_be_planned_as_it_is_published():
+    for model, published in [
         ("gemma-3-4b", 4_300_079_472),
         ("gemma-3-12b", 12_187_325_040),
         ("gemma-3-27b", 27_432_406_640),
-    ],
-)
-def test_a_text_model_can_be_planned_as_it_is_published(model, published):
-    whole = with_encoder(load_model(model))
-    assert whole.architecture == "Gemma3ForConditionalGeneration" == load_model(model).text_of
-    assert whole.name not in list_models() and not whole.text_of
-    sizes = [
-        plan(part, "h200", tensor_parallel_size=1, max_model_len=4096).weights_gib_per_gpu
-        for part in (load_model(model), whole)
-    ]
-    encoder = published - load_model(model).published_parameters
-    assert (sizes[1] - sizes[0]) * 2**30 == pytest.approx(2 * encoder, rel=0.03)
+    ]:
+        whole = with_encoder(load_model(model))
+        assert (
+            whole.architecture == "Gemma3ForConditionalGeneration" == load_model(model).text_of
+        ), model
+        assert whole.name not in list_models() and not whole.text_of, model
+        sizes = [
+            plan(part, "h200", tensor_parallel_size=1, max_model_len=4096).weights_gib_per_gpu
+            for part in (load_model(model), whole)
+        ]
+        encoder = published - load_model(model).published_parameters
+        assert (sizes[1] - sizes[0]) * 2**30 == pytest.approx(2 * encoder, rel=0.03), model
 
 
 def test_a_model_without_an_encoder_stays_as_it_is():

@@ -29,13 +29,12 @@ def test_in_one_node_the_tensor_parallel_size_is_its_gpus():
     assert split("llama-3.1-70b", "h100", gpus_per_node=4) == (4, 1, 1, True)
 
 
-@pytest.mark.parametrize(
-    ("tp", "why"), [(3, "3 does not divide the 8 KV"), (12, "12 is not a multiple of the 8 KV")]
-)
-def test_kv_heads_are_divided_or_copied_evenly(tp, why):
+def test_kv_heads_are_divided_or_copied_evenly():
     """Llama 3.2 3B has 24 attention heads and 8 KV heads (config.json)."""
-    with pytest.raises(BadInput, match=why):
-        plan("llama-3.2-3b", "h100", tensor_parallel_size=tp)
+    for tp, why in [(3, "3 does not divide the 8 KV"), (12, "12 is not a multiple of the 8 KV")]:
+        with pytest.raises(BadInput, match=why):
+            plan("llama-3.2-3b", "h100", tensor_parallel_size=tp)
+            pytest.fail(f"{tp} was taken")
 
 
 def test_what_a_checkpoint_leaves_in_16_bit_may_be_cut_anywhere():
@@ -151,51 +150,49 @@ def test_a_request_that_is_too_long_is_answered_with_the_length_that_fits():
     assert not plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, max_model_len=length + 64).fits
 
 
-@pytest.mark.parametrize(
-    ("layers", "stages", "sizes"),
-    [
+def test_uneven_layers_go_where_vllm_puts_them():
+    """vllm/distributed/utils.py get_pp_indices: the rest to the stages before the last, counted from the end."""
+    for layers, stages, sizes in [
         (126, 4, [31, 32, 32, 31]),
         (32, 5, [6, 6, 7, 7, 6]),
         (80, 2, [40, 40]),
         (61, 8, [7, 7, 8, 8, 8, 8, 8, 7]),
         (7, 3, [2, 3, 2]),
-    ],
-)
-def test_uneven_layers_go_where_vllm_puts_them(layers, stages, sizes):
-    """vllm/distributed/utils.py get_pp_indices: the rest to the stages before the last, counted from the end."""
-    assert [len(r) for r in partition_layers(layers, stages)] == sizes
+    ]:
+        assert [len(r) for r in partition_layers(layers, stages)] == sizes, (layers, stages)
 
 
-@pytest.mark.parametrize(
-    "kwargs",
-    [
-        {"tensor_parallel_size": 3},
-        {"tensor_parallel_size": 0},
-        {"tensor_parallel_size": -2},
-        {"pipeline_parallel_size": 33},
-        {"gpus_per_node": 0},
-        {"nodes": -1},
-        {"max_model_len": 0},
-        {"max_model_len": 131073},
-        {"gpu_memory_utilization": 0},
-        {"gpu_memory_utilization": 1.2},
-        {"gpu_memory_utilization": -0.5},
-        {"max_num_batched_tokens": -1},
-        {"max_num_seqs": 0},
-        {"max_num_seqs": 512, "max_num_batched_tokens": 256},
-        {"dtype": "int3"},
-        {"kv_cache_dtype": "fp3"},
-        {"quantization": "fp7"},
-        {"vllm_version": "0.1.0"},
-        {"usage": "other"},
-        {"network": "string"},
-        {"tensor_parallel_size": 8, "gpus_per_node": 4, "nodes": 1},
-    ],
-)
-def test_wrong_numbers_are_refused_with_a_remedy(kwargs):
-    with pytest.raises(BadInput) as caught:
-        plan("llama-3.1-8b", "h100", **kwargs)
-    assert caught.value.message and caught.value.remedy
+WRONG = [
+    {"tensor_parallel_size": 3},
+    {"tensor_parallel_size": 0},
+    {"tensor_parallel_size": -2},
+    {"pipeline_parallel_size": 33},
+    {"gpus_per_node": 0},
+    {"nodes": -1},
+    {"max_model_len": 0},
+    {"max_model_len": 131073},
+    {"gpu_memory_utilization": 0},
+    {"gpu_memory_utilization": 1.2},
+    {"gpu_memory_utilization": -0.5},
+    {"max_num_batched_tokens": -1},
+    {"max_num_seqs": 0},
+    {"max_num_seqs": 512, "max_num_batched_tokens": 256},
+    {"dtype": "int3"},
+    {"kv_cache_dtype": "fp3"},
+    {"quantization": "fp7"},
+    {"vllm_version": "0.1.0"},
+    {"usage": "other"},
+    {"network": "string"},
+    {"tensor_parallel_size": 8, "gpus_per_node": 4, "nodes": 1},
+]
+
+
+def test_wrong_numbers_are_refused_with_a_remedy():
+    for kwargs in WRONG:
+        with pytest.raises(BadInput) as caught:
+            plan("llama-3.1-8b", "h100", **kwargs)
+            pytest.fail(f"{kwargs} was taken")
+        assert caught.value.message and caught.value.remedy, kwargs
 
 
 def test_the_defaults_are_those_of_each_usage_and_version():
@@ -239,27 +236,26 @@ def test_tensor_parallel_alone_over_nodes_sends_more():
     assert [t.what for t in both] == ["all-reduce", "point-to-point"]
 
 
-@pytest.mark.parametrize(
-    ("network", "gpus_of_a_node", "gb_s"),
-    [
+def test_a_ring_over_nodes_has_the_ports_of_all_its_gpus():
+    for network, gpus_of_a_node, gb_s in [
         ("infiniband-ndr", 8, 400),  # 350 were measured on H200: NVIDIA/nccl-tests, issue 283
         ("infiniband-ndr", 4, 200),
         ("infiniband-ndr", 1, 50),
         ("ethernet-100g", 8, 12.5),
         ("nvlink", 8, 450),
-    ],
-)
-def test_a_ring_over_nodes_has_the_ports_of_all_its_gpus(network, gpus_of_a_node, gb_s):
-    splits = compare_splits(
-        load_model("llama-3.1-405b"), load_gpu("h100"), gpus_of_a_node, 2, 8192, network=network
-    )
-    (reduced,) = splits[f"TP {2 * gpus_of_a_node}"]
-    assert reduced.gb_s == gb_s
-    ranks = 2 * gpus_of_a_node
-    reached_gb_s = RING_SHARE * gb_s if network == "nvlink" else gb_s
-    expected_ms = reduced.count * 2 * (ranks - 1) / ranks * reduced.bytes_each / reached_gb_s / 1e6
-    latency_ms = reduced.count * 0.15
-    assert expected_ms < reduced.ms < expected_ms + latency_ms
+    ]:
+        splits = compare_splits(
+            load_model("llama-3.1-405b"), load_gpu("h100"), gpus_of_a_node, 2, 8192, network=network
+        )
+        (reduced,) = splits[f"TP {2 * gpus_of_a_node}"]
+        assert reduced.gb_s == gb_s, (network, gpus_of_a_node)
+        ranks = 2 * gpus_of_a_node
+        reached_gb_s = RING_SHARE * gb_s if network == "nvlink" else gb_s
+        expected_ms = (
+            reduced.count * 2 * (ranks - 1) / ranks * reduced.bytes_each / reached_gb_s / 1e6
+        )
+        latency_ms = reduced.count * 0.15
+        assert expected_ms < reduced.ms < expected_ms + latency_ms, (network, gpus_of_a_node)
 
 
 def test_stages_share_the_one_port_of_an_ethernet_node():
@@ -307,10 +303,10 @@ def test_every_node_has_as_many_ranks_as_vllm_starts_there():
     assert spread(large, 13).gpus == 12
 
 
-@pytest.mark.parametrize(("gpus", "nodes", "name"), [(1, 1, "uni"), (4, 1, "mp"), (16, 2, "mp")])
-def test_who_starts_the_workers(gpus, nodes, name):
+def test_who_starts_the_workers():
     """vllm/config/parallel.py, 0.25.1."""
-    assert executor(gpus, nodes)[0] == name
+    for gpus, nodes, name in [(1, 1, "uni"), (4, 1, "mp"), (16, 2, "mp")]:
+        assert executor(gpus, nodes)[0] == name, name
 
 
 def test_the_command_names_the_model_as_it_was_asked_for(tmp_path):

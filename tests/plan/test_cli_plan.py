@@ -59,9 +59,8 @@ def test_a_model_that_does_not_fit_exits_with_1():
     assert data["advice"]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
+def test_wrong_use_exits_with_2_and_one_sentence():
+    for line, message in [
         ("llama-3.1-8 --gpu h100", "llama-3.1-8b"),
         ("llama-3.1-8b --gpu h101", "h100"),
         ("llama-3.1-8b", "--gpu"),
@@ -70,11 +69,9 @@ def test_a_model_that_does_not_fit_exits_with_1():
         ("llama-3.1-8b --gpu h100 --max-model-len 1M", "131072"),
         ("llama-3.1-8b --gpu h100 --max-model-len many", "whole number"),
         ("llama-3.1-8b --gpu h100 --vllm-version 9.9", "0.25.1"),
-    ],
-)
-def test_wrong_use_exits_with_2_and_one_sentence(line, message):
-    done = run(f"plan {line}")
-    assert done.code == 2 and message in done.err and "Traceback" not in done.err
+    ]:
+        done = run(f"plan {line}")
+        assert done.code == 2 and message in done.err and "Traceback" not in done.err, line
 
 
 def test_the_text_for_people_has_the_verdict_the_bar_and_the_command():

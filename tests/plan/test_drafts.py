@@ -44,19 +44,19 @@ def tokens_in(p: Plan, available: int) -> int:
     return kv_capacity(d.model, d.settings, 1, 1, [available]).tokens
 
 
-@pytest.mark.parametrize(("length", "logged"), [(8192, 81_009), (4096, 48_605)])
-def test_9_28_gib_hold_the_tokens_that_the_log_of_two_draft_tokens_says(length, logged):
+def test_9_28_gib_hold_the_tokens_that_the_log_of_two_draft_tokens_says():
     """Its block of attention has 1,600 tokens, and each request keeps 2 + 2 states in each of three groups."""
-    p = hybrid(length, 2)
-    assert p.block_size == 1600
-    assert tokens_in(p, AVAILABLE) == logged
+    for length, logged in [(8192, 81_009), (4096, 48_605)]:
+        p = hybrid(length, 2)
+        assert p.block_size == 1600, length
+        assert tokens_in(p, AVAILABLE) == logged, length
 
 
-@pytest.mark.parametrize(
-    ("draft_tokens", "logged", "within"), [(0, 136_533, 0.06), (1, 97_757, 0.06), (2, 81_009, 0.06)]
-)
-def test_the_whole_plan_is_near_the_log(draft_tokens, logged, within):
-    assert hybrid(8192, draft_tokens).kv_cache_tokens == pytest.approx(logged, rel=within)
+def test_the_whole_plan_is_near_the_log():
+    for draft_tokens, logged, within in [(0, 136_533, 0.06), (1, 97_757, 0.06), (2, 81_009, 0.06)]:
+        assert hybrid(8192, draft_tokens).kv_cache_tokens == pytest.approx(logged, rel=within), (
+            draft_tokens
+        )
 
 
 def test_without_draft_tokens_a_block_of_the_same_model_is_smaller():
@@ -195,11 +195,12 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("draft_config", "message"), WRONG, ids=lambda value: str(value)[:40])
-def test_a_draft_that_vllm_refuses_is_refused_in_a_sentence(draft_config, message):
-    with pytest.raises(BadInput) as refused:
-        plan("llama-3.1-8b", "h100", tensor_parallel_size=1, speculative_config=draft_config)
-    assert message in refused.value.message and refused.value.remedy
+def test_a_draft_that_vllm_refuses_is_refused_in_a_sentence():
+    for draft_config, message in WRONG:
+        with pytest.raises(BadInput) as refused:
+            plan("llama-3.1-8b", "h100", tensor_parallel_size=1, speculative_config=draft_config)
+            pytest.fail(f"{draft_config} was taken")
+        assert message in refused.value.message and refused.value.remedy, draft_config
 
 
 def test_a_field_that_is_given_twice_is_refused():
@@ -207,15 +208,15 @@ def test_a_field_that_is_given_twice_is_refused():
         plan("llama-3.1-8b", "h100", speculative_config=EAGLE3, spec_tokens=2)
 
 
-@pytest.mark.parametrize("name", list_models())
-def test_mtp_of_any_model_is_planned_or_refused_in_a_sentence(name):
-    m = load_model(name)
-    try:
-        draft = read(m, MTP)
-    except BadInput as error:
-        assert error.remedy
-    else:
-        assert draft and weight_bytes(m, draft, 1) > 0
+def test_mtp_of_any_model_is_planned_or_refused_in_a_sentence():
+    for name in list_models():
+        m = load_model(name)
+        try:
+            draft = read(m, MTP)
+        except BadInput as error:
+            assert error.remedy, name
+        else:
+            assert draft and weight_bytes(m, draft, 1) > 0, name
 
 
 def test_vllms_older_names_of_mtp_are_read():

@@ -80,20 +80,17 @@ def test_an_encoder_costs_what_five_starts_on_a_5090_said():
     assert available_gib(no_items) == available_gib(blind)
 
 
-@pytest.mark.parametrize(
-    ("model", "tokens", "modality", "count"),
-    [
+def test_as_many_items_are_encoded_as_logs_say():
+    for model, tokens, modality, count in [
         # "a budget of 16384 tokens, and profiled with 6 video items", "8192 … with 3 video items" (Gemma 4)
         ("gemma-4-26b-a4b", 16384, "video", 6),
         ("gemma-4-26b-a4b", 8192, "video", 3),
         # "16384 tokens, and profiled with 1 image items" (Qwen3.6-35B-A3B)
         ("qwen3.6-35b-a3b-nvfp4", 8192, "image", 1),
-    ],
-)
-def test_as_many_items_are_encoded_as_logs_say(model, tokens, modality, count):
-    p = plan(model, "h200", tensor_parallel_size=1, max_num_batched_tokens=tokens)
-    run = encoder_run(p.deployment.model, p.deployment.settings, 1)
-    assert (run.modality, run.items) == (modality, count)
+    ]:
+        p = plan(model, "h200", tensor_parallel_size=1, max_num_batched_tokens=tokens)
+        run = encoder_run(p.deployment.model, p.deployment.settings, 1)
+        assert (run.modality, run.items) == (modality, count), (model, tokens)
 
 
 def test_images_without_videos_are_as_many_as_a_log_says():
@@ -157,27 +154,23 @@ def test_a_model_with_an_encoder_that_has_no_sizes_is_refused_or_said_to_be_inco
         plan(from_dict(config, name="ovis"), "h100")
 
 
-@pytest.mark.parametrize(
-    ("text", "counts"),
-    [
+def test_limits_are_read_as_vllm_takes_them():
+    for text, counts in [
         ('{"image": 4, "video": 0}', (("image", 4), ("video", 0))),
         ('{"video": {"count": 1, "num_frames": 32}}', (("video", 1),)),
         ("image=4,video=0", (("image", 4), ("video", 0))),
         ("image=4 audio=1", (("audio", 1), ("image", 4))),
         (None, ()),
-    ],
-)
-def test_limits_are_read_as_vllm_takes_them(text, counts):
-    assert limits(text) == counts
+    ]:
+        assert limits(text) == counts, text
 
 
-@pytest.mark.parametrize(
-    "text", ["4", "image", "image=-1", "[1]", '{"image": "many"}', '{"taste": 1}']
-)
-def test_wrong_limits_are_refused_with_an_example(text):
-    with pytest.raises(BadInput, match="limit_mm_per_prompt") as refused:
-        limits(text)
-    assert "image=4,video=0" in refused.value.remedy
+def test_wrong_limits_are_refused_with_an_example():
+    for text in ["4", "image", "image=-1", "[1]", '{"image": "many"}', '{"taste": 1}']:
+        with pytest.raises(BadInput, match="limit_mm_per_prompt") as refused:
+            limits(text)
+            pytest.fail(f"{text} was taken")
+        assert "image=4,video=0" in refused.value.remedy, text
 
 
 def test_a_text_model_has_no_limits():
@@ -185,15 +178,21 @@ def test_a_text_model_has_no_limits():
         plan("llama-3.1-8b", "h100", language_model_only=True)
 
 
-@pytest.mark.parametrize(
-    "flags", [["--language-model-only"], ["--limit-mm-per-prompt", '{"image": 0, "video": 0}']]
-)
-def test_the_command_line_takes_the_settings_and_passes_them_on(flags):
-    arguments = ["qwen3-vl-8b", "--gpu", "h100", "--max-model-len", "8K", "--no-exact", "--json"]
-    result = CliRunner().invoke(command, [*arguments, *flags])
-    data = json.loads(result.output)
-    assert result.exit_code == 0 and flags[0] in data["command"]
-    assert "encoder" not in {item["name"] for item in data["overheads"]}
+def test_the_command_line_takes_the_settings_and_passes_them_on():
+    for flags in [["--language-model-only"], ["--limit-mm-per-prompt", '{"image": 0, "video": 0}']]:
+        arguments = [
+            "qwen3-vl-8b",
+            "--gpu",
+            "h100",
+            "--max-model-len",
+            "8K",
+            "--no-exact",
+            "--json",
+        ]
+        result = CliRunner().invoke(command, [*arguments, *flags])
+        data = json.loads(result.output)
+        assert result.exit_code == 0 and flags[0] in data["command"], flags
+        assert "encoder" not in {item["name"] for item in data["overheads"]}, flags
 
 
 def test_a_multimodal_plan_takes_about_as_long_as_another():
@@ -207,21 +206,18 @@ def test_a_multimodal_plan_takes_about_as_long_as_another():
 # Models that generate no text
 
 
-@pytest.mark.parametrize(
-    ("config", "name", "reason"),
-    [
+def test_a_model_that_does_not_generate_gets_no_speed(tmp_path):
+    for config, name, reason in (
         (published("bge-m3"), "bge-m3", "no KV cache"),
         (QWEN3_EMBEDDING, "Qwen3-Embedding-8B", "pooling model"),
-    ],
-)
-def test_a_model_that_does_not_generate_gets_no_speed(tmp_path, config, name, reason):
-    p = plan(folder(tmp_path, config, name), "h100")
-    text = plan_text(p)
-    data = json.loads(plan_json(p))
-    assert p.fits and reason in " ".join(text.split())
-    assert "tokens/s" not in text and "at once" not in text.split("Why")[0]
-    assert data["single_stream_tokens_per_s"] is None and data["learners_at_once"] is None
-    assert data["pooling"] == "vectors"
+    ):
+        p = plan(folder(tmp_path, config, name), "h100")
+        text = plan_text(p)
+        data = json.loads(plan_json(p))
+        assert p.fits and reason in " ".join(text.split()), name
+        assert "tokens/s" not in text and "at once" not in text.split("Why")[0], name
+        assert data["single_stream_tokens_per_s"] is None, name
+        assert data["learners_at_once"] is None and data["pooling"] == "vectors", name
 
 
 def test_bge_m3_is_as_large_as_its_checkpoint_and_keeps_no_cache(tmp_path):
@@ -240,9 +236,8 @@ def test_the_files_of_sentence_transformers_make_a_pooling_model(tmp_path):
     assert plan(path, "h100").pooling == "vectors"
 
 
-@pytest.mark.parametrize(
-    ("architecture", "name", "what"),
-    [
+def test_what_a_model_computes_follows_from_its_class_or_its_name():
+    for architecture, name, what in [
         ("BertForSequenceClassification", "bge-reranker-base", "scores"),
         ("Qwen3ForSequenceClassification", "any", "scores"),
         ("Qwen3ForCausalLM", "Qwen3-Reranker-4B", "scores"),
@@ -250,10 +245,8 @@ def test_the_files_of_sentence_transformers_make_a_pooling_model(tmp_path):
         ("ModernBertModel", "any", "vectors"),
         ("Qwen3ForCausalLM", "qwen3-8b", ""),
         ("Gemma3nForConditionalGeneration", "gemma-3n-e4b", ""),
-    ],
-)
-def test_what_a_model_computes_follows_from_its_class_or_its_name(architecture, name, what):
-    assert pooling_of(architecture, name) == what
+    ]:
+        assert pooling_of(architecture, name) == what, (architecture, name)
 
 
 def test_no_generating_model_of_the_catalog_is_taken_for_a_pooling_model():
@@ -286,10 +279,11 @@ def test_a_config_with_yarn_keeps_its_own_positions_in_the_default_version(tmp_p
     assert plan(path, "h100", vllm_version="0.25.1", max_model_len=131072).fits
 
 
-@pytest.mark.parametrize("overrides", ["{", "[1]", '"text"'])
-def test_overrides_that_are_no_object_are_refused(overrides):
-    with pytest.raises(BadInput, match="hf_overrides"):
-        plan("qwen3-8b", "h100", hf_overrides=overrides)
+def test_overrides_that_are_no_object_are_refused():
+    for overrides in ["{", "[1]", '"text"']:
+        with pytest.raises(BadInput, match="hf_overrides"):
+            plan("qwen3-8b", "h100", hf_overrides=overrides)
+            pytest.fail(f"{overrides} was taken")
 
 
 def test_json_has_the_memory_that_the_text_names_where_no_request_fits():

@@ -71,24 +71,23 @@ class TestRecorded:
         assert per_gib[0] == pytest.approx(per_gib[1], rel=0.02)
 
     # "Model loading took" on an H100: issue 18's figures for these two, in GiB
-    @pytest.mark.parametrize(
-        ("name", "printed_gib"), [("qwen3-32b", 61.03), ("nemotron-nano-9b-v2", 16.58)]
-    )
-    def test_weights_are_what_vllm_printed_on_a_gpu(self, name, printed_gib):
-        stages = answer_of(next(entry for entry in CATALOG if entry["name"] == name))["stages"]
-        assert stages[0]["loaded_bytes"] / 2**30 == pytest.approx(printed_gib, rel=5e-4)
+    def test_weights_are_what_vllm_printed_on_a_gpu(self):
+        for name, printed_gib in [("qwen3-32b", 61.03), ("nemotron-nano-9b-v2", 16.58)]:
+            stages = answer_of(next(entry for entry in CATALOG if entry["name"] == name))["stages"]
+            assert stages[0]["loaded_bytes"] / 2**30 == pytest.approx(printed_gib, rel=5e-4), name
 
     # layers that keep a cache: 4 of attention and 27 of Mamba; 12 of attention and 36 of a gated delta net (issue 18)
-    @pytest.mark.parametrize(
-        ("name", "attention", "states"),
-        [("nemotron-nano-9b-v2", 4, 27), ("qwen3-next-80b-a3b-fp8", 12, 36)],
-    )
-    def test_hybrid_layers_are_counted_by_kind(self, name, attention, states):
-        groups = answer_of(RECORDED[name])["kv_cache"]["groups"]
-        assert (
-            sum(sum(g["layers"]) for g in groups if g["kind"] == "FullAttentionSpec") == attention
-        )
-        assert sum(sum(g["layers"]) for g in groups if g["kind"] == "MambaSpec") == states
+    def test_hybrid_layers_are_counted_by_kind(self):
+        for name, attention, states in [
+            ("nemotron-nano-9b-v2", 4, 27),
+            ("qwen3-next-80b-a3b-fp8", 12, 36),
+        ]:
+            groups = answer_of(RECORDED[name])["kv_cache"]["groups"]
+            assert (
+                sum(sum(g["layers"]) for g in groups if g["kind"] == "FullAttentionSpec")
+                == attention
+            ), name
+            assert sum(sum(g["layers"]) for g in groups if g["kind"] == "MambaSpec") == states, name
 
     def test_what_was_refused_is_read_once(self):
         """glm-4.1v-9b's record: its class cannot be built for TP 8 ("12 is not divisible by 8")."""
@@ -98,40 +97,40 @@ class TestRecorded:
         )
         assert first is second and first == ((8, 1, "AssertionError: 12 is not divisible by 8"),)
 
-    @pytest.mark.parametrize("name", RECORDED)
-    def test_models_of_this_year_are_planned_without_vllm(self, name, monkeypatch):
+    def test_models_of_this_year_are_planned_without_vllm(self, monkeypatch):
         monkeypatch.setattr(exact, "python", lambda: "")
-        for build in RECORDED[name]["builds"]:
-            if build["pp"] > 1:
-                continue
-            p = plan(name, "b300", tensor_parallel_size=build["tp"], max_model_len=4096)
-            # nobody measured a B300
-            assert (p.sizes_from, p.exact, p.source) == ("recorded", False, "0.32.0")
-            assert p.weights_gib_per_gpu == pytest.approx(
-                build["stages"][0]["loaded_bytes"] / 2**30, abs=0.04
-            )
-            pool = build["kv_cache"]["pool_bytes_per_block"][0]
-            assert p.num_gpu_blocks == (
-                int(p.available_kv_gib_per_gpu * 2**30) // pool if p.fits else 0
-            )
+        for name in RECORDED:
+            for build in RECORDED[name]["builds"]:
+                if build["pp"] > 1:
+                    continue
+                p = plan(name, "b300", tensor_parallel_size=build["tp"], max_model_len=4096)
+                # nobody measured a B300
+                assert (p.sizes_from, p.exact, p.source) == ("recorded", False, "0.32.0"), name
+                assert p.weights_gib_per_gpu == pytest.approx(
+                    build["stages"][0]["loaded_bytes"] / 2**30, abs=0.04
+                ), name
+                pool = build["kv_cache"]["pool_bytes_per_block"][0]
+                assert p.num_gpu_blocks == (
+                    int(p.available_kv_gib_per_gpu * 2**30) // pool if p.fits else 0
+                ), name
 
-    @pytest.mark.parametrize("name", RECORDED)
-    def test_blocks_of_a_request_are_those_of_vllms_own_function(self, name):
-        m = load_model(name)
-        for split in RECORDED[name]["builds"]:
-            cache, recorded_model = (
-                split["kv_cache"],
-                replace(m, exact=Exact("recorded", "0.32.0", (exact.built(split),))),
-            )
-            lengths, starts = (
-                (cache["max_model_len"], cache["max_in_flight_tokens"]),
-                tuple(range(split["pp"])),
-            )
-            lay = kv_cache.layout(recorded_model, split["tp"], "auto", *lengths, starts=starts)
-            assert kv_cache.blocks_per_request(lay) == cache["blocks_per_request"]
-            assert [g.blocks_per_request for g in lay.groups] == [
-                g["blocks_per_request"] for g in cache["groups"]
-            ]
+    def test_blocks_of_a_request_are_those_of_vllms_own_function(self):
+        for name in RECORDED:
+            m = load_model(name)
+            for split in RECORDED[name]["builds"]:
+                cache, recorded_model = (
+                    split["kv_cache"],
+                    replace(m, exact=Exact("recorded", "0.32.0", (exact.built(split),))),
+                )
+                lengths, starts = (
+                    (cache["max_model_len"], cache["max_in_flight_tokens"]),
+                    tuple(range(split["pp"])),
+                )
+                lay = kv_cache.layout(recorded_model, split["tp"], "auto", *lengths, starts=starts)
+                assert kv_cache.blocks_per_request(lay) == cache["blocks_per_request"], name
+                assert [g.blocks_per_request for g in lay.groups] == [
+                    g["blocks_per_request"] for g in cache["groups"]
+                ], name
 
     def test_a_stage_of_a_pipeline_holds_what_vllm_gives_it(self, monkeypatch):
         monkeypatch.setattr(exact, "python", lambda: "")
@@ -151,15 +150,13 @@ class TestRecorded:
 
 
 class TestFormulas:
-    @pytest.mark.parametrize(
-        "entry", [e for e in CATALOG if e["architecture"] in FAMILIES], ids=lambda e: e["name"]
-    )
-    def test_formulas_say_what_vllms_classes_say(self, entry):
-        m = BY_DIGEST[entry["digest"]]
-        for split, what, ours, theirs in benchmark.compared(entry, m):
-            assert benchmark.same(entry, what, ours, theirs), (
-                f"{split}, {what}: {ours:,} against {theirs:,}"
-            )
+    def test_formulas_say_what_vllms_classes_say(self):
+        for entry in [e for e in CATALOG if e["architecture"] in FAMILIES]:
+            m = BY_DIGEST[entry["digest"]]
+            for split, what, ours, theirs in benchmark.compared(entry, m):
+                assert benchmark.same(entry, what, ours, theirs), (
+                    f"{entry['name']}, {split}, {what}: {ours:,} against {theirs:,}"
+                )
 
     def test_every_model_that_cannot_be_estimated_is_in_the_record(self):
         built = {
@@ -316,10 +313,14 @@ def test_an_output_layer_beside_the_language_model_is_no_encoder():
     assert images.encoder_bytes[0] > 2**30 / 2
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["gemma-4-e2b", "gemma-4-12b", "qwen3.5-4b", "ministral-3-14b", "glm-4.5", "glm-4.1v-9b"],
-)
-def test_a_model_without_formulas_is_planned_from_its_record(name):
+def test_a_model_without_formulas_is_planned_from_its_record():
     """A plan then asks no vLLM, which takes half a minute."""
-    assert plan(name, "b300:8").sizes_from == "recorded"
+    for name in [
+        "gemma-4-e2b",
+        "gemma-4-12b",
+        "qwen3.5-4b",
+        "ministral-3-14b",
+        "glm-4.5",
+        "glm-4.1v-9b",
+    ]:
+        assert plan(name, "b300:8").sizes_from == "recorded", name

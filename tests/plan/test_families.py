@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import inference_planner
-import pytest
 from inference_planner.catalog import architectures, tower
 from inference_planner.split import encoders
 
@@ -49,16 +48,13 @@ def test_no_module_but_the_catalog_names_an_architecture():
     assert not naming
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
+def test_a_name_of_an_architecture_would_be_found():
+    for code in [
         'model.architecture == "GptOssForCausalLM"',
         'TOWERS = {"MolmoForCausalLM": molmo}',
         'architecture.startswith("Gemma3")',
-    ],
-)
-def test_a_name_of_an_architecture_would_be_found(code):
-    assert names_of_architectures(code)
+    ]:
+        assert names_of_architectures(code), code
 
 
 def test_each_formula_of_an_encoder_has_an_architecture_and_each_architecture_a_formula():

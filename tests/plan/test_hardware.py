@@ -48,10 +48,10 @@ def without_plans(row: hardware.Row) -> hardware.Row:
     return replace(row, places=tuple(replace(place, plan=None) for place in row.places))
 
 
-@pytest.mark.parametrize("name", list_models()[::14])
-def test_the_record_is_what_planning_gives(name):
+def test_the_record_is_what_planning_gives():
     """After a change of the catalog or of a formula: `make docs`, or docs/hardware.py alone."""
-    assert hardware.recorded()[name] == without_plans(hardware.row(name))
+    for name in list_models()[::14]:
+        assert hardware.recorded()[name] == without_plans(hardware.row(name)), name
 
 
 @pytest.fixture
@@ -94,24 +94,21 @@ def test_sizes_of_another_vllm_are_planned(version, count, plans, workshop_home,
     assert plans == [(row.model, "h200")] * count
 
 
-@pytest.mark.parametrize(
-    ("model", "gpu", "gpus"),
-    [
+def test_the_fewest_gpus_follow_from_the_weights():
+    for model, gpu, gpus in [
         # weights in GiB / what a GPU may use (0.92 of it): 15.0 / 13.6, 15.0 / 20.3, 131.4 / 72.9, 756.0 / 128.6
         ("llama-3.1-8b", "t4", 2),
         ("llama-3.1-8b", "a10g", 1),
         ("llama-3.1-70b", "h100", 2),
         ("llama-3.1-405b", "h200", 8),
         ("llama-3.1-405b", "h100", 16),
-    ],
-)
-def test_the_fewest_gpus_follow_from_the_weights(model, gpu, gpus):
-    place = hardware.smallest(model, gpu)
-    assert place.gpus == gpus
-    usable = 0.92 * load_gpu(gpu).engine_gib
-    assert hardware.row(model).weights_gib < gpus * usable
-    # Half as many would be too tight for weights, overheads and one request.
-    assert gpus == 1 or hardware.row(model).weights_gib > gpus / 2 * usable * 0.8
+    ]:
+        place = hardware.smallest(model, gpu)
+        assert place.gpus == gpus, (model, gpu)
+        usable = 0.92 * load_gpu(gpu).engine_gib
+        assert hardware.row(model).weights_gib < gpus * usable, (model, gpu)
+        # Half as many would be too tight for weights, overheads and one request.
+        assert gpus == 1 or hardware.row(model).weights_gib > gpus / 2 * usable * 0.8, (model, gpu)
 
 
 def test_minicpm3_compresses_its_keys_but_its_cache_is_whole():
@@ -127,17 +124,14 @@ def test_jamba_keeps_a_cache_in_four_of_its_32_layers():
     assert "28 of 32 layers Mamba" in hardware.architecture(load_model("jamba-v0.1"))
 
 
-@pytest.mark.parametrize(
-    ("model", "gpu", "says"),
-    [
+def test_where_it_does_not_run_the_row_says_why():
+    for model, gpu, says in [
         ("gemma-2-9b", "t4", "float16"),
         ("gpt-oss-20b", "t4", "compute capability 7.5"),
         ("llama-3.1-405b", "t4", "More than 16"),
-    ],
-)
-def test_where_it_does_not_run_the_row_says_why(model, gpu, says):
-    place = hardware.smallest(model, gpu)
-    assert place.gpus == 0 and says in place.reason
+    ]:
+        place = hardware.smallest(model, gpu)
+        assert place.gpus == 0 and says in place.reason, (model, gpu)
 
 
 def test_the_command_prints_names_rows_and_json():
@@ -173,10 +167,9 @@ def test_a_folder_is_a_row_as_it_is_a_plan(tmp_path):
 TOO_LONG = ["llama-3.1-8b", "gpt2", "--max-model-len", "131073"]
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--family", "gpt5"], ["nonsense"], ["--gpu", "h1000"], TOO_LONG]
-)
-def test_unknown_names_are_refused_with_the_choices(arguments):
-    with pytest.raises(BadInput) as caught:
-        CliRunner().invoke(command, arguments, catch_exceptions=False, standalone_mode=False)
-    assert caught.value.remedy
+def test_unknown_names_are_refused_with_the_choices():
+    for arguments in [["--family", "gpt5"], ["nonsense"], ["--gpu", "h1000"], TOO_LONG]:
+        with pytest.raises(BadInput) as caught:
+            CliRunner().invoke(command, arguments, catch_exceptions=False, standalone_mode=False)
+            pytest.fail(f"{arguments} was taken")
+        assert caught.value.remedy, arguments

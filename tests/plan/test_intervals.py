@@ -30,17 +30,20 @@ PROMISED = {
 }
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_every_figure_lies_between_its_low_and_its_high_value(model):
-    assert set(UNCERTAIN) >= PROMISED
-    for gpu in list_gpus():
-        try:
-            data = plan(model, gpu, max_model_len=4096).to_dict()
-        except PlannerError:
-            continue  # no kernels for these weights
-        for name in UNCERTAIN:
-            if data[name] is not None:
-                assert 0 <= data[f"{name}_low"] <= data[name] <= data[f"{name}_high"], (gpu, name)
+def test_every_figure_lies_between_its_low_and_its_high_value():
+    for model in MODELS:
+        assert set(UNCERTAIN) >= PROMISED, model
+        for gpu in list_gpus():
+            try:
+                data = plan(model, gpu, max_model_len=4096).to_dict()
+            except PlannerError:
+                continue  # no kernels for these weights
+            for name in UNCERTAIN:
+                if data[name] is not None:
+                    assert 0 <= data[f"{name}_low"] <= data[name] <= data[f"{name}_high"], (
+                        gpu,
+                        name,
+                    )
 
 
 def test_a_card_of_unknown_speed_has_no_range_of_speeds():
@@ -62,29 +65,29 @@ def test_the_words_are_those_of_the_design():
     assert bases == get_args(Basis)
 
 
-@pytest.mark.parametrize(
-    ("model", "gpu", "settings", "basis"),
-    [
-        # data/runs: 8B on H100 and H200 under 0.32.0, DeepSeek V2 Lite on H200 under 0.25.1 alone
-        ("llama-3.1-8b", "h100", {}, "measured here"),
-        ("llama-3.1-8b", "h200", {"tensor_parallel_size": 2}, "measured here"),
-        ("deepseek-v2-lite", "h200", {"vllm_version": "0.25.1"}, "measured here"),
-        ("deepseek-v2-lite", "h200", {"vllm_version": "0.32.0"}, "measured on this kind of GPU"),
-        ("llama-3.1-8b", "h200", {"tensor_parallel_size": 8}, "same generation"),
-        ("llama-3.1-8b", "h100", {"tensor_parallel_size": 2}, "same generation"),
-        ("llama-3.1-8b", "h100", {"quantization": "awq"}, "same generation"),
-        ("qwen3-30b-a3b", "h100", {"data_parallel_size": 2}, "same generation"),
-        ("llama-3.1-8b", "h100-pcie", {}, "same generation"),
-        ("llama-3.1-8b", "gh200", {}, "same generation"),
-        ("llama-3.1-8b", "h100-mig-3g.40gb", {}, "same generation"),
-        ("llama-3.1-8b", "b200", {}, "never measured"),
-        ("llama-3.1-8b", "mi300x", {}, "never measured"),
-        ("llama-3.1-8b", "l4", {}, "never measured"),
-    ],
-)
-def test_the_basis_says_what_was_measured(model, gpu, settings, basis):
-    options = {"tensor_parallel_size": 1, "max_model_len": 2048, **settings}
-    assert plan(model, gpu, **options).basis == basis
+BASES = [
+    # data/runs: 8B on H100 and H200 under 0.32.0, DeepSeek V2 Lite on H200 under 0.25.1 alone
+    ("llama-3.1-8b", "h100", {}, "measured here"),
+    ("llama-3.1-8b", "h200", {"tensor_parallel_size": 2}, "measured here"),
+    ("deepseek-v2-lite", "h200", {"vllm_version": "0.25.1"}, "measured here"),
+    ("deepseek-v2-lite", "h200", {"vllm_version": "0.32.0"}, "measured on this kind of GPU"),
+    ("llama-3.1-8b", "h200", {"tensor_parallel_size": 8}, "same generation"),
+    ("llama-3.1-8b", "h100", {"tensor_parallel_size": 2}, "same generation"),
+    ("llama-3.1-8b", "h100", {"quantization": "awq"}, "same generation"),
+    ("qwen3-30b-a3b", "h100", {"data_parallel_size": 2}, "same generation"),
+    ("llama-3.1-8b", "h100-pcie", {}, "same generation"),
+    ("llama-3.1-8b", "gh200", {}, "same generation"),
+    ("llama-3.1-8b", "h100-mig-3g.40gb", {}, "same generation"),
+    ("llama-3.1-8b", "b200", {}, "never measured"),
+    ("llama-3.1-8b", "mi300x", {}, "never measured"),
+    ("llama-3.1-8b", "l4", {}, "never measured"),
+]
+
+
+def test_the_basis_says_what_was_measured():
+    for model, gpu, settings, basis in BASES:
+        options = {"tensor_parallel_size": 1, "max_model_len": 2048, **settings}
+        assert plan(model, gpu, **options).basis == basis, (model, gpu, settings)
 
 
 def test_a_case_farther_from_measured_ground_has_a_wider_interval():
@@ -95,19 +98,16 @@ def test_a_case_farther_from_measured_ground_has_a_wider_interval():
     assert halves == sorted(halves) and halves[0] < halves[1] < halves[2]
 
 
-@pytest.mark.parametrize(
-    ("settings", "plainer"),
-    [
+def test_what_was_never_measured_of_a_case_widens_it():
+    for settings, plainer in [
         ({"pipeline_parallel_size": 2}, {"pipeline_parallel_size": 1}),
         ({"quantization": "awq"}, {}),
         ({"tensor_parallel_size": 2}, {}),
-    ],
-)
-def test_what_was_never_measured_of_a_case_widens_it(settings, plainer):
-    one_gpu = {"tensor_parallel_size": 1, "max_model_len": 4096}
-    odd = plan("llama-3.1-8b", "l40s", **{**one_gpu, **settings})
-    usual = plan("llama-3.1-8b", "l40s", **{**one_gpu, **plainer})
-    assert odd.spread.time_share > usual.spread.time_share
+    ]:
+        one_gpu = {"tensor_parallel_size": 1, "max_model_len": 4096}
+        odd = plan("llama-3.1-8b", "l40s", **{**one_gpu, **settings})
+        usual = plan("llama-3.1-8b", "l40s", **{**one_gpu, **plainer})
+        assert odd.spread.time_share > usual.spread.time_share, settings
 
 
 def test_at_home_the_runs_lie_within_one_per_cent():
@@ -139,15 +139,15 @@ HYBRID_ON_PRO_6000 = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "blocks"), HYBRID_ON_PRO_6000)
-def test_the_blocks_of_a_hybrid_on_an_rtx_pro_6000_lie_within(settings, blocks):
-    p = plan("qwen3.5-27b", "rtx-pro-6000", vllm_version="0.27.1", gpus_per_node=1, **settings)
-    assert p.intervals["num_gpu_blocks"].low <= blocks <= p.num_gpu_blocks
-    few = plan(
-        "qwen3.5-27b", "rtx-pro-6000", vllm_version="0.27.1", gpus_per_node=1,
-        **{**settings, "max_num_seqs": 8},
-    )  # fmt: skip
-    assert few.spread.available_gib < 2
+def test_the_blocks_of_a_hybrid_on_an_rtx_pro_6000_lie_within():
+    for settings, blocks in HYBRID_ON_PRO_6000:
+        p = plan("qwen3.5-27b", "rtx-pro-6000", vllm_version="0.27.1", gpus_per_node=1, **settings)
+        assert p.intervals["num_gpu_blocks"].low <= blocks <= p.num_gpu_blocks, settings
+        few = plan(
+            "qwen3.5-27b", "rtx-pro-6000", vllm_version="0.27.1", gpus_per_node=1,
+            **{**settings, "max_num_seqs": 8},
+        )  # fmt: skip
+        assert few.spread.available_gib < 2, settings
 
 
 @pytest.mark.parametrize(
@@ -260,20 +260,17 @@ def test_a_model_without_its_encoder_is_of_the_kind_of_its_text_model():
     assert text.spread.available_gib < whole.spread.available_gib
 
 
-@pytest.mark.parametrize(
-    ("settings", "name"),
-    [
+def test_what_runs_beside_the_model_was_never_measured():
+    for settings, name in [
         ({"enable_lora": True}, "adapters"),
         (
             {"speculative_config": '{"method": "ngram", "num_speculative_tokens": 3}'},
             "draft tokens",
         ),
-    ],
-)
-def test_what_runs_beside_the_model_was_never_measured(settings, name):
-    p = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, max_model_len=4096, **settings)
-    assert p.basis == "measured on this kind of GPU"
-    assert name in p.to_dict()["doubts"]
+    ]:
+        p = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, max_model_len=4096, **settings)
+        assert p.basis == "measured on this kind of GPU", name
+        assert name in p.to_dict()["doubts"], name
 
 
 def test_a_kernel_that_nobody_timed_widens_the_speed_alone():
@@ -287,9 +284,8 @@ def test_a_kernel_that_nobody_timed_widens_the_speed_alone():
     assert ada.spread.time_share > plain.spread.time_share + 0.1
 
 
-@pytest.mark.parametrize(
-    ("model", "settings"),
-    [
+def test_the_middle_of_the_interval_is_what_the_plan_has():
+    for model, settings in [
         ("llama-3.1-8b", {}),
         ("llama-3.1-70b", {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}),
         ("gemma-3-12b", {}),
@@ -297,13 +293,14 @@ def test_a_kernel_that_nobody_timed_widens_the_speed_alone():
         ("qwen3.5-27b", {"speculative_config": '{"method": "mtp", "num_speculative_tokens": 2}'}),
         ("qwen3-30b-a3b", {"tensor_parallel_size": 8, "decode_context_parallel_size": 2}),
         ("llama-3.1-8b", {"enable_lora": True}),
-    ],
-)
-def test_the_middle_of_the_interval_is_what_the_plan_has(model, settings):
-    p = plan(model, "h200", max_model_len=8192, **settings)
-    same = intervals.capacities(p.deployment, p.fit, 0.0)
-    assert same.tokens == intervals.Interval(p.kv_cache_tokens, p.kv_cache_tokens)
-    assert same.max_concurrency.low == p.max_concurrency
+    ]:
+        p = plan(model, "h200", max_model_len=8192, **settings)
+        same = intervals.capacities(p.deployment, p.fit, 0.0)
+        assert same.tokens == intervals.Interval(p.kv_cache_tokens, p.kv_cache_tokens), (
+            model,
+            settings,
+        )
+        assert same.max_concurrency.low == p.max_concurrency, (model, settings)
 
 
 def test_a_plan_of_an_old_release_says_that_a_request_may_take_more():

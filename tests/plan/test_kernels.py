@@ -24,9 +24,8 @@ def model(name: str, quantization: str | None):
     return config.with_quantization(from_name(quantization))
 
 
-@pytest.mark.parametrize(
-    ("gpu", "quantization", "kernel"),
-    [
+def test_dense_weights_have_the_kernel_of_their_generation():
+    for gpu, quantization, kernel in [
         ("h100", None, "cuBLAS"),
         ("mi300x", None, "hipBLASLt"),
         ("h100", "awq", "Machete"),  # machete.py: compute capability 9.0 alone
@@ -39,15 +38,14 @@ def model(name: str, quantization: str | None):
         ("l4", "blocks", "Triton"),
         ("h100", "blocks", "DeepGEMM"),
         ("rtx-pro-6000", "blocks", "CUTLASS"),  # DeepGEMM: Hopper and Blackwell's data center cards
-    ],
-)
-def test_dense_weights_have_the_kernel_of_their_generation(gpu, quantization, kernel):
-    assert kernels.dense_kernel(model("qwen3-32b", quantization), load_gpu(gpu)).name == kernel
+    ]:
+        assert (
+            kernels.dense_kernel(model("qwen3-32b", quantization), load_gpu(gpu)).name == kernel
+        ), (gpu, quantization)
 
 
-@pytest.mark.parametrize(
-    ("gpu", "quantization", "kernel"),
-    [
+def test_experts_have_the_kernel_of_their_generation():
+    for gpu, quantization, kernel in [
         ("h100", None, "Triton"),  # unquantized.py: FlashInfer goes to the end on Hopper
         ("h100", "fp8", "CUTLASS"),
         ("h100", "blocks", "Triton"),  # fp8.py: "prefer Triton for TP"
@@ -55,11 +53,9 @@ def test_dense_weights_have_the_kernel_of_their_generation(gpu, quantization, ke
         ("rtx-pro-6000", "blocks", "Triton"),
         ("b200", "blocks", "DeepGEMM"),
         ("h100", "awq", "Marlin"),
-    ],
-)
-def test_experts_have_the_kernel_of_their_generation(gpu, quantization, kernel):
-    used = kernels.experts_kernel(model("qwen3-30b-a3b", quantization), load_gpu(gpu))
-    assert used is not None and used.name == kernel
+    ]:
+        used = kernels.experts_kernel(model("qwen3-30b-a3b", quantization), load_gpu(gpu))
+        assert used is not None and used.name == kernel, (gpu, quantization)
 
 
 def test_every_kind_of_weights_has_a_kernel_on_every_card():
@@ -134,14 +130,14 @@ def test_an_all_reduce_over_nvlink_takes_longer_on_eight_gpus_alone():
     assert node_link(load_gpu("mi300x")).step_us == 0
 
 
-@pytest.mark.parametrize("tp", [2, 4, 8])
-def test_one_dense_stream_over_pcie_slows_down_with_its_ranks(tp):
+def test_one_dense_stream_over_pcie_slows_down_with_its_ranks():
     """Qwen3 32B on two RTX PRO 6000: 37.9 tokens/s are published (1,000 / 26.38 ms)."""
-    d = prepare("qwen3-32b", "rtx-pro-6000", max_model_len=32768).split(tp, 1)
-    (message,) = [term for term in speed.decode_terms(d) if term.name == "all-reduce"]
-    assert message.ms == pytest.approx(2 * 64 * 0.007 * 2 * (tp - 1), rel=0.1)
-    if tp == 2:
-        assert speed.decode_tokens_per_s(d) == pytest.approx(37.9, rel=0.03)
+    for tp in [2, 4, 8]:
+        d = prepare("qwen3-32b", "rtx-pro-6000", max_model_len=32768).split(tp, 1)
+        (message,) = [term for term in speed.decode_terms(d) if term.name == "all-reduce"]
+        assert message.ms == pytest.approx(2 * 64 * 0.007 * 2 * (tp - 1), rel=0.1), tp
+        if tp == 2:
+            assert speed.decode_tokens_per_s(d) == pytest.approx(37.9, rel=0.03), tp
 
 
 def test_a_plan_names_its_kernels_in_words_and_in_json():

@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import architectures
-import pytest
 from inference_planner.catalog import load_model
 from inference_planner.releases.registries import lacks, registries
 from inference_planner.releases.versions import numbers
@@ -19,9 +18,8 @@ from workshop.engine.exact import plan
 
 
 # vLLM's own list _PREVIOUSLY_SUPPORTED_MODELS (0.33.0), and the registry.py of the wheels named
-@pytest.mark.parametrize(
-    ("name", "version", "message"),
-    [
+def test_it_says_which_version_has_an_architecture():
+    for name, version, message in [
         ("PersimmonForCausalLM", "0.32.0", "0.25.1 was the last"),
         ("MptForCausalLM", "0.32.0+cpu", "0.28.0 was the last"),
         ("MptForCausalLM", "0.28.0", ""),
@@ -31,10 +29,11 @@ from workshop.engine.exact import plan
         ("LlamaForCausalLM", "0.25.1", ""),
         ("LlamaForCausalLM", "0.99.0", ""),  # newer than what was read
         ("SuperNovaForCausalLM", "0.25.1", "No vLLM from 0.6.0 to"),
-    ],
-)
-def test_it_says_which_version_has_an_architecture(name, version, message):
-    assert message in lacks(name, version) and bool(message) == bool(lacks(name, version))
+    ]:
+        assert message in lacks(name, version) and bool(message) == bool(lacks(name, version)), (
+            name,
+            version,
+        )
 
 
 def test_the_table_is_what_the_installed_registry_says_of_itself():

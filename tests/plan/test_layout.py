@@ -15,34 +15,36 @@ def test_one_kind_of_layer_is_one_group():
     assert len(lay.groups) == 1 and lay.groups[0].blocks_per_request == 8192
 
 
-@pytest.mark.parametrize(
-    ("name", "groups", "size"),
-    [
+def test_hybrid_models_are_cut_into_groups_of_equal_size():
+    """v1/core/kv_cache_utils.py _get_kv_cache_groups_uniform_page_size: the rarest kind decides the size."""
+    for name, groups, size in [
         ("gemma-2-9b", 2, 21),
         ("gemma-3-12b", 6, 8),
         ("gpt-oss-20b", 2, 12),
         ("gemma-3-27b", 7, 10),
         ("jamba-v0.1", 8, 4),
-    ],
-)
-def test_hybrid_models_are_cut_into_groups_of_equal_size(name, groups, size):
-    """v1/core/kv_cache_utils.py _get_kv_cache_groups_uniform_page_size: the rarest kind decides the size."""
-    lay = layout(load_model(name), 1, "auto", 8192, 16384)
-    assert len(lay.groups) == groups and max(len(g.layers) for g in lay.groups) == size
+    ]:
+        lay = layout(load_model(name), 1, "auto", 8192, 16384)
+        assert len(lay.groups) == groups and max(len(g.layers) for g in lay.groups) == size, name
 
 
-@pytest.mark.parametrize(
-    ("windows", "full", "groups", "size"), [(12, 13, 2, 13), (3, 2, 3, 2), (4, 3, 2, 4)]
-)
-def test_kinds_that_are_about_equally_many_are_one_group_each(windows, full, groups, size):
+def test_kinds_that_are_about_equally_many_are_one_group_each():
     """The comments there: 12 sliding windows and 13 full are padded to 13; 2 full and 3 windows are 3 groups of 2."""
-    kinds = ["sliding_attention"] * windows + ["full_attention"] * full
-    m = from_dict(
-        {**load_model("gpt-oss-20b").raw, "layer_types": kinds, "num_hidden_layers": len(kinds)},
-        name="m",
-    )
-    lay = layout(m, 1, "auto", 8192, 16384)
-    assert len(lay.groups) == groups and max(len(g.layers) for g in lay.groups) == size
+    for windows, full, groups, size in [(12, 13, 2, 13), (3, 2, 3, 2), (4, 3, 2, 4)]:
+        kinds = ["sliding_attention"] * windows + ["full_attention"] * full
+        m = from_dict(
+            {
+                **load_model("gpt-oss-20b").raw,
+                "layer_types": kinds,
+                "num_hidden_layers": len(kinds),
+            },
+            name="m",
+        )
+        lay = layout(m, 1, "auto", 8192, 16384)
+        assert len(lay.groups) == groups and max(len(g.layers) for g in lay.groups) == size, (
+            windows,
+            full,
+        )
 
 
 def test_a_window_keeps_its_tokens_and_one_batch():
@@ -90,20 +92,18 @@ def test_small_requests_share_segments():
     assert memory.allocated == 30 * MIB
 
 
-@pytest.mark.parametrize(
-    ("seqs", "largest", "count"), [(1024, 512, 51), (256, 512, 51), (8, 16, 5), (1, 2, 2)]
-)
-def test_cuda_graph_sizes(seqs, largest, count):
+def test_cuda_graph_sizes():
     """The recorded logs name 51 sizes up to 512; half of max_num_seqs · 2 otherwise (config/vllm.py)."""
-    s = Settings(max_num_seqs=seqs, max_num_batched_tokens=8192)
-    assert s.graph_sizes[-1] == largest and len(s.graph_sizes) == count
-    # 0.32.0's default_max_graph_size: 1,024 if is_device_capability_family(100)
-    llama = load_model("llama-3.1-8b")
-    tops = [
-        resolve(llama, load_gpu(gpu)).graph_sizes[-1]
-        for gpu in ("h100", "b200", "b300", "rtx-pro-6000", "mi300x")
-    ]
-    assert tops == [512, 1024, 1024, 512, 512]
+    for seqs, largest, count in [(1024, 512, 51), (256, 512, 51), (8, 16, 5), (1, 2, 2)]:
+        s = Settings(max_num_seqs=seqs, max_num_batched_tokens=8192)
+        assert s.graph_sizes[-1] == largest and len(s.graph_sizes) == count, seqs
+        # 0.32.0's default_max_graph_size: 1,024 if is_device_capability_family(100)
+        llama = load_model("llama-3.1-8b")
+        tops = [
+            resolve(llama, load_gpu(gpu)).graph_sizes[-1]
+            for gpu in ("h100", "b200", "b300", "rtx-pro-6000", "mi300x")
+        ]
+        assert tops == [512, 1024, 1024, 512, 512], seqs
 
 
 def test_eager_has_no_graphs():

@@ -35,22 +35,21 @@ def marlin():
     )
 
 
-@pytest.mark.parametrize(
-    ("figure", "measured"),
-    [
+def test_gpt_oss_with_marlin_is_as_an_h100_measured_it():
+    """tests/data/gpu/records/two_h100_0.32.json: LLM(moe_backend="marlin")."""
+    for figure, measured in [
         ("weights_gib_per_gpu", "weights_gib_per_gpu"),
         ("available_kv_gib_per_gpu", "available_kv_gib_per_gpu"),
         ("kv_cache_tokens", "kv_cache_tokens"),
         ("max_concurrency", "max_concurrency"),
         ("single_stream_tokens_per_s", "single_tok_s"),
-    ],
-)
-def test_gpt_oss_with_marlin_is_as_an_h100_measured_it(figure, measured):
-    """tests/data/gpu/records/two_h100_0.32.json: LLM(moe_backend="marlin")."""
-    data = marlin().to_dict()
-    value = MEASURED["h100_gpt-oss-20b_marlin"][measured]
-    assert data[f"{figure}_low"] <= value + 0.005 and value - 0.005 <= data[f"{figure}_high"]
-    assert data[figure] == pytest.approx(value, rel=0.003)
+    ]:
+        data = marlin().to_dict()
+        value = MEASURED["h100_gpt-oss-20b_marlin"][measured]
+        assert data[f"{figure}_low"] <= value + 0.005 and value - 0.005 <= data[f"{figure}_high"], (
+            figure
+        )
+        assert data[figure] == pytest.approx(value, rel=0.003), figure
 
 
 def test_the_command_names_the_kernels():
@@ -82,22 +81,22 @@ ORACLES = {  # weights -> (module of vLLM's choice, its function, a name that it
 }
 
 
-@pytest.mark.parametrize("weights", ORACLES)
-def test_vllm_maps_the_same_backends(weights):
+def test_vllm_maps_the_same_backends():
     """vLLM's own map_*_backend take those that a plan takes for such weights, and refuse the others."""
-    pytest.importorskip("vllm.config.kernel")
-    from importlib import import_module
+    for weights in ORACLES:
+        pytest.importorskip("vllm.config.kernel")
+        from importlib import import_module
 
-    module, function = ORACLES[weights]
-    oracle = import_module(f"vllm.model_executor.layers.fused_moe.oracle.{module}")
-    accepted = []
-    for backend in moe_backends.BACKENDS:
-        try:
-            getattr(oracle, function)(backend)
-        except ValueError:
-            continue
-        accepted.append(backend)
-    assert set(moe_backends.ACCEPTED[weights]) == set(accepted)
+        module, function = ORACLES[weights]
+        oracle = import_module(f"vllm.model_executor.layers.fused_moe.oracle.{module}")
+        accepted = []
+        for backend in moe_backends.BACKENDS:
+            try:
+                getattr(oracle, function)(backend)
+            except ValueError:
+                continue
+            accepted.append(backend)
+        assert set(moe_backends.ACCEPTED[weights]) == set(accepted), weights
 
 
 def test_vllm_rounds_mxfp4_experts_up_to_the_same_sizes():
@@ -113,9 +112,8 @@ def test_vllm_rounds_mxfp4_experts_up_to_the_same_sizes():
         )
 
 
-@pytest.mark.parametrize(
-    ("model", "gpu", "backend", "message"),
-    [
+def test_kernels_that_vllm_does_not_have_are_refused():
+    for model, gpu, backend, message in [
         ("gpt-oss-20b", "h100", "cutlass", "no CUTLASS kernels for experts in MXFP4"),
         ("qwen3-30b-a3b", "h100", "marlin", "no Marlin kernels for experts in 16 bit"),
         ("gpt-oss-20b", "h100", "flashinfer_trtllm", "does not run its kernels"),
@@ -124,11 +122,10 @@ def test_vllm_rounds_mxfp4_experts_up_to_the_same_sizes():
         ("gpt-oss-20b", "rtx-4090", "triton", "does not run its kernels"),
         ("gpt-oss-20b", "h100", "deep_gemm", "does not run its kernels"),
         ("gpt-oss-20b", "mi300x", "marlin", "does not run its kernels"),
-    ],
-)
-def test_kernels_that_vllm_does_not_have_are_refused(model, gpu, backend, message):
-    with pytest.raises(BadInput, match=message):
-        plan(model, gpu, moe_backend=backend)
+    ]:
+        with pytest.raises(BadInput, match=message):
+            plan(model, gpu, moe_backend=backend)
+            pytest.fail(f"{(model, backend)} was taken")
 
 
 def test_a_model_without_experts_takes_any_backend():
@@ -136,12 +133,10 @@ def test_a_model_without_experts_takes_any_backend():
     assert plan("llama-3.1-8b", "h100", moe_backend="Flashinfer-Cutlass").fits
 
 
-@pytest.mark.parametrize(
-    ("backend", "kernel"), [("marlin", "Marlin"), ("triton", "Triton"), ("deep_gemm", "DeepGEMM")]
-)
-def test_the_plan_multiplies_with_the_kernels_that_were_asked_for(backend, kernel):
-    model = load_model("deepseek-v3")
-    assert kernels.experts_kernel(model, load_gpu("h200"), backend).name == kernel
+def test_the_plan_multiplies_with_the_kernels_that_were_asked_for():
+    for backend, kernel in [("marlin", "Marlin"), ("triton", "Triton"), ("deep_gemm", "DeepGEMM")]:
+        model = load_model("deepseek-v3")
+        assert kernels.experts_kernel(model, load_gpu("h200"), backend).name == kernel, backend
 
 
 def hybrid(tensor_parallel_size=2, **settings):
@@ -199,8 +194,8 @@ def test_a_plan_that_lacks_little_names_smaller_steps_and_its_doubt():
     assert plan("deepseek-v3", "h200", **with_smaller_steps).fits
 
 
-@pytest.mark.parametrize(("tp", "seqs", "measured"), [(2, 1024, 43.99), (1, 1024, 17.169)])
-def test_a_dense_hybrid_has_the_graphs_that_two_starts_on_h100_estimated(tp, seqs, measured):
+def test_a_dense_hybrid_has_the_graphs_that_two_starts_on_h100_estimated():
     """tests/data/gpu/records/two_h100_0.32.json and its second part: Qwen3.5 27B; −0.5 and −2.0 % before."""
-    p = hybrid(tensor_parallel_size=tp, max_num_seqs=seqs, enable_prefix_caching=False)
-    assert p.available_kv_gib_per_gpu == pytest.approx(measured, rel=0.003)
+    for tp, seqs, measured in [(2, 1024, 43.99), (1, 1024, 17.169)]:
+        p = hybrid(tensor_parallel_size=tp, max_num_seqs=seqs, enable_prefix_caching=False)
+        assert p.available_kv_gib_per_gpu == pytest.approx(measured, rel=0.003), (tp, seqs)

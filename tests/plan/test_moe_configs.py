@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from inference_planner import plan
 from inference_planner.releases.moe_configs import is_tuned
 
 DEFAULT = "no tuned file"
 
 
-@pytest.mark.parametrize(
-    ("gpu", "experts", "width"),
-    [
+def test_no_file_is_recorded_where_a_log_says_default_moe_config():
+    for gpu, experts, width in [
         ("h100", 16, 2048),  # Llama 4 Scout on four H100, vLLM 0.33.0
         ("h200", 64, 1408),  # DeepSeek V2 Lite on an H200, 0.25.1
         ("l40s", 40, 512),  # a public log
-    ],
-)
-def test_no_file_is_recorded_where_a_log_says_default_moe_config(gpu, experts, width):
-    assert is_tuned(gpu, experts, width, "16 bit") is False
+    ]:
+        assert is_tuned(gpu, experts, width, "16 bit") is False, (gpu, experts)
 
 
 def test_a_file_of_the_wheel_is_recorded():

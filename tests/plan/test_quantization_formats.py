@@ -64,22 +64,24 @@ FORMATS = {
 }
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_checkpoint_is_as_large_as_its_bits_and_scales_say(tmp_path, name):
-    quantization, bits, activation_bits = FORMATS[name]
-    p = plan(folder(tmp_path, quantization), "h100", tensor_parallel_size=1)
-    assert p.weights_gib_per_gpu == pytest.approx(gib(bits), rel=0.01)
-    assert p.deployment.model.quantization.activation_bits == activation_bits
+def test_a_checkpoint_is_as_large_as_its_bits_and_scales_say(tmp_path):
+    for name in FORMATS:
+        quantization, bits, activation_bits = FORMATS[name]
+        p = plan(folder(tmp_path, quantization), "h100", tensor_parallel_size=1)
+        assert p.weights_gib_per_gpu == pytest.approx(gib(bits), rel=0.01), name
+        assert p.deployment.model.quantization.activation_bits == activation_bits, name
 
 
-@pytest.mark.parametrize("method", ["hqq", "aqlm", "marlin", "qqq"])
-def test_a_format_that_vllm_no_longer_has_is_refused_with_those_that_it_has(tmp_path, method):
-    # not in QuantizationMethods of 0.32.0, model_executor/layers/quantization/__init__.py
-    with pytest.raises(BadInput, match=f"no longer reads {method}") as refused:
-        plan(folder(tmp_path, {"quant_method": method}), "h100")
-    assert "awq" in refused.value.remedy
-    with pytest.raises(BadInput, match=f"--quantization {method}"):
-        plan("llama-3.1-8b", "h100", quantization=method)
+def test_a_format_that_vllm_no_longer_has_is_refused_with_those_that_it_has(tmp_path):
+    for method in ["hqq", "aqlm", "marlin", "qqq"]:
+        # not in QuantizationMethods of 0.32.0, model_executor/layers/quantization/__init__.py
+        with pytest.raises(BadInput, match=f"no longer reads {method}") as refused:
+            plan(folder(tmp_path, {"quant_method": method}), "h100")
+            pytest.fail(f"{method} was taken")
+        assert "awq" in refused.value.remedy, method
+        with pytest.raises(BadInput, match=f"--quantization {method}"):
+            plan("llama-3.1-8b", "h100", quantization=method)
+            pytest.fail(f"{method} was taken")
 
 
 def test_bitsandbytes_needs_a_package_beside_vllm_and_is_not_split(tmp_path):
@@ -102,12 +104,10 @@ def test_a_gguf_file_and_its_folder_are_refused_with_what_to_do(tmp_path, name):
     assert "vllm-gguf-plugin" in refused.value.remedy and "download" not in refused.value.remedy
 
 
-@pytest.mark.parametrize(
-    ("name", "flag"), [("auto-round", "inc"), ("compressed_tensors", "compressed-tensors")]
-)
-def test_a_name_is_passed_on_as_vllm_takes_it(name, flag):
-    p = plan("llama-3.1-8b", "h100", quantization=name)
-    assert p.command.endswith(f"--quantization {flag}")
+def test_a_name_is_passed_on_as_vllm_takes_it():
+    for name, flag in [("auto-round", "inc"), ("compressed_tensors", "compressed-tensors")]:
+        p = plan("llama-3.1-8b", "h100", quantization=name)
+        assert p.command.endswith(f"--quantization {flag}"), (name, flag)
 
 
 def test_a_torchao_format_without_known_bits_is_named(tmp_path):

@@ -34,27 +34,28 @@ def wide(tp: int, dp: int, ep: bool = True, model: str = "qwen3-30b-a3b", **more
     )
 
 
-@pytest.mark.parametrize("ep", [True, False])
-@pytest.mark.parametrize("dp", [2, 4, 8])
-def test_experts_are_divided_by_the_replicas_and_all_else_is_copied(dp, ep):
-    p = wide(1, dp, ep)
-    assert p.weights_gib_per_gpu * GIB == pytest.approx(OTHER_BYTES + EXPERTS_BYTES / dp, rel=0.005)
-    assert p.gpus == dp == len(p.ranks) and [r.dp_rank for r in p.ranks] == list(range(dp))
+def test_experts_are_divided_by_the_replicas_and_all_else_is_copied():
+    for dp in [2, 4, 8]:
+        for ep in [True, False]:
+            p = wide(1, dp, ep)
+            assert p.weights_gib_per_gpu * GIB == pytest.approx(
+                OTHER_BYTES + EXPERTS_BYTES / dp, rel=0.005
+            ), (dp, ep)
+            assert p.gpus == dp == len(p.ranks) and [r.dp_rank for r in p.ranks] == list(
+                range(dp)
+            ), (dp, ep)
 
 
-@pytest.mark.parametrize(
-    ("tp", "dp", "ep", "cut", "dealt"),
-    [
+def test_experts_are_cut_or_dealt_as_in_vllms_own_examples():
+    for tp, dp, ep, cut, dealt in [
         (2, 1, True, 1, 2),
         (1, 2, True, 1, 2),
         (2, 2, True, 1, 4),
         (1, 2, False, 2, 1),
         (2, 2, False, 4, 1),
-    ],
-)
-def test_experts_are_cut_or_dealt_as_in_vllms_own_examples(tp, dp, ep, cut, dealt):
-    split = wide(tp, dp, ep).deployment.expert_split
-    assert (split.cut, split.dealt) == (cut, dealt)
+    ]:
+        split = wide(tp, dp, ep).deployment.expert_split
+        assert (split.cut, split.dealt) == (cut, dealt), (tp, dp, ep)
 
 
 def test_with_tensor_parallelism_attention_is_halved_and_experts_go_over_all_gpus():
@@ -127,11 +128,16 @@ BUILT = [
 ]
 
 
-@pytest.mark.parametrize(("model", "tp", "dp", "ep", "built"), BUILT)
-def test_weights_are_those_of_vllms_own_class(model, tp, dp, ep, built):
-    p = wide(tp, dp, ep, model, vllm_version="0.25.1")
-    workspace = 2**25 if p.deployment.model.mla else 0
-    assert p.weights_gib_per_gpu * GIB - workspace == pytest.approx(built, rel=0.002)
+def test_weights_are_those_of_vllms_own_class():
+    for model, tp, dp, ep, built in BUILT:
+        p = wide(tp, dp, ep, model, vllm_version="0.25.1")
+        workspace = 2**25 if p.deployment.model.mla else 0
+        assert p.weights_gib_per_gpu * GIB - workspace == pytest.approx(built, rel=0.002), (
+            model,
+            tp,
+            dp,
+            ep,
+        )
 
 
 def test_a_latents_weights_come_without_a_workspace_under_the_newer_version():
@@ -188,102 +194,110 @@ def test_without_sizes_the_fewest_gpus_a_replica_are_taken():
     assert (p.tensor_parallel_size, p.gpus, p.fits) == (1, 8, True)
 
 
-@pytest.mark.parametrize(
-    ("model", "sizes", "message"),
-    [
-        ("llama-3.1-8b", {"enable_expert_parallel": True}, "no experts"),
-        ("qwen1.5-moe-a2.7b", {"data_parallel_size": 3, "tensor_parallel_size": 1}, "1408"),
-        ("qwen1.5-moe-a2.7b", {"data_parallel_size": 3}, "1408.*--enable-expert-parallel"),
-        ("qwen1.5-moe-a2.7b", {"data_parallel_size": 3, "pipeline_parallel_size": 2}, "1408"),
-        (
-            "qwen3-235b-a22b-fp8",
-            {"tensor_parallel_size": 8},
-            "Choose from: 1, 2, 4.*Or add --enable-expert-parallel",
-        ),
-        ("qwen3-30b-a3b", {"data_parallel_size": 0}, "data_parallel_size"),
-        (
-            "qwen3-30b-a3b",
-            {"data_parallel_size": 4, "tensor_parallel_size": 4, "gpus_per_node": 8},
-            "DP 4 needs 16",
-        ),
-        (
-            "llama-3.1-70b",
-            {"data_parallel_size": 3, "tensor_parallel_size": 4, "pipeline_parallel_size": 1},
-            "3 replicas of 4 .* evenly over 2 nodes of 8",
-        ),
-        (
-            "llama-3.1-8b",
-            {"tensor_parallel_size": 8, "decode_context_parallel_size": 2},
-            "1 copies",
-        ),
-        (
-            "llama-3.1-405b",
-            {"tensor_parallel_size": 16, "decode_context_parallel_size": 4},
-            "2 copies",
-        ),
-        (
-            "deepseek-v3",
-            {"tensor_parallel_size": 8, "decode_context_parallel_size": 3},
-            "does not share",
-        ),
-        (
-            "gpt-oss-20b",
-            {"tensor_parallel_size": 16, "decode_context_parallel_size": 2},
-            "sliding windows",
-        ),
-        ("deepseek-v3", {"decode_context_parallel_size": 8}, "tensor_parallel_size 1"),
-        # a remedy that is one: replicas of a dense model have no experts, and -ep does not divide 32 heads by 3
-        (
-            "qwen2.5-7b",
-            {"tensor_parallel_size": 3, "data_parallel_size": 2},
-            "28 attention heads.*1, 2, 4",
-        ),
-        (
-            "qwen3-30b-a3b",
-            {"tensor_parallel_size": 3, "enable_expert_parallel": True},
-            "32 attention heads.*1, 2, 4",
-        ),
-        # vLLM: "The input size is not aligned with the quantized weight shape": 29,568 are 231 groups of 128
-        (
-            "qwen2.5-72b",
-            {"tensor_parallel_size": 2, "quantization": "awq"},
-            "29568.*groups of 128.*Choose from: 1",
-        ),
-        ("qwen2.5-0.5b", {"tensor_parallel_size": 2, "quantization": "gptq"}, "896.*groups of 128"),
-        # vLLM: "Pipeline parallelism is not supported for this model"; 12 heads of GLM-4.1V's encoder; Ernie's tied head
-        ("gemma-3n-e4b", {"pipeline_parallel_size": 2}, "cannot cut Gemma3n.*at most 1"),
-        ("glm-4.1v-9b", {"tensor_parallel_size": 8}, "12 is not divisible by 8.*1, 2, 4. Or"),
-        ("ernie-4.5-21b-a3b", {"pipeline_parallel_size": 2}, "cannot cut"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_a_sentence(model, sizes, message):
-    with pytest.raises(BadInput, match=message):
-        plan(model, "h100", **sizes)
+IMPOSSIBLE = [
+    ("llama-3.1-8b", {"enable_expert_parallel": True}, "no experts"),
+    ("qwen1.5-moe-a2.7b", {"data_parallel_size": 3, "tensor_parallel_size": 1}, "1408"),
+    ("qwen1.5-moe-a2.7b", {"data_parallel_size": 3}, "1408.*--enable-expert-parallel"),
+    ("qwen1.5-moe-a2.7b", {"data_parallel_size": 3, "pipeline_parallel_size": 2}, "1408"),
+    (
+        "qwen3-235b-a22b-fp8",
+        {"tensor_parallel_size": 8},
+        "Choose from: 1, 2, 4.*Or add --enable-expert-parallel",
+    ),
+    ("qwen3-30b-a3b", {"data_parallel_size": 0}, "data_parallel_size"),
+    (
+        "qwen3-30b-a3b",
+        {"data_parallel_size": 4, "tensor_parallel_size": 4, "gpus_per_node": 8},
+        "DP 4 needs 16",
+    ),
+    (
+        "llama-3.1-70b",
+        {"data_parallel_size": 3, "tensor_parallel_size": 4, "pipeline_parallel_size": 1},
+        "3 replicas of 4 .* evenly over 2 nodes of 8",
+    ),
+    (
+        "llama-3.1-8b",
+        {"tensor_parallel_size": 8, "decode_context_parallel_size": 2},
+        "1 copies",
+    ),
+    (
+        "llama-3.1-405b",
+        {"tensor_parallel_size": 16, "decode_context_parallel_size": 4},
+        "2 copies",
+    ),
+    (
+        "deepseek-v3",
+        {"tensor_parallel_size": 8, "decode_context_parallel_size": 3},
+        "does not share",
+    ),
+    (
+        "gpt-oss-20b",
+        {"tensor_parallel_size": 16, "decode_context_parallel_size": 2},
+        "sliding windows",
+    ),
+    ("deepseek-v3", {"decode_context_parallel_size": 8}, "tensor_parallel_size 1"),
+    # a remedy that is one: replicas of a dense model have no experts, and -ep does not divide 32 heads by 3
+    (
+        "qwen2.5-7b",
+        {"tensor_parallel_size": 3, "data_parallel_size": 2},
+        "28 attention heads.*1, 2, 4",
+    ),
+    (
+        "qwen3-30b-a3b",
+        {"tensor_parallel_size": 3, "enable_expert_parallel": True},
+        "32 attention heads.*1, 2, 4",
+    ),
+    # vLLM: "The input size is not aligned with the quantized weight shape": 29,568 are 231 groups of 128
+    (
+        "qwen2.5-72b",
+        {"tensor_parallel_size": 2, "quantization": "awq"},
+        "29568.*groups of 128.*Choose from: 1",
+    ),
+    ("qwen2.5-0.5b", {"tensor_parallel_size": 2, "quantization": "gptq"}, "896.*groups of 128"),
+    # vLLM: "Pipeline parallelism is not supported for this model"; 12 heads of GLM-4.1V's encoder; Ernie's tied head
+    ("gemma-3n-e4b", {"pipeline_parallel_size": 2}, "cannot cut Gemma3n.*at most 1"),
+    ("glm-4.1v-9b", {"tensor_parallel_size": 8}, "12 is not divisible by 8.*1, 2, 4. Or"),
+    ("ernie-4.5-21b-a3b", {"pipeline_parallel_size": 2}, "cannot cut"),
+]
+
+
+def test_what_cannot_be_is_refused_in_a_sentence():
+    for model, sizes, message in IMPOSSIBLE:
+        with pytest.raises(BadInput, match=message):
+            plan(model, "h100", **sizes)
+            pytest.fail(f"{(model, sizes)} was taken")
 
 
 # vLLM's rule: tensor parallel ranks above the KV heads keep copies, of which dcp share out the tokens (a latent is one)
-@pytest.mark.parametrize(
-    ("model", "tp", "dcp"),
-    [("deepseek-v3", 16, 16), ("deepseek-v3", 16, 4), ("llama-3.1-405b", 16, 2)],
-)
-def test_ranks_that_share_out_the_context_keep_as_many_times_the_tokens(model, tp, dcp):
-    sizes = {
-        "tensor_parallel_size": tp,
-        "pipeline_parallel_size": 1,
-        "max_model_len": 65536,
-        "gpus_per_node": 16,
-    }
-    copied, shared = (
-        plan(model, "h200", **sizes),
-        plan(model, "h200", decode_context_parallel_size=dcp, **sizes),
-    )
-    assert shared.kv_cache_tokens == pytest.approx(dcp * copied.kv_cache_tokens, rel=1e-3)
-    assert shared.available_kv_gib_per_gpu == copied.available_kv_gib_per_gpu
-    arguments = shlex.split(shared.command)
-    assert arguments[arguments.index("--decode-context-parallel-size") + 1] == str(dcp)
-    assert "--decode-context-parallel-size" not in copied.command and any(
-        "Decode context parallelism" in r for r in shared.reasons
-    )
+def test_ranks_that_share_out_the_context_keep_as_many_times_the_tokens():
+    for model, tp, dcp in [
+        ("deepseek-v3", 16, 16),
+        ("deepseek-v3", 16, 4),
+        ("llama-3.1-405b", 16, 2),
+    ]:
+        sizes = {
+            "tensor_parallel_size": tp,
+            "pipeline_parallel_size": 1,
+            "max_model_len": 65536,
+            "gpus_per_node": 16,
+        }
+        copied, shared = (
+            plan(model, "h200", **sizes),
+            plan(model, "h200", decode_context_parallel_size=dcp, **sizes),
+        )
+        assert shared.kv_cache_tokens == pytest.approx(dcp * copied.kv_cache_tokens, rel=1e-3), (
+            model,
+            tp,
+        )
+        assert shared.available_kv_gib_per_gpu == copied.available_kv_gib_per_gpu, (model, tp)
+        arguments = shlex.split(shared.command)
+        assert arguments[arguments.index("--decode-context-parallel-size") + 1] == str(dcp), (
+            model,
+            tp,
+        )
+        assert "--decode-context-parallel-size" not in copied.command and any(
+            "Decode context parallelism" in r for r in shared.reasons
+        ), (model, tp)
 
 
 def test_the_command_line_takes_them():
@@ -359,12 +373,10 @@ def test_experts_that_tensor_parallelism_would_cut_are_said_to_be_whole_with_the
     assert any("not possible without --enable-expert-parallel" in reason for reason in p.reasons)
 
 
-@pytest.mark.parametrize(
-    "model", ["llama-3.1-405b", "qwen2.5-72b", "mixtral-8x22b", "gpt-oss-120b"]
-)
-def test_where_there_are_no_experts_or_nothing_is_kept_twice_nothing_of_it_is_said(model):
-    p = plan(model, "h200", gpus_per_node=8, exact=False)
-    assert p.fits and not [line for line in p.advice if "expert" in line]
+def test_where_there_are_no_experts_or_nothing_is_kept_twice_nothing_of_it_is_said():
+    for model in ["llama-3.1-405b", "qwen2.5-72b", "mixtral-8x22b", "gpt-oss-120b"]:
+        p = plan(model, "h200", gpus_per_node=8, exact=False)
+        assert p.fits and not [line for line in p.advice if "expert" in line], model
 
 
 NAMES = {
