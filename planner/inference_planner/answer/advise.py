@@ -145,10 +145,7 @@ def utilization(deployment: Deployment, share: float = HIGH_UTILIZATION) -> Iter
 
 
 def small_batch(deployment: Deployment) -> Iterator[Change]:
-    """Compute fewer tokens in a step.
-
-    The activations of the profile run then take less memory.
-    """
+    """Compute fewer tokens in a step. The activations of the profile run then take less memory."""
     if deployment.settings.max_num_batched_tokens <= SMALL_BATCH:
         return
     seqs = min(deployment.settings.max_num_seqs, FEW_SEQS)

@@ -88,10 +88,7 @@ def kv_table() -> dict[str, str]:
 
 
 def h100s_for_both(size: str) -> float:
-    """Return "Number of H100s needed for both".
-
-    The table adds (weights in GB + KV in GiB) / 80.
-    """
+    """Return "Number of H100s needed for both". The table adds (weights in GB + KV in GiB) / 80."""
     billions, name = SIZES[size]
     return (
         weights_gb(billions, "Float16")
