@@ -21,10 +21,7 @@ PASSWORD = re.compile(r"(?<=://)[^\s/?#]+@")
 
 
 def plain(text: str) -> str:
-    """Return text that a terminal only shows.
-
-    Control characters, which would move or color it, become their escapes.
-    """
+    """Return text that a terminal only shows: control characters become their escapes."""
     return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 

@@ -90,9 +90,7 @@ def read_bytes(path: str | Path, most_bytes: int, remedy: str = READABLE) -> byt
 def read_text(
     path: str | Path, most_bytes: int, remedy: str = READABLE, *, byte_order_mark: bool = False
 ) -> str:
-    """Return the UTF-8 text of a regular file.
-
-    byte_order_mark: one at the beginning is allowed, and left out.
+    """Return the UTF-8 text of a regular file; `byte_order_mark`: without one at the beginning.
 
     Raises:
         BadInput: as `read_bytes` does, and for a file that is not text.

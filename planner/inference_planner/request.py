@@ -183,10 +183,7 @@ def request_of(function: Callable[..., Any], settings: Mapping[str, Any]) -> Pla
 
 
 def with_settings(function: Function) -> Function:
-    """Show the settings in the signature and the docstring of a function that takes `**settings`.
-
-    The docstring's line `settings: …` is followed by a line for each setting.
-    """
+    """Show the settings in signature and docstring (below `settings: …`) of a function."""
     own = signature(function).parameters.values()
     shown = [
         Parameter(

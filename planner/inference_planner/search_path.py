@@ -10,10 +10,7 @@ import sys
 
 
 def leave_current_folder() -> None:
-    """Take the current folder out of this process's sys.path.
-
-    It stays if this package is installed there.
-    """
+    """Take the current folder out of sys.path, unless this package is installed there."""
     try:
         here = os.getcwd()
     except OSError:  # the folder is gone

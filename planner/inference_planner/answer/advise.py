@@ -60,10 +60,7 @@ class Change:
 
     @property
     def fits(self) -> bool:
-        """True if vLLM would start after the change.
-
-        A default of max_num_seqs can be lowered, a given one cannot.
-        """
+        """True if vLLM would start after the change. A default of max_num_seqs can be lowered."""
         if not memory.may_fit(self.after, self.after.gpus) or not self.fit.fits:
             return False
         return not self.after.settings.seqs_given or not exceeds_state_blocks(self.after)
@@ -78,10 +75,7 @@ Rule = Callable[[Deployment], Iterator[Change]]
 
 
 def kv_fp8(deployment: Deployment) -> Iterator[Change]:
-    """Store K and V in 8 bits.
-
-    The model must have a KV cache, and an attention kernel of this GPU must read FP8.
-    """
+    """Store K and V in 8 bits, if an attention kernel of this GPU reads FP8."""
     text_only = deployment.settings.language_model_only
     if cache_refusal(deployment.model, deployment.gpu.capability, "fp8", text_only):
         return
@@ -99,10 +93,7 @@ def kv_fp8(deployment: Deployment) -> Iterator[Change]:
 
 
 def weights_fp8(deployment: Deployment) -> Iterator[Change]:
-    """Round the weights to 8 bits while loading.
-
-    The checkpoint must not be quantized, and the GPU must have kernels.
-    """
+    """Round the weights of a checkpoint in 16 bits to 8 while loading, if the GPU has kernels."""
     return _quantized_weights(deployment, "fp8", "check the answers: weights have 8 bits")
 
 
@@ -130,10 +121,7 @@ def _quantized_weights(deployment: Deployment, method: str, note: str) -> Iterat
 
 
 def utilization(deployment: Deployment, share: float = HIGH_UTILIZATION) -> Iterator[Change]:
-    """Let the engine use a larger share of the GPU's memory.
-
-    Memory that the CPU shares is no idle memory: none of it is advised.
-    """
+    """Let the engine use a larger share of a GPU's memory, unless the CPU uses it, too."""
     if deployment.gpu.unified_memory or deployment.settings.kv_cache_memory_bytes:
         return
     if deployment.free_gib is not None:
@@ -188,10 +176,7 @@ def _split_change(rule: str, after: Deployment, note: str) -> Change:
 
 
 def replicas(deployment: Deployment, gpus: int) -> Iterator[Change]:
-    """Run a MoE model data parallel with expert parallelism on so many GPUs.
-
-    Of all sizes, those that hold most tokens are taken.
-    """
+    """Run a MoE model data and expert parallel on so many GPUs, in the sizes with most tokens."""
     if not deployment.model.moe or deployment.dp > 1:
         return
     changes: list[Change] = []
@@ -211,10 +196,7 @@ def replicas(deployment: Deployment, gpus: int) -> Iterator[Change]:
 
 
 def context(deployment: Deployment) -> Iterator[Change]:
-    """Use decode context parallelism.
-
-    Ranks with copies of the same KV heads then store different tokens.
-    """
+    """Let ranks with copies of the same KV heads store different tokens."""
     copies = _kv_copies(deployment)
     if deployment.dcp == 1 and copies in context_sizes(deployment.model, deployment.tp):
         after = replace(deployment, dcp=copies)
@@ -239,10 +221,7 @@ def first_fit(deployment: Deployment, *rules: Rule) -> Change | None:
 
 
 def advise(plan: Plan) -> list[str]:
-    """Return what would make the plan better.
-
-    If it does not fit, return the nearest changes with which it would.
-    """
+    """Return what would make the plan better, or the nearest changes with which it would fit."""
     if not plan.fit.has_cache:
         return []
     if plan.fits:
@@ -395,10 +374,7 @@ def _speed_share(plan: Plan, other: Deployment) -> str:
 
 
 def _instead_of_copies(plan: Plan) -> Iterator[str]:
-    """Yield the splits of a MoE model that hold more tokens on the same GPUs.
-
-    They are compared with several servers of this split.
-    """
+    """Yield splits of a MoE model that hold more tokens than several servers of this one."""
     deployment = plan.deployment
     gpus = plan.world_size or deployment.gpus
     servers = gpus // deployment.gpus

@@ -52,10 +52,7 @@ FAR = 16
 
 
 def digest(raw: Mapping[str, Any]) -> str:
-    """Return the name of a config, a digest of its fields.
-
-    It is the same for the same fields, whatever their order, and whoever wrote the file.
-    """
+    """Return a digest of a config's fields, the same in whatever order they stand."""
     import hashlib
 
     sizes = {name: value for name, value in raw.items() if name not in NOT_SIZES}
@@ -67,10 +64,7 @@ def digest(raw: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=1)
 def records() -> dict[str, dict[str, Any]]:
-    """Return what is recorded, by the digest of the config.
-
-    Each record has "name", "vllm", "builds" and "refused".
-    """
+    """Return each record ("name", "vllm", "builds", "refused") by the digest of its config."""
     entries: dict[str, dict[str, Any]] = {}
     for file in sorted((DATA / "exact").glob("*.json")):
         record = json.loads(file.read_text(encoding="utf-8"))
@@ -163,10 +157,7 @@ def check_estimate(model: ModelConfig, why: str = "") -> None:
 
 
 def as_stored(deployment: Deployment) -> ModelConfig:
-    """Return the model as its checkpoint has it.
-
-    It is not yet quantized by --quantization, and nothing is known of it.
-    """
+    """Return the model as its checkpoint has it: without --quantization and what is known of it."""
     stored_quantization = None if deployment.quantization else deployment.model.quantization
     return replace(deployment.model, quantization=stored_quantization, exact=None)
 

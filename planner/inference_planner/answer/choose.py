@@ -29,11 +29,7 @@ MOST_NODES = 32  # that are searched if nothing is known of the hardware
 
 @dataclass(frozen=True)
 class Split:
-    """The chosen split and its reasons.
-
-    `world_size` is the number of GPUs available. It is 0 if that is unknown, or if sizes of the
-    split were given.
-    """
+    """The chosen split, its reasons, and the GPUs available (0: unknown, or sizes were given)."""
 
     deployment: Deployment
     reasons: list[str]
@@ -41,9 +37,7 @@ class Split:
 
 
 def splits(deployment: Deployment, gpus: int) -> list[Deployment]:
-    """Return every split of one replica over exactly `gpus` GPUs.
-
-    The one with most tensor parallelism comes first.
+    """Return every split of one replica over exactly `gpus` GPUs, most tensor parallelism first.
 
     Each tensor-parallel group stays within a node. Stages may hold different numbers of layers, so
     any number of GPUs up to the number of layers can be used.
@@ -85,9 +79,7 @@ def first_that_fits(deployment: Deployment, numbers: Iterable[int]) -> Deploymen
 
 
 def spread(deployment: Deployment, gpus: int) -> Deployment:
-    """Return the first split over so many GPUs that fits.
-
-    If none does, return the one with most tensor parallelism.
+    """Return the first split over so many GPUs that fits, or that with most tensor parallelism.
 
     Raises BadInput: there are more GPUs than the model has layers, heads and experts to give them,
     or several slices.
@@ -103,10 +95,7 @@ def spread(deployment: Deployment, gpus: int) -> Deployment:
 
 
 def fewest(deployment: Deployment, most: int = 256) -> Deployment | None:
-    """Return the split over the fewest GPUs that holds one request of max_model_len.
-
-    The result is None if `most` GPUs do not hold it.
-    """
+    """Return the split over the fewest GPUs that holds one request; None if `most` do not."""
     return first_that_fits(deployment, range(1, most + 1))
 
 
@@ -220,9 +209,7 @@ def _over_gpus(deployment: Deployment, world_size: int) -> Deployment:
 
 
 def executor(gpus: int, nodes: int) -> tuple[str, str]:
-    """Return what starts the workers, and why.
-
-    It is uni or mp, as vLLM decides without --distributed-executor-backend.
+    """Return what starts the workers without --distributed-executor-backend, uni or mp, and why.
 
     Source: vllm/config/parallel.py (0.25.1): --nnodes above 1 means mp; too few GPUs on this host
     for the sizes and no --nnodes is an error, where older versions took Ray. Inside a Ray placement

@@ -1,7 +1,4 @@
-"""The command of a plan: flags as data.
-
-The shell line, a script and a manifest are made from them.
-"""
+"""The command of a plan: flags as data, from which a line, a script or a manifest is made."""
 
 from __future__ import annotations
 
@@ -30,10 +27,7 @@ class Unservable(BadInput):
 
 
 def served(plan: Plan) -> str:
-    """Return the model of a plan as `vllm serve` takes it.
-
-    It is the Hub id, or the folder of a model without one.
-    """
+    """Return the model as `vllm serve` takes it: its Hub id, or the folder of one without."""
     return _served(plan.deployment)
 
 
@@ -44,9 +38,7 @@ def _served(deployment: Deployment) -> str:
 
 
 def stand_in(plan: Plan) -> str:
-    """Return a placeholder for a quantized checkpoint that the user has to name.
-
-    It is "" if none is needed.
+    """Return a placeholder for a quantized checkpoint that the user has to name, or "".
 
     vLLM makes some formats (FP8) while it loads a checkpoint in 16 bits. Others (AWQ, GPTQ) need a
     checkpoint that is already in that format. Source: vLLM 0.32.0, model_loader/weight_utils.py
@@ -93,10 +85,7 @@ def check_fits(plan: Plan) -> None:
 
 
 def flags(plan: Plan) -> dict[str, str]:
-    """Return the flags of `vllm serve` and their values, without those that vLLM would take anyway.
-
-    The value of a flag that stands alone is "".
-    """
+    """Return flags of `vllm serve` and their values ("" for none), but those taken anyway."""
     return _flags(plan.deployment)
 
 
@@ -163,9 +152,7 @@ def _flags(deployment: Deployment) -> dict[str, str]:
 
 
 def _node_flags(deployment: Deployment) -> dict[str, str]:
-    """Return the flags that differ between nodes, with shell variables.
-
-    NODE_RANK counts from 0, and workers add --headless.
+    """Return the flags that differ between nodes, with shell variables; workers add --headless.
 
     vLLM derives the replicas of a node from them. --data-parallel-start-rank would end the single
     API server for all replicas.
@@ -190,10 +177,7 @@ def flag_words(flags: dict[str, str]) -> list[str]:
 
 
 def command(plan: Plan) -> str:
-    """Return the `vllm serve` line of a plan, which runs on every node.
-
-    It is "" if vLLM has no class for the architecture.
-    """
+    """Return the `vllm serve` line of every node; "" if vLLM has no class for the architecture."""
     return command_of(plan.deployment)
 
 

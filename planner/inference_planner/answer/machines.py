@@ -30,11 +30,7 @@ ASKED = {
 
 @dataclass(frozen=True)
 class Machine:
-    """One kind of VM.
-
-    memory_gib is the host's. local_disk_gb is of temporary disks, in 10**9 bytes, without the OS
-    disk.
-    """
+    """One kind of VM: memory_gib is the host's, local_disk_gb (10**9 bytes) without the OS disk."""
 
     name: str
     provider: str
@@ -49,10 +45,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Offer:
-    """A machine and the plan on it.
-
-    `plan` is None if the GPU cannot run the model at all, and `why` gives the reason.
-    """
+    """A machine and the plan on it; None if the GPU cannot run the model, with the reason."""
 
     machine: Machine
     plan: Plan | None
@@ -131,10 +124,7 @@ def checkpoint_bytes(model: str) -> int:
 
 
 def disk_problem(model: str, disk_gb: float) -> str:
-    """Return why a disk of `disk_gb` GB cannot hold the weights of `model`; "" if it can.
-
-    A GB is 10**9 bytes.
-    """
+    """Return why a disk of `disk_gb` · 10**9 bytes cannot hold the model's weights, or ""."""
     needed = checkpoint_bytes(model)
     if needed + SPARE_BYTES <= disk_gb * GB:
         return ""

@@ -95,10 +95,7 @@ def decode_terms(deployment: Deployment, measured: Correction | None) -> list[sp
 
 
 def card_notes(deployment: Deployment, gpu_memory_gib: float | None) -> list[str]:
-    """Return what a plan says of a card that differs from the catalog's.
-
-    It was given by its memory, or is partly taken by another process.
-    """
+    """Return what a plan says of a card with a given memory, or of one that is partly taken."""
     gpu, free_gib = deployment.gpu, deployment.free_gib
     notes: list[str] = []
     if not gpu.has_known_speed:

@@ -1,7 +1,4 @@
-"""The `Plan`: what `plan()` returns.
-
-It carries its split, its memory, its messages and the times of a step.
-"""
+"""The `Plan` that `plan()` returns, with its split, its memory, its messages and its times."""
 
 from __future__ import annotations
 
@@ -155,26 +152,17 @@ class Plan:
 
     @property
     def pooling(self) -> str:
-        """The result of a model that generates no text: "vectors" or "scores".
-
-        It is "" for one that generates.
-        """
+        """The result of a model that generates no text, "vectors" or "scores"; else ""."""
         return self.deployment.model.pooling
 
     @property
     def has_speed(self) -> bool:
-        """True if tokens per second can be predicted.
-
-        The model must generate text, and the bandwidth of the card must be known.
-        """
+        """True if the model generates text and the bandwidth of the card is known."""
         return self.deployment.gpu.has_known_speed and not self.pooling
 
     @property
     def kernels(self) -> list[Kernel]:
-        """The kernels that vLLM takes for the products.
-
-        kernels.py has what they were measured to reach.
-        """
+        """The kernels that vLLM takes for the products, with what they were measured to reach."""
         return kernels(self.deployment) if self.has_speed else []
 
     @property
@@ -193,18 +181,12 @@ class Plan:
 
     @property
     def available_kv_gib_per_gpu(self) -> float:
-        """The memory that is left for the KV cache; 0 if nothing is.
-
-        It is given also where it is too little for one request.
-        """
+        """The memory left for the KV cache, also if too little for one request; at least 0."""
         return max(0, self.fit.available[self.fit.tightest]) / GIB
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """KV-cache bytes of one token for the whole model and its draft.
-
-        They are those before tensor parallelism.
-        """
+        """KV-cache bytes of a token for model and draft, before tensor parallelism."""
         if not self.fit.has_cache:
             return 0
         settings = self.deployment.settings
@@ -216,20 +198,14 @@ class Plan:
 
     @property
     def kv_cache_tokens(self) -> int:
-        """The tokens that vLLM will print as "GPU KV cache size".
-
-        With data parallelism they are those of one replica.
-        """
+        """The tokens that vLLM will print as "GPU KV cache size", of one replica."""
         if not self.fit.fits or not self.fit.has_cache:
             return 0
         return self.fit.capacity.tokens
 
     @property
     def max_concurrency(self) -> float:
-        """The requests of max_model_len that the KV cache holds.
-
-        vLLM prints them as "Maximum concurrency".
-        """
+        """The requests of max_model_len in the KV cache, as vLLM's "Maximum concurrency"."""
         if not self.fit.fits or not self.fit.has_cache:
             return 0.0
         return self.fit.capacity.max_concurrency
@@ -258,10 +234,7 @@ class Plan:
 
     @property
     def executor(self) -> str:
-        """The executor with which vLLM starts its workers.
-
-        `uni` is one process, `mp` its own multiprocessing, also over nodes.
-        """
+        """The executor of the workers: `uni`, or `mp` for multiprocessing, also over nodes."""
         return executor(self.deployment.replica_gpus, self.nodes)[0]
 
     @property
@@ -290,20 +263,14 @@ class Plan:
 
     @property
     def basis(self) -> str:
-        """The distance of the case from what was measured: one of `Basis`.
-
-        After it stands the catalog's model that the checkpoint was derived from, if it was.
-        """
+        """The distance from what was measured (`Basis`), and the model it is derived from."""
         if self.deployment.model.derived_from:
             return f"{self.ground.basis}, derived from {self.deployment.model.derived_from}"
         return self.ground.basis
 
     @property
     def sizes_from(self) -> str:
-        """The origin of the sizes of weights and KV cache.
-
-        It is formulas, exact, recorded or estimate.
-        """
+        """The origin of weights and KV cache: formulas, exact, recorded or estimate."""
         return sizes_from(self.deployment)
 
     @property
@@ -314,10 +281,7 @@ class Plan:
 
     @property
     def source(self) -> str:
-        """The vLLM version whose class gave the sizes, or what an estimate rests on.
-
-        It is empty for formulas.
-        """
+        """The vLLM whose class gave the sizes, or what an estimate rests on; "" for formulas."""
         exact = self.deployment.model.exact
         return exact.source if exact else ""
 
@@ -328,10 +292,7 @@ class Plan:
 
     @cached_property
     def intervals(self) -> dict[str, intervals.Interval]:
-        """The low and the high value of each figure in UNCERTAIN.
-
-        Nine of ten measured figures lie between them.
-        """
+        """The low and high value of each figure in UNCERTAIN, for nine of ten measured ones."""
         half = self.spread
         free_gib = self.fit.available[self.fit.tightest] / GIB
         cache = intervals.capacities(self.deployment, self.fit, half.available_gib)
@@ -354,10 +315,7 @@ class Plan:
 
     @property
     def may_not_start(self) -> bool:
-        """True if the plan fits, but may not start.
-
-        At the low end of the interval the KV cache would not hold one request.
-        """
+        """True if it fits, but at the low end of the interval not one request would."""
         has_tokens = self.fits and self.kv_cache_tokens > 0
         return has_tokens and self.intervals["max_concurrency"].low < 1
 

@@ -1,7 +1,4 @@
-"""The reasons of a plan, in sentences.
-
-They say how the model is split, what fits, and what travels between GPUs.
-"""
+"""The reasons of a plan, in sentences: how it is split, what fits, what travels between GPUs."""
 
 from collections.abc import Iterator
 
@@ -26,10 +23,7 @@ SHOWN_BYTES = GIB // 100  # a smaller change by a measured start is not named
 
 
 def reasons(plan: Plan) -> list[str]:
-    """Return why the plan is as it is.
-
-    The reasons of the split come first, then what follows from it.
-    """
+    """Return why the plan is as it is: the reasons of the split, then what follows from it."""
     sentences = [*plan.reasons, *_version(plan), *_precision(plan), *_checkpoint(plan)]
     sentences += [*_tensor_split(plan), *_pipeline_split(plan), *_memory(plan)]
     sentences += [*_encoder(plan), *_state_blocks(plan)]
@@ -207,10 +201,7 @@ def _memory(plan: Plan) -> Iterator[str]:
 
 
 def _encoder(plan: Plan) -> Iterator[str]:
-    """Say what the encoder of a multimodal model takes from the KV cache.
-
-    The sentence names the flag that gives it back.
-    """
+    """Say what the encoder takes from the KV cache, and which flag gives it back."""
     deployment = plan.deployment
     if deployment.model.text_of:
         yield (
@@ -284,10 +275,7 @@ def _windows(plan: Plan) -> Iterator[str]:
 
 
 def _kernels(plan: Plan) -> Iterator[str]:
-    """Name the kernels of quantized weights.
-
-    It says which of them were never measured on this kind of GPU.
-    """
+    """Name the kernels of quantized weights, and those that were never measured on this GPU."""
     for used in plan.kernels:
         if used.weights != BITS_16 or not used.measured:
             yield kernel_sentence(used)

@@ -1,7 +1,4 @@
-"""Print a plan, machines or names as text or as JSON.
-
-It prints a plan, the machines that hold a model, or the names of the catalog.
-"""
+"""Print a plan, the machines that hold a model, or the catalog's names, as text or JSON."""
 
 import json
 import textwrap
@@ -128,10 +125,7 @@ def ink(text: str, style: str) -> str:
 
 
 def grid(rows: list[tuple[str, ...]], width: int, gap: int = 1) -> list[str]:
-    """Lay rows out in columns, each as wide as its widest cell.
-
-    The last column is wrapped at `width`.
-    """
+    """Lay rows out in columns as wide as their widest cell; the last is wrapped at `width`."""
     widths = [max(map(len, cells)) + gap for cells in zip(*rows, strict=True)][:-1]
     lines: list[str] = []
     for *cells, last in rows:
@@ -240,10 +234,7 @@ def _first_tokens(requests: int) -> str:
 
 
 def _memory_bar(plan: Plan) -> list[str]:
-    """Draw the memory of one GPU and its parts.
-
-    `┃` marks the end of the GPU's memory if the model needs more.
-    """
+    """Draw the memory of one GPU and its parts; `┃` marks its end if the model needs more."""
     used = plan.weights_gib_per_gpu + plan.overhead_gib_per_gpu
     rest = "free"
     if plan.fit.has_cache:

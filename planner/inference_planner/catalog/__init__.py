@@ -91,11 +91,7 @@ def _catalog_model(name: str) -> ModelConfig:
 
 
 def with_encoder(model: ModelConfig) -> ModelConfig:
-    """Return a text model of the catalog as it is published: with its encoder of images.
-
-    A model without such an encoder is returned as it is. The name is that of the published
-    repository.
-    """
+    """Return a text model of the catalog as it is published, with encoder and name."""
     if not model.text_of or model.name not in _lines():
         return model
     encoder = _entry(model.name).get("encoder")
@@ -113,10 +109,7 @@ def with_encoder(model: ModelConfig) -> ModelConfig:
 
 
 def _derived_model(name: str) -> ModelConfig | None:
-    """Return a checkpoint by the rules for its name, from the catalog's entry of the same model.
-
-    It is None if the catalog has no such model, or the checkpoint has no address on the Hub.
-    """
+    """Return a checkpoint by the rules for its name; None without such a model or a Hub id."""
     parts = read_name(name)
     models = models_by_name(_names())
     same_format = models.get((parts.model, parts.weights))

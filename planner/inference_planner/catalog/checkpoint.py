@@ -1,7 +1,4 @@
-"""The checkpoint beside a config.json: its size and its number of layers.
-
-The size replaces the one of an estimate.
-"""
+"""The checkpoint beside a config.json: its number of layers, and its size for an estimate."""
 
 import json
 import re
@@ -25,9 +22,7 @@ REMEDY = "Copy or download the file again."
 
 
 def stored_bytes(folder: Path) -> int:
-    """Return the bytes of the safetensors beside a config.json; 0 without them.
-
-    They come from the index, or from the headers of the files.
+    """Return the bytes of the safetensors in a folder, by their index or headers; 0 without.
 
     Raises:
         BadInput: an index that is cut or says nothing, or a file whose header is.

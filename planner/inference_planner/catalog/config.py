@@ -1,7 +1,4 @@
-"""The facts of a model: shapes by their config.json names, and what is known beyond them.
-
-That is what vLLM's own classes said, or how large the checkpoint is.
-"""
+"""The facts of a model: config.json's, and what vLLM's classes or its checkpoint say beyond."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True)
 class Moe:
-    """Mixture of experts, with the sizes of one expert.
-
-    `layers` are the indices of the layers that have experts.
-    """
+    """Mixture of experts in the layers of these indices, with the sizes of one expert."""
 
     num_experts: int
     experts_per_token: int
@@ -41,10 +35,7 @@ class Moe:
 
 @dataclass(frozen=True)
 class Mla:
-    """Multi-head latent attention (MLA).
-
-    A token has one latent of kv_lora_rank + qk_rope_head_dim in each layer.
-    """
+    """Multi-head latent attention: a latent of kv_lora_rank + qk_rope_head_dim a token."""
 
     kv_lora_rank: int
     q_lora_rank: int | None
@@ -58,10 +49,7 @@ class Mla:
 
 @dataclass(frozen=True)
 class Mamba:
-    """State-space layers of a hybrid model.
-
-    A request has a state of fixed size in each of them instead of a KV cache.
-    """
+    """State-space layers of a hybrid model, with a state of fixed size, not a KV cache."""
 
     layers: frozenset[int]
     d_state: int
@@ -107,10 +95,7 @@ class Quantization:
 
 @dataclass(frozen=True)
 class Traits:
-    """The facts that the architecture fixes and config.json does not say.
-
-    catalog/families.py has the traits of each family.
-    """
+    """The facts that the architecture fixes and config.json does not say: see families.py."""
 
     gated_mlp: bool = True  # SiLU/GELU gate: two up projections
     qkv_bias: bool = False
@@ -134,10 +119,7 @@ class Traits:
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that share one block table.
-
-    page_bytes is the size of one block of one layer, and blocks_per_request is at max_model_len.
-    """
+    """Layers that share one block table. Bytes are of one block of one layer."""
 
     kind: str  # the key of its kind of attention; as recorded, the class of its spec
     # their indices, or how many there are on each pipeline stage where vLLM said it
@@ -151,10 +133,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Built:
-    """One split of a model, built on the meta device.
-
-    Bytes are of one rank. A tuple has one entry for each pipeline stage.
-    """
+    """One split of a model, built on the meta device. Bytes are of one rank, one entry a stage."""
 
     tp: int
     pp: int
@@ -196,10 +175,7 @@ class Exact:
     ] = ()  # (tp, pp, what vLLM said) of splits that it could not build
 
     def of(self, tp: int, pp: int) -> Built | None:
-        """Return what is known of a split.
-
-        Its KV cache is the same however experts are distributed.
-        """
+        """Return what is known of a split. How experts are shared out changes no KV cache."""
         return next((b for b in self.builds if (b.tp, b.pp) == (tp, pp)), None)
 
     def weights_of(self, tp: int, pp: int, experts: ExpertSplit | None) -> Built | None:
@@ -291,10 +267,7 @@ class ModelConfig:
 
     @property
     def state_space(self) -> Mamba:
-        """The sizes of the state-space layers.
-
-        Ask only for a model that has some: `mamba` is None for the others.
-        """
+        """The sizes of the state-space layers of a model that has some."""
         return present(self.mamba)
 
     @property

@@ -173,10 +173,7 @@ def _window_pattern(text: dict[str, Any]) -> dict[str, Any]:
 
 
 def _two_head_sizes(text: dict[str, Any]) -> dict[str, Any]:
-    """Return the heads of both kinds of layers where those without a window have a size of their own.
-
-    What the config calls neither global nor windowed is that of the layers with a window.
-    """
+    """Return the heads of both kinds of layers; what is not called global is of a window."""
     if not text.get("global_head_dim"):
         return {}
     kv_heads = text.get("num_key_value_heads")
@@ -189,10 +186,7 @@ def _two_head_sizes(text: dict[str, Any]) -> dict[str, Any]:
 
 
 def _our_spellings(text: dict[str, Any]) -> dict[str, Any]:
-    """Return our name of every field that other makers spell otherwise.
-
-    A list of sizes, one for each layer (Gemma 3n) or each kind of token (Ernie VL), becomes its mean.
-    """
+    """Return our name of every field that is spelled otherwise, of lists the mean."""
     spelled: dict[str, Any] = {}
     for ours, others in SPELLINGS.items():
         value = text.get(ours)
@@ -261,11 +255,7 @@ def _entries(value: object) -> str | list[Any] | None:
 
 
 def _unlike_layers(fields: Fields, where: str) -> dict[str, Any]:
-    """Return the fields of Nemotron NAS, whose layers differ.
-
-    Every layer has an MLP of its own width, and attention or none. The width that is returned is
-    their mean.
-    """
+    """Return the fields of Nemotron NAS, whose layers differ; widths of MLPs become their mean."""
     kinds: list[str] = []
     widths: list[int] = []
     shared = 0
@@ -409,10 +399,7 @@ def _named(fields: Fields) -> str:
 
 
 def _looking_both_ways(fields: Fields, architecture: str) -> dict[str, Any]:
-    """Return the facts of an encoder such as BERT, which has no head.
-
-    The older ones have learned positions, and two matrices in the MLP.
-    """
+    """Return the facts of an encoder without a head, such as BERT or ModernBERT."""
     is_newer = any(name in architecture for name in ("ModernBert", "Nomic", "Gte"))
     if is_newer:
         return {"traits": Traits(), "tie": True, "positions": 8192}
@@ -446,18 +433,12 @@ def _with_indexer(fields: Fields, mla: Mla) -> Mla:
 
 
 def _attends(kind: str) -> bool:
-    """Return True for a kind of layer that keeps a cache, such as deepseek_sparse_attention.
-
-    Linear attention keeps a state.
-    """
+    """Return True for a kind of layer that keeps a cache. Linear attention keeps a state."""
     return kind in ATTENTION or (kind.endswith("attention") and "linear" not in kind)
 
 
 def _blocks(fields: Fields) -> list[str]:
-    """Return the kind of every layer, by a list or a pattern of letters.
-
-    The list is empty where the config has neither.
-    """
+    """Return the kind of every layer, by a list or a pattern of letters; [] without either."""
     for name, parts in COMPOSED.items():
         if fields.has(name):
             return parts * fields.layers
@@ -467,10 +448,7 @@ def _blocks(fields: Fields) -> list[str]:
 
 
 def _alone(fields: Fields, blocks: list[str]) -> dict[str, Any]:
-    """Give MLPs and experts that are layers of their own to the layers that mix tokens.
-
-    There are as many experts, and MLPs are as wide in the mean.
-    """
+    """Give MLPs and experts in layers of their own to the layers that mix tokens, evenly."""
     mlps = sum(kind in MLP_ALONE for kind in blocks)
     experts = sum(kind in EXPERTS_ALONE for kind in blocks)
     if not mlps + experts:
@@ -544,10 +522,7 @@ def _moe(fields: Fields) -> Moe | None:
 
 
 def _states(fields: Fields, layers: frozenset[int]) -> Mamba | None:
-    """Return the layers with a state instead of a cache; None if there is none.
-
-    A state's size is heads × head size × state size.
-    """
+    """Return the layers with states of heads × head size × state size; None without any."""
     if not layers:
         return None
     hidden = fields.int("hidden_size")

@@ -14,10 +14,7 @@ from inference_planner.catalog.fields import Fields
 
 
 def _moe(fields: Fields, width: str, layers: Iterable[int] | None = None, **more: Any) -> Moe:
-    """Return the experts as most configs spell them.
-
-    `width` names the field of one expert's size. Without `layers` all layers have experts.
-    """
+    """Return the experts as most configs spell them, in `layers` (all without), `width` wide."""
     count = fields.first_int("num_experts", "num_local_experts")
     if layers is None:
         layers = range(fields.layers)
@@ -37,10 +34,7 @@ def _mla(fields: Fields, v_head_dim: int | None = None) -> Mla:
 
 
 def _latent(fields: Fields, mla: Mla) -> dict[str, Any]:
-    """Return the sizes that follow from a latent.
-
-    K of every head is a part without and a part with positions.
-    """
+    """Return the sizes by a latent: K of a head has a part without and one with positions."""
     return {
         "kv_heads": fields.int("num_attention_heads"),
         "head_dim": mla.qk_nope_head_dim + mla.qk_rope_head_dim,
@@ -49,10 +43,7 @@ def _latent(fields: Fields, mla: Mla) -> dict[str, Any]:
 
 
 def _plain(bias: bool, **more: Any) -> Traits:
-    """Return the traits of a block as before Llama.
-
-    It has two matrices in the MLP, LayerNorm with its bias, and a bias on all products or on none.
-    """
+    """Return the traits of a block as before Llama: an MLP without gate, biases."""
     traits: dict[str, Any] = {
         "gated_mlp": False,
         "norm_bias": True,
@@ -379,10 +370,7 @@ NESTED = {
 
 
 def has_formulas(architecture: str) -> bool:
-    """Return True if the whole model follows from its config.
-
-    Of a multimodal model only the language part does.
-    """
+    """Return True if the whole model follows from its config, an encoder included."""
     return architecture in FAMILIES and architecture not in NESTED
 
 

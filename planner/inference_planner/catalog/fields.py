@@ -52,10 +52,7 @@ LONGEST_LIST = 4096
 
 
 def nearest(unknown_name: str, names: Mapping[str, str], count: int = 1) -> str:
-    """Return the beginning of a remedy: the names that are nearest to the unknown one.
-
-    It is empty if none is near. `names` maps spellings to names.
-    """
+    """Return "Nearest: …. " with the names (spelling to name) like the unknown one, or ""."""
     import difflib
 
     spellings = difflib.get_close_matches(unknown_name, names, count, cutoff=0.5)
@@ -81,10 +78,7 @@ Item = TypeVar("Item", int, str)
 
 
 class Fields:
-    """The fields of one config.json, or of an object in it.
-
-    Every access checks the value, and an error names the wrong field.
-    """
+    """The fields of a config.json, or of an object in it. An access checks its field."""
 
     def __init__(self, raw: Mapping[str, Any], where: str, inside: str = ""):
         self.raw = raw
@@ -103,10 +97,7 @@ class Fields:
         return self.raw.get(name) is not None
 
     def int(self, name: str, default: int | None = None, least: int = 1) -> int:
-        """Return a whole number of at least `least`.
-
-        A missing field without default is refused by name.
-        """
+        """Return a whole number from `least` on; a missing one without default is refused."""
         value = self.raw.get(name)
         if value is None:
             if default is None:
@@ -193,8 +184,5 @@ class Fields:
         return types
 
     def layer_windows(self, window: int) -> tuple[int | None, ...]:
-        """Return the window of each layer by `layer_types`.
-
-        The result is () where the config has no such list.
-        """
+        """Return the window of each layer by `layer_types`; () where there is no such list."""
         return tuple(window if t == "sliding_attention" else None for t in self.layer_types())

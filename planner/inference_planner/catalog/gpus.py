@@ -1,7 +1,4 @@
-"""GPUs: memory, bandwidth, FLOP/s and links, each with a source.
-
-Memory is given as the driver reports it and as the engine sees it.
-"""
+"""GPUs, each with a source. Memory is given as the driver reports it and as the engine sees it."""
 
 import json
 import math
@@ -23,11 +20,7 @@ HOPPER = 9.0
 
 @dataclass(frozen=True)
 class GPU:
-    """One GPU.
-
-    The engine sees less memory than the driver reports: the driver keeps page tables and ECC for
-    itself.
-    """
+    """One GPU. The engine sees less memory than the driver, which keeps page tables and ECC."""
 
     name: str
     title: str
@@ -72,10 +65,7 @@ class GPU:
 
     @cached_property
     def capability(self) -> float:
-        """The CUDA compute capability as a number.
-
-        It is infinite for other vendors' GPUs, which do all that it decides.
-        """
+        """The CUDA compute capability; infinite for other vendors, who do all that it decides."""
         number = re.fullmatch(r"\d+\.\d+", self.compute_capability)
         return float(number[0]) if number else math.inf
 
@@ -110,10 +100,7 @@ MAKERS = ("nvidia", "amd", "intel", "geforce", "tesla", "instinct", "radeon", "g
 
 
 def _spelt(name: str) -> str:
-    """Return the form under which a spelling is looked up.
-
-    It is in lower case with hyphens, without the maker, and with a hyphen after "RTX".
-    """
+    """Return a spelling in lower case with hyphens, without the maker, and with "rtx-"."""
     text = re.sub(r"[\s_/()-]+", "-", name.strip().lower()).strip("-")
     parts = [part for part in text.split("-") if part not in MAKERS]
     text = re.sub(r"\brtx(?=[a-z]*\d)", "rtx-", "-".join(parts))
@@ -123,10 +110,7 @@ def _spelt(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
-    """Return every spelling of a GPU's name, and whose it is.
-
-    NVML's name is one, also as Kubernetes' label has it, and so is the size on the box.
-    """
+    """Return whose name each spelling is: NVML's, Kubernetes', with the size on the box."""
     names: dict[str, str] = {}
     for name, gpu in _gpus().items():
         for alias in (name, gpu.title, gpu.kubernetes_product, *gpu.aliases):
@@ -164,9 +148,7 @@ def load_gpu(name: str | GPU) -> GPU:
 
 
 def split_count(name: str) -> tuple[str, int | None]:
-    """Return the name and the count of GPUs a node as `h100:4` gives them.
-
-    The count is None where the name has none.
+    """Return name and GPUs a node of `h100:4`; None for a name without a number.
 
     Raises BadInput: what stands after the colon is no number above 0.
     """

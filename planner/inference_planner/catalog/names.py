@@ -67,9 +67,7 @@ def read_name(name: str) -> Checkpoint:
 
 
 def models_by_name(spellings: Mapping[str, str]) -> dict[tuple[str, str], str]:
-    """Return the catalog name of each model and format, by the parts of its names.
-
-    The format is "" for the checkpoint that others are derived from.
+    """Return the catalog name of each (model, format); "" is the format that others derive from.
 
     Args:
         spellings: every spelling of a name in the catalog, to the catalog name.
@@ -85,10 +83,7 @@ def models_by_name(spellings: Mapping[str, str]) -> dict[tuple[str, str], str]:
 def quantization_config(
     parts: Checkpoint, architecture: str, has_experts: bool
 ) -> dict[str, Any] | None:
-    """Return the quantization_config that a checkpoint of this name usually has.
-
-    It is None for weights in 16 bits.
-    """
+    """Return the quantization_config that such a name usually has; None for 16 bits."""
     return next(
         row["config"]
         for row in _rules()["formats"]

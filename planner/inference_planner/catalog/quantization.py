@@ -94,10 +94,7 @@ def from_name(name: str) -> Quantization:
 
 
 def canonical(name: str) -> str:
-    """Return a method's name as vLLM's --quantization takes it.
-
-    It is inc for auto-round, and compressed-tensors with a hyphen.
-    """
+    """Return a method's name as --quantization takes it: inc for auto-round, with a hyphen."""
     other = SAME.get(name, name)
     if other in ("inc", "compressed-tensors"):
         return other
@@ -142,9 +139,7 @@ def check_stored(quantization: Quantization, name: str) -> None:
 
 
 def from_config(fields: Fields) -> Quantization:
-    """Read `quantization_config` or `compression_config`.
-
-    The fields change the method's usual layout.
+    """Read `quantization_config` or `compression_config` as changes of the method's usual layout.
 
     Raises BadInput for a method that is not known.
     """
@@ -306,10 +301,7 @@ def _compressed_tensors(fields: Fields, ignore: tuple[str, ...]) -> Quantization
 
 
 def _bitsandbytes(fields: Fields) -> Quantization:
-    """Read what the bitsandbytes package saves.
-
-    It is NF4 or FP4 in blocks of 64, or 8 bits with one scale for each row.
-    """
+    """Read bitsandbytes: 4 bits in blocks of 64, or 8 bits with one scale a row."""
     ignore = _ignored(fields, "llm_int8_skip_modules")
     if fields.flag("load_in_8bit") and not fields.flag("load_in_4bit"):
         return Quantization("bitsandbytes", 8, group_size=0, ignore=ignore)

@@ -1,7 +1,4 @@
-"""Turn config.json into a ModelConfig, checked field by field.
-
-Of an unknown architecture the usual fields are read: see estimate.py.
-"""
+"""Turn config.json into a ModelConfig, checked field by field; or by estimate.py, if unknown."""
 
 import json
 from collections.abc import Mapping
@@ -29,10 +26,7 @@ LARGEST_FILE_BYTES = 16 << 20  # of a config.json; those of models have some 10 
 
 
 def existing(name: str | Path) -> Path | None:
-    """Return the file or folder of that name, or None.
-
-    `~` is one's home. None stands for a file that is not there, or cannot be there.
-    """
+    """Return the file or folder of that name (`~` is one's home); None if there can be none."""
     try:
         path = Path(name).expanduser()
         if path.exists():
@@ -79,11 +73,7 @@ def read_file(path: Path) -> ModelConfig:
 
 
 def name_of(folder: Path) -> str:
-    """Return the name of the model in a folder.
-
-    It is the folder's own name; in a cache of the Hub (models--ORG--NAME/snapshots/HASH) it is
-    NAME.
-    """
+    """Return a folder's name, or NAME in the Hub's cache (models--ORG--NAME/snapshots/HASH)."""
     model = folder.parent.parent.name
     if folder.parent.name == "snapshots" and model.startswith("models--"):
         return model.split("--")[-1]
@@ -143,10 +133,7 @@ def overridden(model: ModelConfig, overrides: str | Mapping[str, Any]) -> ModelC
 
 
 def _merged(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields with changes.
-
-    Nested configs (text_config) are merged, other objects replaced.
-    """
+    """Return fields with changes; nested configs (text_config) are merged."""
     merged = dict(raw)
     for name, value in changes.items():
         inner, old = as_object(value), as_object(raw.get(name))
@@ -347,10 +334,7 @@ def _original(fields: Fields, rope: Fields) -> int:
 
 
 def _scaled(fields: Fields, rope: Fields, positions: int) -> int:
-    """Return the positions after rope scaling.
-
-    YaRN multiplies the original positions, linear and dynamic scaling those of the config.
-    """
+    """Return the scaled positions: YaRN multiplies the original ones, others the config's."""
     kind = _rope_type(rope)
     factor = rope.number("factor", 0.0, LARGEST_FACTOR)
     original = _original(fields, rope)

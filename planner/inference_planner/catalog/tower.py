@@ -1,6 +1,4 @@
-"""The weights of a multimodal model's encoder and projector.
-
-They are those of families whose text model has formulas.
+"""The weights of encoder and projector, where the text model has formulas.
 
 Of all others, what vLLM's class or the checkpoint's size says includes them. Source: vLLM 0.32.0,
 model_executor/models/siglip.py, pixtral.py, mistral3.py, gemma3_mm.py, mllama4.py, molmo.py,
@@ -21,10 +19,7 @@ def has_tower(architecture: str) -> bool:
 
 
 def tower_weights(model: ModelConfig) -> Iterator[Weight]:
-    """Yield the weights of the encoder and of what joins it to the text model.
-
-    A text model has none.
-    """
+    """Yield the weights of the encoder and its projector; a text model has none."""
     tower = tower_of(model.architecture)
     if model.text_only or not tower:
         return
@@ -103,10 +98,7 @@ def _llama4(model: ModelConfig, fields: Fields) -> Iterator[Weight]:
 
 
 def _molmo(model: ModelConfig, fields: Fields) -> Iterator[Weight]:
-    """Yield CLIP's large encoder with 23 layers, fixed in the code.
-
-    Two of the layers are pooled by attention.
-    """
+    """Yield CLIP's large encoder with 23 layers, fixed in the code, two of them pooled."""
     hidden, width = 1024, 4096
     yield Weight("tower.patch_embedding", hidden, 588)
     yield Weight("tower.positional_embedding", 577, hidden)
@@ -120,10 +112,7 @@ def _molmo(model: ModelConfig, fields: Fields) -> Iterator[Weight]:
 
 
 def _phi4mm(model: ModelConfig, fields: Fields) -> Iterator[Weight]:
-    """Yield SigLIP with 448 pixels, fixed in the code, and a conformer for sound.
-
-    The conformer's weights are not split.
-    """
+    """Yield SigLIP with 448 pixels, and a conformer for sound, which is not split."""
     yield from _siglip(Fields({"image_size": 448}, fields.where), 448, 27)
     hidden = model.hidden_size
     yield Weight("projector.image", hidden, 1152 + hidden)

@@ -1,7 +1,4 @@
-"""Say what a plan rests on: the nearest measurement, and where the sizes come from.
-
-The nearest measurement is its ground. This module has the words for both.
-"""
+"""Say what a plan rests on: the nearest measurement, and where the sizes come from."""
 
 import json
 import math
@@ -72,9 +69,7 @@ def model_of(run: dict[str, Any]) -> ModelConfig:
 
 @dataclass(frozen=True)
 class Kind:
-    """Hold what two cases have in common if the measurement of one holds for the other.
-
-    It then tells the memory and speed of the other.
+    """What two cases have in common if the measurement of one holds for the other.
 
     Attributes:
         attention: the keys of the kinds of attention layers, sorted.
@@ -207,10 +202,7 @@ LEARNED = Ground("measured here", True, True, True, learned=True, memory_basis="
 
 
 def generation(gpu: GPU) -> int | None:
-    """Return the major number of the compute capability.
-
-    It is None for a card of another vendor, or an unknown one.
-    """
+    """Return the major compute capability; None for another vendor's or an unknown card."""
     if math.isfinite(gpu.capability):
         return int(gpu.capability)
     return None
@@ -218,9 +210,7 @@ def generation(gpu: GPU) -> int | None:
 
 @lru_cache(maxsize=1024)
 def ground(deployment: Deployment) -> Ground:
-    """Return the distance of a deployment from what was measured.
-
-    The recorded runs count, and this site's own starts.
+    """Return how far a deployment is from the recorded runs and this site's own starts.
 
     "measured here" takes the same card with all of its memory, the same version, the same kind of
     model and as many GPUs. "measured on this kind of GPU" takes a card whose runs had such kernels,
@@ -261,10 +251,7 @@ def ground(deployment: Deployment) -> Ground:
 
 
 def _has_measured_parts(kind: Kind, gpus: int, on_card: list[Mark]) -> bool:
-    """Return True if a card's kernels, kinds of attention and number of GPUs were all measured.
-
-    It need not have been in one run.
-    """
+    """Return True if kernels, attention and number of GPUs were measured, if not in one run."""
     attention: set[str] = set()
     kernels: set[tuple[str, bool]] = set()
     numbers: set[int] = set()
@@ -296,10 +283,7 @@ def sizes_from(deployment: Deployment) -> str:
 
 
 def explain_sizes(deployment: Deployment, why: str = "") -> Iterator[str]:
-    """Say where the sizes of a model without formulas come from.
-
-    `why` is what kept vLLM's class from being asked.
-    """
+    """Say where a model without formulas has its sizes; `why` no class of vLLM was asked."""
     model = deployment.model
     source = sizes_from(deployment)
     name = model.architecture[:80]

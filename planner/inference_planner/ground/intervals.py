@@ -80,9 +80,7 @@ ASSUMED_SHARE = 0.03
 
 @dataclass(frozen=True)
 class Doubt:
-    """A reason for which a case is less certain than its distance alone says.
-
-    It counts unless the same was measured here.
+    """What makes a case less certain than its distance says, unless it was measured here.
 
     Attributes:
         name: what it is.
@@ -130,10 +128,7 @@ def _over_pcie(deployment: Deployment) -> bool:
 
 
 def _has_unmeasured_kernel(deployment: Deployment) -> bool:
-    """Return True if the share of the bandwidth of a kernel is assumed.
-
-    The shares of 16 bit differ little between cards.
-    """
+    """Return True if a kernel's speed is assumed; that of 16 bit differs little."""
     used = kernels.kernels(deployment)
     return any(not kernel.measured for kernel in used if kernel.weights != kernels.BITS_16)
 
@@ -300,10 +295,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Spread:
-    """The half widths of one plan: of memory in GiB on a GPU, of time as a share.
-
-    `prefill_share` is what a first token is less certain than a step.
-    """
+    """The half widths of a plan: GiB on a GPU, shares of a step and, more, of a first token."""
 
     weights_gib: float
     overhead_gib: float
@@ -324,10 +316,7 @@ def doubts(deployment: Deployment, ground: Ground) -> Iterator[Doubt]:
 
 
 def spread(deployment: Deployment, fit: Fit, ground: Ground) -> Spread:
-    """Return the half widths of a deployment at this distance from measured ground.
-
-    Its memory is `fit`.
-    """
+    """Return the half widths of a deployment with this memory, so far from measured ground."""
     width = LEARNED_WIDTH if ground.learned else WIDTHS[ground.memory_basis]
     weights_gib = fit.weights[fit.tightest] / GIB
     weights_share = width.weights_share
@@ -394,9 +383,7 @@ class Capacities:
 
 
 def capacities(deployment: Deployment, fit: Fit, half_gib: float) -> Capacities:
-    """Return the intervals of the KV cache of a deployment.
-
-    The free memory may be off by `half_gib` on each GPU.
+    """Return the intervals of a KV cache whose memory may be off by `half_gib` on each GPU.
 
     What does not fit has 0 tokens, and a high end of 0 if it would not fit there either. What fits
     may have a low end that holds less than one request: then vLLM may refuse to start.
@@ -417,9 +404,7 @@ def capacities(deployment: Deployment, fit: Fit, half_gib: float) -> Capacities:
 
 
 def _layout_factor(deployment: Deployment, fit: Fit) -> float:
-    """Return how many times the recorded bytes a request may take.
-
-    This is for a release that is older than every formula.
+    """Return how many times the recorded bytes a request may take before every formula.
 
     Pages of several sizes are laid out as 0.32.0's classes said; those of one size are the same in
     all releases.

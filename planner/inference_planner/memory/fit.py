@@ -59,10 +59,7 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """True if at least one request of max_model_len fits.
-
-        vLLM asks for that before it starts.
-        """
+        """True if one request of max_model_len fits, as vLLM asks before it starts."""
         if not self.has_cache:
             return self.loads
         return self.loads and self.capacity.max_concurrency >= 1
@@ -123,9 +120,7 @@ def fit(deployment: Deployment) -> Fit:
 def _stage_overheads(
     deployment: Deployment, stage: int, earlier: Sequence[tuple[Overhead, ...]]
 ) -> tuple[Overhead, ...]:
-    """Return the overheads of a pipeline stage.
-
-    All stages between the ends have those of the one in the middle.
+    """Return a stage's overheads; between the ends, those of the one in the middle.
 
     Args:
         earlier: the overheads of the stages before it.
@@ -140,10 +135,7 @@ def _stage_overheads(
 def kv_layout(
     model: ModelConfig, settings: Settings, tp: int, pp: int, dcp: int = 1
 ) -> kv_cache.Layout:
-    """Return how vLLM lays out the KV cache of a split.
-
-    The layout has its groups of layers, and the blocks that a request takes.
-    """
+    """Return how vLLM lays out the KV cache of a split: groups of layers and blocks."""
     stages = partition_layers(model.num_hidden_layers, pp)
     layout = kv_cache.layout(
         model,
@@ -180,9 +172,7 @@ def kv_capacity(
     available_bytes: Sequence[int],
     dcp: int = 1,
 ) -> kv_cache.Capacity:
-    """Return the blocks, tokens and requests of max_model_len that so many bytes hold.
-
-    The reconciliation with a log asks here; `fit` does the same with the layout that it has.
+    """Return what so many bytes hold, as `fit` does, for the reconciliation with a log.
 
     Args:
         available_bytes: bytes for the KV cache on a rank of each of the pp pipeline stages.
@@ -193,9 +183,7 @@ def kv_capacity(
 
 
 def tokens_in_flight(settings: Settings, pp: int) -> int:
-    """Return the tokens that a sliding window keeps beside itself.
-
-    That is one batch in 0.25.1, and in 0.32.0 every batch that is under way.
+    """Return the tokens beside a sliding window: one batch, or all that are under way (0.26).
 
     Source: SlidingWindowSpec.max_memory_usage_bytes and VllmConfig.max_in_flight_tokens.
     """
@@ -205,10 +193,7 @@ def tokens_in_flight(settings: Settings, pp: int) -> int:
 
 
 def may_fit(deployment: Deployment, gpus: int) -> bool:
-    """Return False where the weights alone are too large for so many GPUs together.
-
-    This is cheaper than fit().
-    """
+    """Return False where the weights alone are too large for so many GPUs, without fit()."""
     return (
         weight_bytes(deployment.model) - gpus * deployment.dp * deployment.settings.offload_bytes
         < gpus
@@ -219,10 +204,7 @@ def may_fit(deployment: Deployment, gpus: int) -> bool:
 
 
 def longest_context(deployment: Deployment) -> int:
-    """Return the largest max_model_len with which this split starts, in steps of 16.
-
-    It is 0 if the weights do not fit.
-    """
+    """Return the largest max_model_len that starts, in steps of 16; 0 if weights do not fit."""
     low, high = 0, -(-deployment.settings.max_model_len // 16)
     while low < high:
         middle = (low + high + 1) // 2

@@ -36,10 +36,7 @@ def kind_of(model: ModelConfig) -> Kind:
 
 
 def shape_of(model: ModelConfig) -> tuple[str | int, ...]:
-    """Return what identifies a model whatever its name.
-
-    Tuned models have the shape of their base.
-    """
+    """Return what identifies a model whatever its name; tuned models are as their base."""
     experts = model.moe.num_experts if model.moe else 0
     return (
         model.architecture,
@@ -63,10 +60,7 @@ def settings_of(deployment: Deployment) -> tuple[int, int, str]:
 
 
 def correction(deployment: Deployment) -> Correction | None:
-    """Return what the nearest start adds to the formulas of this deployment.
-
-    The result is None if no start is like it.
-    """
+    """Return what the nearest start adds to the formulas; None if no start is like it."""
     nearest: tuple[tuple[int, int, int, str], Start] | None = None
     for start in deployment.learned:
         likeness = _likeness(deployment, start)
@@ -142,20 +136,14 @@ def _parts(deployment: Deployment, start: Start, likeness: Likeness) -> Correcti
 
 
 def engine_bytes(deployment: Deployment, measured: Correction | None) -> int:
-    """Return the memory of the card in bytes.
-
-    It is as the engine saw it here, or else the catalog's or the one that was given.
-    """
+    """Return the card's memory as the engine saw it here, else the catalog's or the given one."""
     if measured is not None and is_of_catalog(deployment):
         return measured.start.engine_bytes
     return deployment.gpu.engine_bytes
 
 
 def speed_ratio(deployment: Deployment) -> float:
-    """Return measured over predicted tokens/s of one stream.
-
-    It is 1.0 if no start like this one had any.
-    """
+    """Return measured over predicted tokens/s of one stream; 1.0 without a start like it."""
     measured = correction(deployment)
     return measured.speed if measured else 1.0
 

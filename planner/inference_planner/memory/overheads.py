@@ -53,9 +53,7 @@ GUMBEL_BLOCK = 1024  # v1/worker/gpu/sample/gumbel.py: one maximum and its index
 
 
 def runner(model: ModelConfig, version: Version) -> int:
-    """Return the version of the model runner, 1 or 2.
-
-    It is 2 for dense decoders and a few MoE families, 1 for the rest; in 0.32.0 always 2.
+    """Return the model runner: 2 for dense decoders and a few MoE families, later for all.
 
     Source: config/vllm.py use_v2_model_runner of both tags.
     """
@@ -69,17 +67,12 @@ def runner(model: ModelConfig, version: Version) -> int:
 
 
 def compiles(settings: Settings) -> bool:
-    """Return True if kernels are compiled, and timed, within the profile run.
-
-    0.32.0 compiles before the profile run, except for the kernel that looks embeddings up.
-    """
+    """Return True if kernels are compiled within the profile run, not before, as in 0.32.0."""
     return settings.compiles and settings.version.compiles_in_profile_run
 
 
 def workspace(model: ModelConfig, gpu: GPU, version: Version) -> int:
-    """Return the bytes of the matrix library's scratch space.
-
-    The first product takes it from PyTorch's allocator.
+    """Return the scratch space that the first product takes from PyTorch's allocator.
 
     Under 0.32.0 it stands twice: one workspace was traced, and blocks that the allocator keeps in
     part are as large (0 to 20 MiB traced). 0.33.0 multiplies once before it starts to count
@@ -95,9 +88,7 @@ def workspace(model: ModelConfig, gpu: GPU, version: Version) -> int:
 
 
 def moe_workspace(deployment: Deployment) -> int:
-    """Return the bytes of the fused experts' workspaces, which are kept once made.
-
-    They are two buffers of [tokens, chosen experts, width].
+    """Return the bytes of two buffers of [tokens, chosen experts, width], kept once made.
 
     With data parallelism a rank's experts see the tokens of all replicas. gpt-oss' Triton kernels
     bring no workspace; Marlin's compute with its padded widths. Source:
@@ -121,19 +112,12 @@ def moe_workspace(deployment: Deployment) -> int:
 
 
 def has_triton_mxfp4(deployment: Deployment) -> bool:
-    """Return True for gpt-oss' own kernels of 4-bit experts.
-
-    They are Triton's and TensorRT-LLM's. The latter were not measured.
-    """
+    """Return True for gpt-oss' own 4-bit kernels: Triton's, or TensorRT-LLM's (not measured)."""
     return deployment.model.traits.mxfp4_kernels and not has_marlin_experts(deployment)
 
 
 def _dense_mlp(model: ModelConfig, widths: Widths, mlp: int) -> int:
-    """Return the elements of the tensors around the MLP.
-
-    They are the caller's attention output and residual, the new residual, and the MLP's own
-    tensors.
-    """
+    """Return the elements at the MLP: the caller's output and residual, and its own tensors."""
     hidden = model.hidden_size
     if model.traits.gated_mlp:
         return 2 * hidden + widths.attn + 3 * mlp  # both halves of the gate, and their product
@@ -144,10 +128,7 @@ def _dense_mlp(model: ModelConfig, widths: Widths, mlp: int) -> int:
 
 
 def _layers(deployment: Deployment) -> Iterator[Peak]:
-    """Yield the peaks of the graph between two calls of attention.
-
-    It is at its largest, at both ends, and what only some models have.
-    """
+    """Yield the peaks of the graph between two calls of attention, and what some models add."""
     model, settings, tp = deployment.model, deployment.settings, deployment.tp
     widths = main_kind(model).widths(model, tp)
     hidden = model.hidden_size
@@ -202,10 +183,7 @@ def _layers(deployment: Deployment) -> Iterator[Peak]:
 
 
 def _mxfp4_experts(model: ModelConfig, tp: int, row_bytes: int, blas_workspace: int) -> Peak:
-    """Return the peak of gpt-oss' experts.
-
-    Each chosen expert has a middle and a result (gpt_oss_triton_kernels_moe.py).
-    """
+    """Return the peak of gpt-oss' experts, each with a middle and a result."""
     chosen = model.experts.experts_per_token
     width = model.experts.intermediate_size // tp
     elements = 4 * model.hidden_size + chosen * (width + model.hidden_size)
@@ -214,9 +192,7 @@ def _mxfp4_experts(model: ModelConfig, tp: int, row_bytes: int, blas_workspace: 
 
 
 def _sampler(deployment: Deployment) -> Peak:
-    """Return the peak of sampling.
-
-    The logits of max_num_seqs requests are there in 16 bit and, by version, again in 32 bit.
+    """Return the peak of sampling: logits in 16 bit and, by version, 32; with V1, probabilities.
 
     Model runner V1 adds probabilities and noise.
     """
@@ -251,10 +227,7 @@ def _sampler(deployment: Deployment) -> Peak:
 
 
 def draft_buffers(deployment: Deployment) -> int:
-    """Return the bytes of what the speculator keeps.
-
-    It keeps hidden states of a step, and logits of the draft if draft_sample_method says so.
-    """
+    """Return the bytes of a step's hidden states and, if so set, logits of the draft."""
     draft, model, settings = deployment.settings.draft, deployment.model, deployment.settings
     if draft is None or not draft.layers or not settings.version.counts_all_allocations:
         return 0
@@ -266,9 +239,7 @@ def draft_buffers(deployment: Deployment) -> int:
 
 
 def _draft(deployment: Deployment, compiles_embedding: bool) -> Iterator[Peak]:
-    """Yield the peaks of the draft.
-
-    The profile run runs it while the model's hidden states are alive.
+    """Yield the draft's peaks, beside the model's hidden states in the profile run.
 
     The draft's own graph puts the embedding and the hidden state side by side, both normalized
     (MTP; EAGLE-3 has the embedding beside what three layers said). Source:
@@ -360,9 +331,7 @@ CAPTURED_BESIDE = 80 * MIB
 
 
 def graph_estimate(deployment: Deployment, layers: int) -> int:
-    """Return what vLLM sets aside for CUDA graphs before it sizes the KV cache.
-
-    `layers` are those of the rank.
+    """Return what vLLM sets aside for the CUDA graphs of a rank with so many layers.
 
     The first full graph of decoding, of at most max_num_seqs requests, holds FlashAttention's
     partial sums (`_partial_sums`). Model runner V1 adds so much a graph, from 0.21.0 on; V2 sets
@@ -447,9 +416,7 @@ def _draft_graphs(deployment: Deployment) -> int:
 
 
 def _partial_sums(deployment: Deployment) -> int:
-    """Return the bytes of partial sums that a decoding request has in a full graph.
-
-    They are splits × heads × width in 32 bit.
+    """Return the bytes of a request's partial sums in a full graph: splits × heads × width × 4.
 
     FlashAttention 3, which runs on Hopper alone, splits each request of a graph GRAPH_SPLITS times.
     With MLA the width is that of the latent. Source: v1/attention/backends/flash_attn.py and
@@ -471,18 +438,12 @@ def _layer_graphs(model: ModelConfig) -> int:
 
 
 def _has_shared_stream(model: ModelConfig) -> bool:
-    """Return True if shared experts run on a stream of their own.
-
-    Those of hybrid models left no trace of it.
-    """
+    """Return True if shared experts run on a stream of their own; in hybrids none was seen."""
     return bool(model.moe and model.moe.shared_intermediate_size and not has_states(model))
 
 
 def _has_mrope(model: ModelConfig) -> bool:
-    """Return True if positions have three dimensions.
-
-    They are time, height and width of an image or a video.
-    """
+    """Return True if positions have time, height and width of an image or a video."""
     text = model.raw.get("text_config")
     places: list[Mapping[str, object]] = [model.raw]
     if isinstance(text, dict):

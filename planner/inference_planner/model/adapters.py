@@ -1,6 +1,4 @@
-"""LoRA adapters: the buffers that vLLM makes for them when it loads a model.
-
-It makes them whether or not an adapter is given.
+"""LoRA: the buffers that vLLM makes when it loads a model, for adapters or without any.
 
 Each linear layer gets a buffer A of [max_loras, rank, inputs] and B of [max_loras, outputs, rank];
 a product that joins several (qkv, gate and up) has an A for each. Source: vLLM 0.32.0,
@@ -144,10 +142,7 @@ def _pair(
 
 
 def _embedding_pairs(model: ModelConfig, adapters: Adapters, layers: range) -> int:
-    """Return the elements of the buffers of embed_tokens and lm_head.
-
-    Both have the whole vocabulary on every rank.
-    """
+    """Return the elements of embed_tokens' and lm_head's buffers, whole on every rank."""
     one_pair = (model.vocab_size + model.hidden_size) * adapters.max_lora_rank
     pairs = 0
     is_last = layers.stop == model.num_hidden_layers

@@ -1,6 +1,4 @@
-"""Speculative decoding: what a draft takes.
-
-It adds to the weights, to the KV cache and to the states of each request.
+"""Speculative decoding: what a draft adds to weights, KV cache and states of requests.
 
 A draft proposes num_speculative_tokens tokens, and the model checks them all in one step. MTP
 layers are in the model's own checkpoint; an EAGLE head is a layer of its own beside the model; a
@@ -44,10 +42,7 @@ SAMPLED = "probabilistic"  # draft_sample_method with which logits of the draft 
 
 @dataclass(frozen=True)
 class Head:
-    """The sizes of an EAGLE head.
-
-    `vocab` is the draft's own vocabulary; 0 if it shares the model's lm_head.
-    """
+    """The sizes of an EAGLE head; `vocab` is 0 if it shares the model's lm_head."""
 
     hidden: int
     intermediate: int
@@ -308,10 +303,7 @@ def token_bytes(model: ModelConfig, draft: Draft, tp: int, element_bytes: int) -
 
 
 def cache_bytes_per_token(model: ModelConfig, draft: Draft | None, element_bytes: int) -> int:
-    """Return the bytes that one token leaves in all layers of the draft.
-
-    They are those before tensor parallelism.
-    """
+    """Return a token's bytes in all layers of the draft, before tensor parallelism."""
     if draft is None or not draft.layers:
         return 0
     return draft.layers * token_bytes(model, draft, 1, element_bytes)
@@ -321,10 +313,7 @@ def cache_bytes_per_token(model: ModelConfig, draft: Draft | None, element_bytes
 def weight_bytes(
     model: ModelConfig, draft: Draft, tp: int, experts: ExpertSplit | None = None
 ) -> int:
-    """Return the bytes of the draft's weights on one rank.
-
-    All of them are on the last pipeline stage.
-    """
+    """Return the draft's weights on one rank of the last pipeline stage, in bytes."""
     if draft.method == OWN_LAYERS:
         return draft.layers * _mtp_layer_bytes(model, tp, experts)
     if draft.head:
@@ -339,9 +328,7 @@ def weight_bytes(
 
 
 def _mtp_layer_bytes(model: ModelConfig, tp: int, experts: ExpertSplit | None) -> int:
-    """Return the bytes of one MTP layer.
-
-    It is a decoder layer with attention, and the product that joins its two inputs.
+    """Return the bytes of an MTP layer: a decoder layer, and the product of its two inputs.
 
     It shares the embedding and lm_head with the model. Which of its weights are quantized is taken
     from the last layer.
@@ -354,10 +341,7 @@ def _mtp_layer_bytes(model: ModelConfig, tp: int, experts: ExpertSplit | None) -
 
 
 def head_parts(head: Head, method: str) -> Iterator[Weight]:
-    """Yield the weights of an EAGLE head.
-
-    It shares the model's embedding, and EAGLE-1 its lm_head too.
-    """
+    """Yield the weights of an EAGLE head but the embedding and, in EAGLE-1, lm_head."""
     query_rows = head.heads * head.head_dim
     kv_rows = 2 * head.kv_heads * head.head_dim
     inputs = 2 * head.hidden

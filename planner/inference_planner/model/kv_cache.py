@@ -1,6 +1,4 @@
-"""Compute the KV cache as vLLM lays it out.
-
-This is bytes a token, pages, groups of layers, blocks, tokens and concurrency.
+"""Compute the KV cache as vLLM lays it out: pages, groups, blocks, tokens and concurrency.
 
 Source: vLLM 0.25.1, v1/kv_cache_interface.py and v1/core/kv_cache_utils.py (unchanged in the parts
 used up to 0.32.0).
@@ -181,10 +179,7 @@ def layout(
 
 
 def _layers_of_draft(model: ModelConfig, draft: DraftLayers, token_bytes: int) -> tuple[int, ...]:
-    """Return the numbers of a draft's layers if they join a group of the model, or ().
-
-    They do where the model has layers that see the whole context with tokens of the same size.
-    """
+    """Return a draft's layers if they join those with the whole context, of equal tokens; or ()."""
     sees_all = any(kind is main_kind(model) and size == 0 for kind, size, _ in grouped(model))
     if draft.token_bytes != token_bytes or not sees_all:
         return ()
@@ -211,10 +206,7 @@ def _group_size(counts: Sequence[int]) -> int:
 
 
 def _with_draft(lay: Layout, model: ModelConfig, draft: DraftLayers) -> Layout:
-    """Return a layout with the layers of a draft.
-
-    Their pages are added to each block as they are.
-    """
+    """Return a layout with the draft's pages added to each block."""
     if not draft.count:
         return lay
     smallest_block = lay.block_size
@@ -223,9 +215,7 @@ def _with_draft(lay: Layout, model: ModelConfig, draft: DraftLayers) -> Layout:
 
 
 def _block_size(model: ModelConfig, tp: int, token_bytes: int, draft_tokens: int) -> int:
-    """Return the tokens of a block.
-
-    Beside layers with states, a page of attention must hold a state.
+    """Return the tokens of a block, whose page must hold a state where there are any.
 
     Source: platforms/interface.py, _align_hybrid_block_size.
     """
@@ -271,9 +261,7 @@ def _built_layout(
 
 
 def shared_out(lay: Layout, dcp: int) -> Layout:
-    """Return a layout of which each of dcp ranks keeps every dcp-th token.
-
-    A request takes so many fewer of its blocks.
+    """Return a layout of which each of dcp ranks keeps every dcp-th token, in fewer blocks.
 
     Source: vLLM 0.32.0, v1/kv_cache_interface.py FullAttentionSpec.max_memory_usage_bytes; states
     are not shared out.
@@ -288,10 +276,7 @@ def shared_out(lay: Layout, dcp: int) -> Layout:
 
 
 def pool_bytes_per_block(lay: Layout, layers: Sequence[int]) -> int:
-    """Return the bytes of one block on a rank that holds `layers`.
-
-    The rank has as many tensors as the longest group has layers there; the groups share them.
-    """
+    """Return a block's bytes on a rank: a tensor for each layer there of the longest group."""
     has_draft = lay.last_layer in layers
     beside = lay.draft_block_bytes if has_draft else 0
     if lay.pools:
@@ -310,10 +295,7 @@ def blocks_per_request(lay: Layout) -> int:
 
 @dataclass(frozen=True)
 class Capacity:
-    """The capacity that vLLM prints.
-
-    It has the blocks in the pool, "GPU KV cache size" in tokens, and "Maximum concurrency".
-    """
+    """What vLLM prints: blocks, "GPU KV cache size" in tokens, "Maximum concurrency"."""
 
     blocks: int
     tokens: int
@@ -326,9 +308,7 @@ def capacity(
     available_bytes: Sequence[int],
     max_model_len: int,
 ) -> Capacity:
-    """Return the capacity when each pipeline rank has `available_bytes`.
-
-    The tightest rank decides the blocks.
+    """Return the capacity of pipeline ranks, of which the one with fewest blocks decides.
 
     tokens = concurrency × max_model_len, cut to a whole number, as
     v1/core/kv_cache_utils.get_kv_cache_capacity does.

@@ -160,10 +160,7 @@ def stand_ins(model: ModelConfig) -> tuple[int, ...]:
 
 
 def _named_modules(model: ModelConfig, layer: int) -> tuple[bool, ...]:
-    """Return for each module of a layer if a list of the quantization config names it.
-
-    There are two lists: of modules in 16 bit, and of modules in 8 bits beside those in 4.
-    """
+    """Return for each module if the list of 16 bits, or of 8 beside 4, names it."""
     quantization = model.quantization
     if quantization is None:
         return ()
@@ -213,10 +210,7 @@ def end_weights(model: ModelConfig) -> tuple[Weight, ...]:
 
 @lru_cache(maxsize=1024)
 def parameters(model: ModelConfig) -> int:
-    """Return the number of parameters, as published.
-
-    Tied embeddings count once. Padding and scales of quantization do not count.
-    """
+    """Return the parameters as published: tied embeddings once, no padding, no scales."""
     ends = sum(w.elements() for w in end_weights(model))
     return ends + sum(count * part.weight.elements() for count, part in parts(model))
 
@@ -246,10 +240,7 @@ def is_quantized(model: ModelConfig, weight: Weight, layer: int) -> bool:
 def tensor_bytes(
     model: ModelConfig, weight: Weight, layer: int, tp: int, experts: ExpertSplit | None = None
 ) -> list[int]:
-    """Return the bytes of each tensor that vLLM allocates for this weight on the fullest rank.
-
-    They are the weight, its scales and its bias.
-    """
+    """Return the bytes of weight, scales and bias, as allocated on the fullest rank."""
     weight, tp = weight.distributed(tp, experts)
     rows, cols = weight.shape_on_rank(tp)
     dtype_bytes = DTYPE_BYTES[model.dtype]
@@ -276,9 +267,7 @@ def text_bytes(model: ModelConfig, tp: int = 1) -> int:
 
 @lru_cache(maxsize=512)
 def whole_bytes(model: ModelConfig) -> int:
-    """Return the bytes of all weights as stored.
-
-    Quantized weights are in their bits with scales, the others in the dtype.
+    """Return the bytes of all weights as stored, in their bits with scales.
 
     A lower bound of what the ranks hold together: nothing is copied or rounded up.
     """

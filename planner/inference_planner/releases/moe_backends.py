@@ -1,6 +1,4 @@
-"""The kernels of experts that `--moe-backend` names.
-
-They differ in the weights that they take, and in how they lay out MXFP4.
+"""The kernels that `--moe-backend` names: the weights they take, their layout of MXFP4.
 
 Source: vLLM 0.32.0, config/kernel.py (MoEBackend) and layers/fused_moe/oracle/*.py (map_*_backend,
 and for MXFP4 mxfp4_round_up_hidden_size_and_intermediate_size).
@@ -137,9 +135,7 @@ CAPABILITIES_FOR_MXFP4 = {
 
 
 def stored_as(model: ModelConfig) -> str:
-    """Return how the quantized weights of a model are stored.
-
-    Of a checkpoint whose method is fp8 they are in blocks.
+    """Return how quantized weights are stored; of a checkpoint in fp8, in blocks.
 
     The registry of recorded builds does not say the size of the blocks.
     """
@@ -208,9 +204,7 @@ def _runs_on(backend: str, weights: str, gpu: GPU) -> bool:
 
 
 def with_padding(model: ModelConfig, gpu: GPU, backend: str) -> ModelConfig:
-    """Return a model with MXFP4 experts as the GPU's kernels lay them out.
-
-    Every other model is returned as it is.
+    """Return a model whose MXFP4 experts are as the GPU's kernels lay them out.
 
     By default Hopper has Triton's kernels. Marlin's (Ampere, Ada, consumer Blackwell) and
     TensorRT-LLM's (Blackwell) round an expert's width up to 128 and the hidden size to 256.

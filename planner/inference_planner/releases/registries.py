@@ -26,10 +26,7 @@ def registries() -> dict[str, Any]:
 
 
 def lacks(architecture: str, version: str) -> str:
-    """Say that a version of vLLM does not have an architecture, and which does.
-
-    The text is empty where it has it.
-    """
+    """Say that a version of vLLM lacks an architecture, and which has it; "" if it does not."""
     oldest, *_, newest = registries()["versions"]
     first, last = registries()["architectures"].get(architecture, ("", ""))
     name = architecture[:80]

@@ -272,9 +272,7 @@ DEFAULT = V0_32_0.name  # what the workshop's extras `gpu` and `local` pin
 
 
 def get(name: str) -> Version:
-    """Return the row of a release, or of the nearest patch of the same minor release.
-
-    "v0.32.0" is 0.32.0.
+    """Return the row of a release ("v0.32.0" is 0.32.0), or of its minor's nearest patch.
 
     Releases from 0.10 on that are older than the table take the nearest row: `is_outside` says so.
 
@@ -318,10 +316,7 @@ def nearest_formulas(name: str) -> str:
 
 
 def name_for_plan(name: str) -> str:
-    """Return the name by which `get` takes a release that is older than the table.
-
-    It is the release's first three numbers, without what a build adds.
-    """
+    """Return the name by which `get` takes an older release: its first three numbers."""
     return ".".join(map(str, numbers(name)[:3]))
 
 
@@ -336,10 +331,7 @@ def is_too_old(name: str) -> bool:
 
 
 def is_outside(name: str) -> bool:
-    """Return True for a release from 0.10 on that is older than every row of the table.
-
-    Its figures come from another release's formulas.
-    """
+    """Return True from 0.10 up to the table, where figures are another release's."""
     return not is_too_old(name) and numbers(name)[:2] < numbers(V0_25_1.name)[:2]
 
 
@@ -378,10 +370,7 @@ def is_between(name: str, first: str, last: str) -> bool:
 
 
 def names_release(name: str, full_name: str) -> bool:
-    """Return True if a name is of the same release as a full name, which may say more.
-
-    Both 0.32 and 0.32.0 name 0.32.0.post1.
-    """
+    """Return True if a name such as 0.32 is of the release of a full name (0.32.0.post1)."""
     beginning = numbers(name)[:3]
     return numbers(full_name)[: len(beginning)] == beginning
 

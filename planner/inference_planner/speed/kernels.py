@@ -1,6 +1,4 @@
-"""The kernels that vLLM takes for a model's products, and their measured speed.
-
-Their speed is a share of the memory bandwidth.
+"""The kernels that vLLM takes for products, and the share of the bandwidth they reach.
 
 The choice follows vLLM 0.32.0: kernels/linear/__init__.py (the order in which dense kernels are
 tried) and layers/fused_moe/oracle/*.py (experts), each with the compute capabilities that its
@@ -68,9 +66,7 @@ def generation(gpu: GPU) -> str:
 
 @dataclass(frozen=True)
 class Card:
-    """The measured speed of the memory and the small kernels of a GPU generation.
-
-    The figures are relative to their peaks or to an H200.
+    """The measured speed of a GPU generation, relative to its peaks or to an H200.
 
     Attributes:
         weights_share: of the peak bandwidth, that products of one row reach with 16-bit weights.
@@ -112,10 +108,7 @@ H100_MATMUL_SHARE = 0.80
 
 
 def products_share(gpu: GPU) -> float:
-    """Return the share of the rated FLOP/s that large products reach, relative to an H100's.
-
-    It exceeds 1 on cards that clock higher than they are rated, as GeForce cards do.
-    """
+    """Return what large products reach beside an H100's; GeForce cards clock above their rating."""
     if gpu.matmul_tflops:
         return gpu.matmul_tflops / gpu.bf16_tflops / H100_MATMUL_SHARE
     return card(gpu).products_share
@@ -123,10 +116,7 @@ def products_share(gpu: GPU) -> float:
 
 @dataclass(frozen=True)
 class Choice:
-    """The kernel that vLLM takes for one part and one kind of weights.
-
-    It is taken on the generations that are named; an empty list stands for all others.
-    """
+    """The kernel that vLLM takes for such weights on these generations (none: all others)."""
 
     part: str
     weights: str
@@ -392,10 +382,7 @@ def is_tuned(deployment: Deployment) -> bool | None:
 
 
 def experts_of_rank(deployment: Deployment) -> tuple[int, int]:
-    """Return how many experts a rank has, and the width of its part of each.
-
-    Without expert parallelism all ranks, the data-parallel ones among them, have a part of each.
-    """
+    """Return how many experts a rank has, and how wide its part of each is."""
     moe = deployment.model.experts
     ranks = deployment.tp * deployment.dp
     if deployment.ep:
@@ -404,19 +391,13 @@ def experts_of_rank(deployment: Deployment) -> tuple[int, int]:
 
 
 def has_marlin_experts(deployment: Deployment) -> bool:
-    """Return True if Marlin's kernels multiply the experts.
-
-    vLLM chooses them, or --moe-backend names them.
-    """
+    """Return True if Marlin multiplies the experts, by vLLM's choice or --moe-backend."""
     used = experts_kernel(deployment.model, deployment.gpu, deployment.settings.moe_backend)
     return used is not None and used.name == MARLIN
 
 
 def kernels(deployment: Deployment) -> list[Kernel]:
-    """Return the kernels of a deployment's products.
-
-    They are those of dense weights, and of experts if there are any.
-    """
+    """Return the kernels of dense weights, and of experts if there are any."""
     result = [dense_kernel(deployment.model, deployment.gpu)]
     experts = experts_kernel(deployment.model, deployment.gpu, deployment.settings.moe_backend)
     if experts:

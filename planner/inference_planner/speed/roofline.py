@@ -71,10 +71,7 @@ class Term:
 
 @dataclass(frozen=True)
 class ReadBytes:
-    """The bytes that a step reads on one rank of every stage together.
-
-    `plain` are dense 16-bit weights with the head.
-    """
+    """Bytes that a step reads on a rank of every stage; `plain`: 16 bit, and the head."""
 
     plain: int
     quantized: int
@@ -142,10 +139,7 @@ def _state_bytes(model: ModelConfig, tp: int) -> int:
 
 
 def peak_tflops(model: ModelConfig, gpu: GPU) -> float:
-    """Return the peak FLOP/s of the products.
-
-    It is that of FP8 where activations are 8 bit and the GPU multiplies them, and else of 16 bit.
-    """
+    """Return the products' peak: FP8's with 8-bit activations, else that of 16 bit."""
     if model.quantization and model.quantization.activation_bits == 8 and gpu.fp8_tflops:
         return gpu.fp8_tflops
     return gpu.bf16_tflops
@@ -155,9 +149,7 @@ def peak_tflops(model: ModelConfig, gpu: GPU) -> float:
 def decode_terms(
     deployment: Deployment, *, batch: int = 1, tokens_each: int = 1, context: int = 160
 ) -> tuple[Term, ...]:
-    """Return the terms of one step, all stages in turn.
-
-    The step has `tokens_each` new tokens of each of `batch` requests.
+    """Return the terms of a step of `tokens_each` new tokens of `batch` requests, all stages.
 
     batch: of each replica. context: tokens of a request so far, which are read once for all of its
     new ones.
@@ -265,10 +257,7 @@ def decode_terms(
 
 
 def host_gb_s(gpu: GPU) -> float:
-    """Return what a GPU reads from the host's memory, 10**9 bytes a second.
-
-    It is about 80 % of PCIe 3.0, 4.0 or 5.0 with 16 lanes, by the GPU's generation; not measured.
-    """
+    """Return 10**9 bytes a second from the host: 80 % of PCIe 3, 4 or 5 x16, not measured."""
     if gpu.capability < 8:
         return 12.0
     return 25.0 if gpu.capability < 9 else 50.0
@@ -290,17 +279,12 @@ def decode_tokens_per_s(deployment: Deployment) -> float:
 
 
 def bandwidth_limit_tokens_per_s(model: ModelConfig, gpu: GPU, gpus: int) -> float:
-    """Return tokens/s of one stream if only reading the weights took time.
-
-    All of them are read once a token at full bandwidth.
-    """
+    """Return tokens/s of one stream if only reading all weights took time."""
     return gpus * gpu.bandwidth_gb_s * 1e9 / whole_bytes(model)
 
 
 def learners_at_once(deployment: Deployment, kv_cache_tokens: int, *, within_s: float = 5.0) -> int:
-    """Return how many people may ask at once and see their first token in time.
-
-    Each of them asks QUESTION_TOKENS in the same moment.
+    """Return how many may ask QUESTION_TOKENS at once, and see a first token in time.
 
     Prompts are read max_num_batched_tokens at a time; all that ask have a place in the batch and in
     the KV cache. kv_cache_tokens: of one replica.

@@ -51,10 +51,7 @@ class Allocator:
             self.alloc(size)
 
     def _reuse(self, size: int) -> int:
-        """Take the smallest free block that is large enough.
-
-        It keeps within the limits for unsplittable blocks.
-        """
+        """Take the smallest free block that is large enough, if it may be split or fits."""
         i = bisect_left(self.free_blocks, size)
         if i == len(self.free_blocks):
             return 0

@@ -1,6 +1,4 @@
-"""The messages between GPUs, in bytes and time.
-
-Tensor parallelism has all-reduces, and pipeline parallelism passes on activations.
+"""The messages between GPUs: all-reduces of tensor, activations of pipeline parallelism.
 
 A decoder layer ends its two row-parallel products (o_proj and down_proj) with an all-reduce of
 [tokens, hidden_size] (Megatron-LM, arXiv 1909.08053); a pipeline stage hands hidden states and
@@ -124,10 +122,7 @@ NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g", "nvlink")
 
 @dataclass(frozen=True)
 class Traffic:
-    """Communication of one forward pass.
-
-    It is `count` operations of `bytes_each` over `link`, which take `ms` in all.
-    """
+    """Communication of a forward pass: `count` of `bytes_each` over `link`, `ms` in all."""
 
     what: str  # all-reduce, point-to-point
     count: int
@@ -183,10 +178,7 @@ def ring_over_nodes(inside: Link, outside: Link, gpus_of_a_node: int) -> Link:
 
 
 def all_reduce_ms(payload_bytes: int, ranks: int, link: Link) -> float:
-    """Return the time of one all-reduce.
-
-    It is the latency, and a ring's 2·(n-1)/n times the payload over the link.
-    """
+    """Return the latency of an all-reduce, and 2·(n-1)/n times the payload over the link."""
     if ranks == 1:
         return 0.0
     latency_us = link.all_reduce_us
@@ -214,10 +206,7 @@ def spans_nodes(deployment: Deployment) -> bool:
 
 
 def traffic(deployment: Deployment, tokens: int = 1) -> list[Traffic]:
-    """Return what one forward pass of `tokens` tokens sends, for one GPU of each pipeline stage.
-
-    Each border between two stages takes the link that it crosses.
-    """
+    """Return what a forward pass sends for one GPU of each stage; a border takes its link."""
     model, tp = deployment.model, deployment.tp
     out: list[Traffic] = []
     payload = tokens * model.hidden_size * DTYPE_BYTES[model.dtype]
@@ -294,10 +283,7 @@ def compare_splits(
     tokens: int = 1,
     network: str = DEFAULT_NETWORK,
 ) -> dict[str, list[Traffic]]:
-    """Return the traffic of TP × PP beside that of TP alone across all nodes.
-
-    The first has TP in the node and PP over nodes.
-    """
+    """Return the traffic of TP in the node × PP over nodes beside that of TP alone."""
     deployment = prepare(model, gpu, gpus_per_node=gpus_per_node, network=network)
     return {
         f"TP {gpus_per_node} × PP {nodes}": traffic(deployment.split(gpus_per_node, nodes), tokens),

@@ -157,9 +157,7 @@ def _mode(value: Any) -> int:
 
 
 def _graphs(value: Any, mode: int) -> tuple[str, str]:
-    """Return the graphs of decoding steps and of mixed steps.
-
-    Without vLLM's own compilation no graph can be in pieces.
+    """Return the graphs of decoding and mixed steps; without vLLM's compilation none in pieces.
 
     Raises BadInput: there is no such mode.
     """

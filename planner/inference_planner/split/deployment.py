@@ -27,9 +27,7 @@ GPUS_PER_NODE = 8  # if nothing is known of the hardware
 
 @lru_cache(maxsize=1024)
 def partition_layers(num_layers: int, pp: int) -> tuple[range, ...]:
-    """Return each stage's layers.
-
-    What does not divide goes to the stages before the last, from the second last back.
+    """Return each stage's layers; a rest goes to those before the last, from the back.
 
     The last stage already has the final norm and lm_head; with few extra layers the first is spared
     as well.
@@ -119,18 +117,12 @@ class Deployment:
         return -(-self.gpus // self.gpus_per_node)
 
     def node_of(self, rank: int) -> int:
-        """Return the node of a rank.
-
-        vLLM starts the same number of ranks on each node (--nnodes).
-        """
+        """Return the node of a rank; vLLM starts the same number on each (--nnodes)."""
         return rank // (self.gpus // self.nodes)
 
     @property
     def uneven(self) -> str:
-        """The reason for which vLLM's --nnodes refuses the split; "" if it does not.
-
-        The number of nodes "must evenly divide the total world size".
-        """
+        """Why --nnodes, which must "evenly divide the total world size", refuses it; or ""."""
         if self.dp == 1:
             count, what = self.gpus, f"{self.gpus} GPUs"
         else:

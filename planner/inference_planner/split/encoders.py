@@ -35,10 +35,7 @@ LEFT_BY_ENCODER = 87 << 20
 
 @dataclass(frozen=True)
 class Item:
-    """The largest item of a modality.
-
-    It has tokens in the prompt, and patches that the encoder computes for it.
-    """
+    """The largest item of a modality: tokens in the prompt, patches in the encoder."""
 
     tokens: int
     patches: int
@@ -80,10 +77,7 @@ class Encoder:
     guessed: bool = False
 
     def elements(self, tp: int) -> int:
-        """Return the elements of one patch that are live at the encoder's peak.
-
-        They are those of one of `tp` ranks.
-        """
+        """Return the elements of one patch at the encoder's peak, on one of `tp` ranks."""
         width = self.intermediate // tp
         if self.gated:
             # both halves of the gate, the activated one, and their product; then the product goes
@@ -105,10 +99,7 @@ class Encoder:
 
 @dataclass(frozen=True)
 class EncoderRun:
-    """The encoder's part of the profile run on one rank of the first pipeline stage.
-
-    Sizes are in bytes.
-    """
+    """The encoder's bytes in the profile run, on a rank of the first pipeline stage."""
 
     modality: str
     items: int
@@ -171,10 +162,7 @@ def _key_values(text: str) -> dict[str, int] | None:
 
 
 def encoder(model: ModelConfig, max_model_len: int) -> Encoder | None:
-    """Return the encoder of a multimodal model.
-
-    The result is None for a text model, or if the config does not show the encoder.
-    """
+    """Return a multimodal model's encoder; None for a text model, or without its sizes."""
     if not is_multimodal(model.architecture):
         return None
     return _encoder(model, max_model_len)
@@ -196,9 +184,7 @@ def allowed_modalities(settings: Settings, model_encoder: Encoder) -> list[str]:
 
 
 def skips_tower(model: ModelConfig, settings: Settings) -> bool:
-    """Return True if no prompt may hold an image, video or sound.
-
-    vLLM does not load the encoder then.
+    """Return True if no image, video or sound is allowed: vLLM loads no encoder then.
 
     Source: vLLM 0.32.0, model_executor/models/interfaces.py _mark_tower_model.
     """
@@ -225,11 +211,7 @@ def check_inputs(model: ModelConfig, settings: Settings) -> None:
 
 @lru_cache(maxsize=4096)
 def encoder_run(model: ModelConfig, settings: Settings, tp: int) -> EncoderRun | None:
-    """Return the encoder's part of the profile run on one of tp ranks.
-
-    None where there is no encoder, where the config does not show its sizes, or where nothing may
-    be given to it.
-    """
+    """Return the encoder's part of the profile run; None without one, its sizes or items."""
     model_encoder = encoder(model, settings.max_model_len)
     if model_encoder is None or model.text_only:
         return None
@@ -274,10 +256,7 @@ def _items_a_batch(settings: Settings, modality: str, item: Item) -> int:
 
 
 def _factors(most: int) -> int:
-    """Return the largest number up to `most` that is a product of two sides.
-
-    One side is at most 200 times the other.
-    """
+    """Return the largest product up to `most` of two sides, one at most 200 times the other."""
     for tokens in range(most, 0, -1):
         for side in range(math.isqrt(tokens), 0, -1):
             if tokens % side == 0:
@@ -311,10 +290,7 @@ def _qwen_sizes(fields: Fields) -> dict[str, Any]:
 
 
 def _qwen2_items(fields: Fields, max_model_len: int) -> dict[str, Item]:
-    """Return the largest image, and the largest video.
-
-    A video has as many such frames as max_model_len has room for.
-    """
+    """Return the largest image, and a video of as many as max_model_len has room for."""
     vision = fields.object("vision_config")
     merged = vision.int("spatial_merge_size", 2) ** 2
     unit = vision.int("patch_size", 14) ** 2 * merged
@@ -368,10 +344,7 @@ def _qwen3_vl(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder
 
 
 def _siglip(vision: Fields, tokens: int, images: int = 1) -> dict[str, Any]:
-    """Return the sizes of SigLIP, or of an encoder like it.
-
-    `tokens` of `images` of its size make one item.
-    """
+    """Return the sizes of SigLIP; `tokens` of `images` of its size make one item."""
     patch = vision.int("patch_size", 14)
     patches = (vision.int("image_size", 896) // patch) ** 2
     return {
@@ -454,10 +427,7 @@ MOLMO_TOKENS = 1344  # molmo.py: 144 of the whole image, 12 × 100 of the crops 
 
 
 def _molmo(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
-    """Return CLIP's large encoder, which the config does not name.
-
-    The outputs of all 23 layers are kept.
-    """
+    """Return CLIP's large encoder, of whose 23 layers all outputs are kept."""
     return Encoder(
         hidden=1024,
         intermediate=4096,
@@ -473,10 +443,7 @@ PHI4_CROPS = 36  # processor_config.json, dynamic_hd; with the whole image once 
 
 
 def _phi4mm(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
-    """Return SigLIP of 448 pixels, which is fixed in the code.
-
-    A crop has 256 tokens, and a row a separator.
-    """
+    """Return SigLIP of 448 pixels: 256 tokens a crop, and a separator a row."""
     rows = PHI4_CROPS * 16  # of tokens: the crops stand one above the other
     tokens = 256 + 16 + 1 + PHI4_CROPS * 256 + rows
     return Encoder(
@@ -512,10 +479,7 @@ GLM4_VIDEO_PIXELS = 47_040_000 // 2
 
 
 def _glm4v(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
-    """Return an encoder whose MLP is as wide as the text model's hidden state.
-
-    A video may be as long as a prompt with one image.
-    """
+    """Return an encoder with a video as long as a prompt with one image."""
     vision = fields.object("vision_config")
     patch = vision.int("patch_size", 14)
     merged = vision.int("spatial_merge_size", 2) ** 2
@@ -537,10 +501,7 @@ def _glm4v(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
 
 
 def _guessed(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder | None:
-    """Return what the usual fields of a vision_config say.
-
-    They say one image of image_size, and four patches a token.
-    """
+    """Return one image of the vision_config's image_size, with four patches a token."""
     vision = fields.object("vision_config")
     hidden = _first(vision, "embed_dim", "hidden_size", "vt_hidden_size", "width")
     if not hidden:

@@ -37,10 +37,7 @@ DEEP_GEMM_WORKSPACE = 32 * MIB  # PyTorch's cuBLAS workspace on Hopper
 
 @dataclass(frozen=True)
 class Rank:
-    """One GPU of the plan.
-
-    Bytes are of weights alone. `layers` is the half-open range of decoder layers.
-    """
+    """One GPU of the plan: bytes of weights alone, `layers` as a half-open range."""
 
     rank: int
     node: int
@@ -54,10 +51,7 @@ class Rank:
 
 @lru_cache(maxsize=4096)
 def tp_problem(model: ModelConfig, tp: int, expert_ranks: int | None = None) -> str:
-    """Return why this tensor parallel size cannot be used, or "".
-
-    expert_ranks: the ranks that share each expert; by default all of them.
-    """
+    """Return why a tensor parallel size, with so many ranks an expert, cannot be used; or ""."""
     if model.num_attention_heads % tp:
         return f"{tp} does not divide the {model.num_attention_heads} attention heads"
     problem = main_kind(model).split_problem(model, tp) or refused(model, tp)
@@ -106,10 +100,7 @@ def _quantized_problem(model: ModelConfig, tp: int) -> str:
 
 
 def refused(model: ModelConfig, tp: int, pp: int = 1) -> str:
-    """Return what vLLM's class said of a split that it could not build.
-
-    The text is empty where it built the split, or was not asked.
-    """
+    """Return what vLLM's class said of a split that it could not build, or ""."""
     if model.exact is None:
         return ""
     for refused_tp, refused_pp, message in model.exact.refused:
@@ -126,10 +117,7 @@ def most_stages(model: ModelConfig) -> int:
 
 
 def _cut_group(model: ModelConfig, tp: int) -> int:
-    """Return the inputs of a dense product whose groups would lie on two of `tp` ranks.
-
-    It is 0 where there is no such product.
-    """
+    """Return the inputs of a dense product whose groups `tp` ranks would cut; 0 without."""
     quantization = model.quantization
     # its widths may be means
     if tp == 1 or has_states(model):
@@ -214,10 +202,7 @@ def stage_weights(
 
 
 def _build_rope(model: ModelConfig, table: tuple[int, int], memory: Allocator) -> None:
-    """Allocate the cos/sin table, which is made in 32 bit and kept in 16.
-
-    There are angles, cosines, sines, both together, and the result.
-    """
+    """Allocate angles, cosines, sines, both in 32 bit, and the table that is kept in 16."""
     positions, rotary_dim = table
     half = positions * rotary_dim * 2
     angles = memory.alloc(half)
@@ -240,9 +225,7 @@ def stage_bytes(
     deep_gemm: bool = False,
     experts: ExpertSplit | None = None,
 ) -> int:
-    """Return the bytes that loading keeps on one rank of a stage.
-
-    vLLM prints them as "Model loading took".
+    """Return what loading keeps on a rank of a stage: vLLM's "Model loading took".
 
     Weights, scales and rope tables in the blocks that PyTorch's allocator hands out for them (see
     allocator.py); deep_gemm: a workspace comes with DeepGEMM (loads_deep_gemm).
@@ -307,10 +290,7 @@ def _allocated_bytes(
 
 
 def loaded_bytes(deployment: Deployment) -> list[int]:
-    """Return the bytes that loading keeps on one rank of each stage.
-
-    They are the model, its draft and the adapters' buffers.
-    """
+    """Return what loading keeps on a rank of each stage: model, draft, adapters' buffers."""
     deep_gemm = loads_deep_gemm(deployment)
     draft = deployment.settings.draft
     lora = deployment.settings.adapters
@@ -337,9 +317,7 @@ def loaded_bytes(deployment: Deployment) -> list[int]:
 
 
 def loads_deep_gemm(deployment: Deployment) -> bool:
-    """Return True where a workspace comes with DeepGEMM while loading.
-
-    It does in 0.25.1 (vllm/utils/deep_gemm.py), and not in 0.32.0.
+    """Return True where DeepGEMM's workspace comes while loading: in 0.25.1, not in 0.32.0.
 
     There 8B with an FP8 KV cache on an H100, 70B and GLM-4.5 Air in FP8 on H200 were without it.
     """
@@ -354,9 +332,7 @@ def loads_deep_gemm(deployment: Deployment) -> bool:
 
 
 def ranks(deployment: Deployment, loaded: Sequence[int]) -> list[Rank]:
-    """Return every rank in vLLM's order.
-
-    It goes replica by replica: tensor ranks of the first stage, then of the next.
+    """Return every rank in vLLM's order: replica by replica, stage by stage.
 
     Args:
         loaded: the bytes on a rank of each stage, by `loaded_bytes`.

@@ -57,10 +57,7 @@ GB10 = 12.1  # compute capability of the DGX Spark
 
 @dataclass(frozen=True)
 class Settings:
-    """vLLM's settings.
-
-    Sizes are in tokens or requests. gpu_memory_utilization is a share of the GPU's memory.
-    """
+    """vLLM's settings: sizes in tokens or requests, gpu_memory_utilization as a share."""
 
     vllm_version: str = versions.DEFAULT
     usage: str = "serve"
@@ -164,10 +161,7 @@ class Settings:
 
     @property
     def decode_graph_sizes(self) -> list[int]:
-        """Tokens of the steps that get a full graph, in which every request decodes.
-
-        The list is never empty where graphs are.
-        """
+        """Tokens of decoding steps with a full graph; never empty where there are graphs."""
         width = self.tokens_per_request
         sizes = self.graph_sizes
         whole_steps: set[int] = set()
@@ -179,9 +173,7 @@ class Settings:
 
 
 def caches_states(model: ModelConfig, settings: Settings) -> bool:
-    """Return True if a request keeps further states for others with the same prefix.
-
-    vLLM calls this mamba_cache_mode "align".
+    """Return True if a request keeps states for others with its prefix (mamba_cache_mode).
 
     Models of states alone have no prefix cache. Source: vLLM 0.32.0, config/model.py
     is_prefix_caching_supported, and model_executor/models/config.py MambaModelConfig.
@@ -198,10 +190,7 @@ def _grid(top: int) -> list[int]:
 
 
 def batch_defaults(gpu: GPU, usage: str, version: Version) -> tuple[int, int]:
-    """Return vLLM's defaults of max_num_batched_tokens and max_num_seqs on this GPU.
-
-    Both hold when neither is given.
-    """
+    """Return vLLM's max_num_batched_tokens and max_num_seqs on this GPU, if none is given."""
     memory = gpu.engine_bytes
     if version.large_gpu_defaults and memory >= 160 * GIB:
         return 16384, 1024
@@ -275,10 +264,7 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
 
 
 def _longer(model: ModelConfig) -> str:
-    """Return how YaRN allows more positions; "" where the config has no YaRN.
-
-    Releases from 0.30.0 on want to be told.
-    """
+    """Return how releases from 0.30.0 on allow YaRN's positions; "" without YaRN."""
     if not model.unscaled_positions:
         return ""
     return "YaRN's longer length is allowed with max_position_embeddings in --hf-overrides."
@@ -292,9 +278,7 @@ def most_free_bytes(gpu: GPU) -> int:
 
 
 def share_of_free(gpu: GPU, free_gib: float) -> float:
-    """Return the largest gpu_memory_utilization with which vLLM starts beside another process.
-
-    It is rounded down to hundredths.
+    """Return the largest gpu_memory_utilization beside another process, in hundredths.
 
     It refuses to start if that share of all memory is more than what is free (v1/worker/utils.py
     request_memory).
@@ -333,9 +317,7 @@ def _checked_share(share: object, default: float) -> float:
 
 
 def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
-    """Return the dtype to ask vLLM for.
-
-    It is the given one, or `half` if the GPU cannot compute in the model's own.
+    """Return the given dtype, or `half` if the GPU cannot compute in the model's own.
 
     Raises BadInput: an unknown dtype, bfloat16 on a GPU without it, or float16 for a model that
     overflows in it.
@@ -389,9 +371,7 @@ def cache_refusal(
 def selector_answers(
     model: ModelConfig, capability: float, kv_cache_dtype: str, text_only: bool = False
 ) -> Iterator[Answer | None]:
-    """Yield the answer of vLLM's attention selector for each kind of attention of the model.
-
-    None: it was not asked.
+    """Yield the attention selector's answer for each kind of the model; None: not asked.
 
     Args:
         text_only: the server is started with --language-model-only.

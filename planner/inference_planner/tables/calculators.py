@@ -59,10 +59,7 @@ def hf_model_memory_usage(model: ModelConfig, context: int) -> Estimate:
 
 
 def gpu_poor(model: ModelConfig, context: int) -> Estimate:
-    """Weights of square attention matrices, KV cache of all query heads, and 650 MB.
-
-    A layer has four matrices of attention and three of the MLP.
-    """
+    """Weights with four square matrices of attention a layer, KV of all query heads, 650 MB."""
     h, layers = model.hidden_size, model.num_hidden_layers
     count = model.vocab_size * h * 2 + layers * (4 * h * h + 3 * model.intermediate_size * h)
     why = (
@@ -111,10 +108,7 @@ def llm_explorer(model: ModelConfig, context: int) -> Estimate:
 
 
 def planner(model: ModelConfig, context: int, gpu: GPU) -> Estimate:
-    """This package, on one GPU.
-
-    Weights as loaded, KV cache by attention kind, and overheads of vLLM's profile run.
-    """
+    """This package on one GPU: loaded weights, KV cache by kind, overheads of the profile run."""
     f = fit(prepare(model, gpu, max_model_len=min(context, model.max_position_embeddings)))
     sizes = _gib(f.weights[0], kv_bytes_for_context(model, context)[0], f.overhead[0])
     return Estimate("workshop plan", *sizes, "measured against vLLM's own log", "inference_planner")
@@ -145,9 +139,7 @@ LLM_D_NON_TORCH = {"tp1_pp1": 0.27, "tp1_ppN": 0.07, "tpN": 2.10}
 def llm_d_planner_tokens(
     model: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92
 ) -> int:
-    """Return KV-cache tokens by llm-d-planner's formula.
-
-    It knows no sliding window and no KV-cache dtype, and has constants for overheads.
+    """Return llm-d-planner's tokens: constants for overheads, no windows, no cache dtype.
 
     Source: llm-d-incubation/llm-d-planner, src/planner/capacity_planner.py
     allocatable_kv_cache_memory.
@@ -176,10 +168,7 @@ def llm_d_planner_tokens(
 
 
 def hf_mem_tokens(model: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92) -> int:
-    """Return KV-cache tokens if only weights and KV cache counted, as hf-mem does.
-
-    There is no overhead, no MLA and no sliding window.
-    """
+    """Return tokens as hf-mem does: no overhead, no MLA, no sliding window."""
     token_bytes = (
         2
         * model.num_hidden_layers
@@ -195,10 +184,7 @@ def hf_mem_tokens(model: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: f
 
 
 def rule_tokens(model: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92) -> int:
-    """Return KV-cache tokens if a rule of thumb gave all that is not KV cache.
-
-    The rule is M = P·4/(32/Q)·1.2, which is accelerate's too.
-    """
+    """Return tokens if M = P·4/(32/Q)·1.2, as accelerate has it, were all but KV cache."""
     bits = model.quantization.weight_bits if model.quantization else 16
     used = parameters(model) * bits / 8 * 1.2
     free = gpu.driver_mib * MIB * utilization * tp * pp - used

@@ -1,6 +1,4 @@
-"""Tabulate every model of the catalog on every kind of GPU.
-
-The table has the fewest GPUs that serve it, and the command.
+"""The fewest GPUs of every kind that serve every model of the catalog, and the command.
 
 All of it is arithmetic over `plan`. The rows of the catalog are recorded (data/hardware.json), since
 they take 1,352 plans (docs/hardware.py): `recorded` reads them.
@@ -133,9 +131,7 @@ def smallest(
     make_plan: Callable[..., Plan] = plan,
     **settings: object,
 ) -> Place:
-    """Return the fewest GPUs of one kind that hold the model and one request.
-
-    The request has `context` tokens, or all that the model reads.
+    """Return the fewest GPUs, up to `most`, for a model and a request of `context` tokens or all.
 
     More than `most` are not looked for.
 
@@ -216,10 +212,7 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
 
 @lru_cache(maxsize=1)
 def recorded() -> dict[str, Row]:
-    """Return the rows that `table` gives for the catalog, recorded without their plans.
-
-    The result is by the model's name; the rows are on GPUS, with CONTEXT tokens.
-    """
+    """Return the catalog's rows on GPUS, with CONTEXT tokens, by model and without plans."""
     rows: dict[str, Row] = {}
     for entry in json.loads(RECORD.read_text(encoding="utf-8")):
         places = tuple(Place(**place) for place in entry.pop("places"))

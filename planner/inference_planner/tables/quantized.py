@@ -1,7 +1,4 @@
-"""The savings of quantization, by the plan.
-
-Weights, KV-cache tokens and one stream's speed are compared on the same GPUs.
-"""
+"""The savings of quantization on the same GPUs: weights, KV-cache tokens, one stream's speed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,10 +25,7 @@ CONTEXT = 8192
 
 @dataclass(frozen=True)
 class Saving:
-    """One format of one model on one set of GPUs.
-
-    `times` compare with the first row of the same case.
-    """
+    """One format of a model on some GPUs; `times` compare with the first of the same case."""
 
     model: str
     gpu: str

@@ -1,7 +1,4 @@
-"""Rules of thumb and published tables, digit by digit.
-
-They can so be compared with the arithmetic beside them.
-"""
+"""Rules of thumb and published tables, digit by digit, beside the arithmetic."""
 
 import math
 from dataclasses import dataclass
@@ -24,9 +21,7 @@ TABLE_KV_HEADS = {"8B": 8, "70B": 8, "405B": 16}
 
 
 def rule_of_thumb_gb(billion_parameters: float, bits: float) -> float:
-    """Return M = P · 4 / (32 / Q) · 1.2 in GB.
-
-    P is in 10**9 parameters, Q is bits a parameter, and 20 % is for everything else.
+    """Return M = P · 4 / (32 / Q) · 1.2 in GB, of P · 10**9 parameters in Q bits.
 
     Source: "Inference memory calculation" of the workshop's first document. It knows neither
     context nor requests.
@@ -52,10 +47,7 @@ def _rounded(value: float, digits: int, half: str = ROUND_HALF_EVEN) -> str:
 
 
 def weights_table() -> dict[str, dict[str, str]]:
-    """Return the table "Memory Needed for Model Weights".
-
-    It gives, for model size and precision, the GB as printed.
-    """
+    """Return "Memory Needed for Model Weights": GB as printed, by size and precision."""
     return {
         size: {p: f"{_rounded(weights_gb(billions, p), 0, ROUND_HALF_UP)} GB" for p in BYTES}
         for size, (billions, _) in SIZES.items()
@@ -77,10 +69,7 @@ def kv_request_gib(
 
 
 def kv_table() -> dict[str, str]:
-    """Return "Memory for KV Cache for 128k token request" as printed.
-
-    The table says GB, and the numbers are GiB.
-    """
+    """Return "Memory for KV Cache for 128k token request" as printed: GB that are GiB."""
     return {
         size: _rounded(kv_request_gib(load_model(name), kv_heads=TABLE_KV_HEADS[size]), 2)
         for size, (_, name) in SIZES.items()
@@ -105,10 +94,7 @@ def h100_table() -> dict[str, str]:
 
 
 def h100s_needed(size: str) -> tuple[int, int]:
-    """Return "at least" for the weights, and for one request of full context.
-
-    They are 2 and 3 for 70B, 11 and 12 for 405B.
-    """
+    """Return "at least" for weights, and for a request: 2 and 3 for 70B, 11 and 12 for 405B."""
     return math.ceil(weights_gb(SIZES[size][0], "Float16") / H100_GB), math.ceil(
         h100s_for_both(size)
     )

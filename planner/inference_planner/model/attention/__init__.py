@@ -1,6 +1,4 @@
-"""Kinds of attention, each in a module of its own.
-
-A kind says what a layer keeps of a token, its weights, how it splits, its blocks and its time.
+"""Kinds of attention, each with its cache, weights, split, blocks and time in a module.
 
 `kind_of` says which kind a layer is; everything that depends on the kind asks the kind.
 """
@@ -57,10 +55,7 @@ KINDS: tuple[Attention, ...] = (
 
 
 def main_kind(model: ModelConfig) -> Attention:
-    """Return the kind of the layers that see the whole context.
-
-    It decides what a token costs and how heads split.
-    """
+    """Return the kind of the layers with the whole context, which decides a token's bytes."""
     return next(kind for kind in KINDS if kind.is_main(model))
 
 
@@ -106,10 +101,7 @@ def has_states(model: ModelConfig) -> bool:
 
 @lru_cache(maxsize=512)
 def grouped(model: ModelConfig) -> tuple[tuple[Attention, int, tuple[int, ...]], ...]:
-    """Return (kind, size, its layers) of all layers with a cache or a state.
-
-    The order is that of their first layers.
-    """
+    """Return (kind, size, its layers) of all layers with a cache or state, in their order."""
     layers_of: dict[tuple[Attention, int], list[int]] = {}
     own_cache = layers(model)[: model.num_hidden_layers - model.kv_shared_layers]
     for layer, kind_and_size in enumerate(own_cache):

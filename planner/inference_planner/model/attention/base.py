@@ -59,10 +59,7 @@ class States:
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """The doubt that such layers add to the figures of a model.
-
-    The half widths are added to those of intervals.py, unless the same was measured there.
-    """
+    """The doubt that such layers add to intervals.py, unless the same was measured."""
 
     name: str
     gib: float = 0.0  # of the overheads of a GPU
@@ -71,20 +68,14 @@ class Uncertainty:
 
 @dataclass(frozen=True)
 class CacheSpec:
-    """vLLM's description of a group of layers, for the simulator.
-
-    It is the name of its class, and its arguments.
-    """
+    """vLLM's description of a group of layers, for the simulator: class and arguments."""
 
     name: str
     arguments: dict[str, int | str] = field(default_factory=dict[str, "int | str"])
 
 
 class Attention:
-    """One kind of layer.
-
-    `size` is the tokens of its window or chunk; 0 where it sees the whole context.
-    """
+    """One kind of layer. `size` is its window or chunk in tokens; 0: the whole context."""
 
     key = ""  # its name in a layout, and in the simulator
     spec_names: tuple[str, ...] = ()  # vLLM's classes of KV-cache specs that describe such layers
@@ -106,10 +97,7 @@ class Attention:
         return False
 
     def layer_size(self, model: ModelConfig, layer: int) -> int | None:
-        """Return the tokens that layer number `layer` sees, or None if it is of another kind.
-
-        0 stands for all of them.
-        """
+        """Return the tokens that a layer sees (0: all); None if it is of another kind."""
         return 0 if self.is_main(model) else None
 
     def label(self, model: ModelConfig) -> str:
@@ -150,17 +138,11 @@ class Attention:
         return self.token_bytes(model, tp, element_bytes)
 
     def states(self, model: ModelConfig, tp: int) -> States | None:
-        """Return the states that a request keeps instead of a cache.
-
-        Kinds with a cache return None.
-        """
+        """Return the states that a request keeps; None for kinds with a cache."""
         return None
 
     def drafted_states(self, model: ModelConfig, tp: int, draft_tokens: int) -> States | None:
-        """Return the states that a request keeps with draft tokens.
-
-        Each draft token may be rejected, and has a state of its own.
-        """
+        """Return the states of a request with one more for each token that may be rejected."""
         states = self.states(model, tp)
         if states is None or not draft_tokens:
             return states
@@ -217,10 +199,7 @@ class Attention:
         return None
 
     def kernels_us(self, model: ModelConfig) -> float:
-        """Return the µs of this kind's own small kernels in one layer and step.
-
-        speed.py counts those that every layer has.
-        """
+        """Return the µs of this kind's own small kernels in a layer, beside those of all."""
         return 0.0
 
     def cached_tokens(self, tokens: int, size: int) -> int:

@@ -1,6 +1,4 @@
-"""Attention with K and V of their own heads: MHA, GQA or MQA.
-
-There are as many of them as queries (MHA), one for a group of queries (GQA), or a single one (MQA).
+"""Attention with K and V of their own heads: one a query (MHA), a group (GQA), or all (MQA).
 
 Source: vLLM 0.25.1, v1/kv_cache_interface.py FullAttentionSpec; model_executor/models/llama.py.
 """

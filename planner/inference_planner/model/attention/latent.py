@@ -1,6 +1,4 @@
-"""Multi-head latent attention (MLA): one latent a token.
-
-The heads' K and V are made from it when they are needed.
+"""Multi-head latent attention (MLA): one latent a token, of which K and V are made.
 
 Source: DeepSeek-V2 (arXiv 2405.04434); vLLM 0.25.1, v1/kv_cache_interface.py MLAAttentionSpec.
 """
@@ -103,10 +101,7 @@ class Latent(Attention):
         return model.latent.kv_lora_rank
 
     def peak(self, model: ModelConfig, run: ProfileRun) -> Peak:
-        """Return the peak of prefill.
-
-        MLA decompresses long contexts in chunks, and the profile run takes the largest.
-        """
+        """Return the peak of prefill, where MLA decompresses a long context in chunks."""
         dtype_bytes = DTYPE_BYTES[model.dtype]
         widths = self.widths(model, run.tp)
         live_elements = model.hidden_size + widths.attn + widths.q + widths.kv
@@ -167,10 +162,7 @@ def latent_weights(model: ModelConfig, latent: Mla, has_decoded_copy: bool) -> I
 
 
 def _indexer_weights(model: ModelConfig, latent: Mla) -> Iterator[Weight]:
-    """Yield the indexer of sparse attention, which every rank has whole.
-
-    Only some layers have one, and every layer is counted with the mean number of rows.
-    """
+    """Yield a sparse indexer, whole on every rank, with its mean rows over the layers."""
     query_rows = latent.index_heads * latent.index_head_dim
     query_columns = latent.q_lora_rank or model.hidden_size
     parts = (

@@ -1,6 +1,4 @@
-"""State-space layers of hybrid models.
-
-A request has a state of fixed size instead of a cache that grows.
+"""State-space layers of hybrid models, with a state of fixed size instead of a cache.
 
 Source: Mamba (arXiv 2312.00752); vLLM 0.32.0, v1/kv_cache_interface.py MambaSpec,
 layers/mamba/mamba_utils.py.
