@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from inference_planner.catalog.gpus import GIB
 from inference_planner.ground.basis import Basis, Ground, kind_of, sizes_from
 from inference_planner.memory.fit import Fit
-from inference_planner.memory.overheads import runner
+from inference_planner.memory.peaks import runner
 from inference_planner.model import kv_cache
 from inference_planner.model.attention import has_states, kinds
 from inference_planner.releases.versions import is_outside

@@ -86,10 +86,10 @@ class Attention:
     splits_kv_heads = True
     uncertainty: Uncertainty | None = None  # of figures with such layers; None: not larger
     # bytes of the pieces of a layer's CUDA graphs in 51 sizes, beyond those of other kinds, where
-    # shared experts run on a stream of their own (overheads.py)
+    # shared experts run on a stream of their own (graphs.py)
     shared_stream_graph_bytes = 0
     # a full CUDA graph keeps more of it beside the partial sums, so that a second graph takes them
-    # twice (overheads.py)
+    # twice (graphs.py)
     graphs_keep_more = False
 
     def is_main(self, model: ModelConfig) -> bool:
