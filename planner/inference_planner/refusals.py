@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from inference_planner.catalog.architectures import overflows_in_float16, sends_states_over_stages
+from inference_planner.catalog.architectures import EAGLE3_OVER_STAGES, OVERFLOW_IN_FLOAT16
 from inference_planner.catalog.gpus import GIB
 from inference_planner.memory.fit import fit, longest_context
 from inference_planner.model import kv_cache
@@ -273,7 +273,7 @@ def _draft_over_stages(deployment: Deployment) -> Finding | None:
     architecture = deployment.model.architecture
     # an architecture that no release has may come from a plug-in
     is_of_vllm = architecture in registries()["architectures"]
-    if sends_states_over_stages(architecture) or not is_of_vllm:
+    if architecture in EAGLE3_OVER_STAGES or not is_of_vllm:
         return None
     what = (
         f"an EAGLE-3 head reads hidden states of several layers, and vLLM's class of "
@@ -315,7 +315,10 @@ def _full_graphs(deployment: Deployment) -> Finding | None:
 
 
 def _float16(deployment: Deployment) -> Finding | None:
-    if deployment.model.dtype != "float16" or not overflows_in_float16(deployment.model.model_type):
+    if (
+        deployment.model.dtype != "float16"
+        or deployment.model.model_type not in OVERFLOW_IN_FLOAT16
+    ):
         return None
     flag = "--dtype bfloat16" if deployment.gpu.has_bfloat16 else "--dtype float32"
     return Finding(f"the numbers of {deployment.model.name} overflow in float16", flag)

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from inference_planner import plan
 from inference_planner.answer.report import plan_json, plan_text
 from inference_planner.catalog import list_models, load_model
-from inference_planner.catalog.kinds import is_multimodal, keeps_no_cache, pooling_of
+from inference_planner.catalog.architectures import is_multimodal, keeps_no_cache, pooling_of
 from inference_planner.catalog.read import from_dict
 from inference_planner.catalog.tower import tower_weights
 from inference_planner.errors import BadInput

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from inference_planner.answer.choose import executor
 from inference_planner.answer.command import stand_in
 from inference_planner.answer.plan_result import Plan
+from inference_planner.catalog.architectures import is_multimodal
 from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB
-from inference_planner.catalog.kinds import is_multimodal
 from inference_planner.catalog.quantization import PLUGINS
 from inference_planner.memory import learned
 from inference_planner.model import adapters, drafts

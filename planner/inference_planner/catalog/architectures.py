@@ -1,8 +1,15 @@
 """Facts of vLLM's classes that no config.json says, by architecture: encoders, adapters, drafts.
 
 Names are those of `architectures` in config.json. What a family's config.json means is in
-families.py. Other modules ask the functions below.
+families.py. What vLLM does with an architecture (generate text, or compute vectors or scores) is
+recorded in kinds.json. Source: vLLM 0.32.0, model_executor/models/registry.py, config/model.py
+_get_default_runner_type.
 """
+
+import json
+import re
+from functools import lru_cache
+from pathlib import Path
 
 # Which formula of encoders.py counts the activations of an architecture's encoder.
 ENCODERS = {
@@ -105,33 +112,51 @@ PUBLISHED_MTP_LAYERS: dict[str, int] = dict.fromkeys(
 # Their numbers overflow in float16: _FLOAT16_NOT_SUPPORTED_MODELS in vllm/config/model.py, by
 # model_type.
 OVERFLOW_IN_FLOAT16 = frozenset(("gemma2", "gemma3", "gemma3_text", "glm4"))
+KINDS = Path(__file__).with_name("kinds.json")
+# try_match_architecture_defaults: the first suffix that matches decides
+GENERATING = ("ForCausalLM", "ForConditionalGeneration", "ChatModel", "LMHeadModel")
+SCORING = ("ForSequenceClassification", "ForTokenClassification", "ClassificationModel")
+EMBEDDING = ("ForTextEncoding", "EmbeddingModel", "ForRewardModeling", "RewardModel", "Model")
+# Sentence Transformers' files beside a config.json, which make vLLM pool (get_pooling_config)
+POOLING_FILES = ("modules.json", "1_Pooling/config.json", "config_sentence_transformers.json")
+# in the names of models with a *ForCausalLM class that are made for pooling, such as
+# Qwen3-Embedding-8B
+EMBEDDING_NAME = re.compile(r"(?i)(?<![a-z])(embed(ding)?s?|e5|gte|bge)(?![a-z])")
+SCORING_NAME = re.compile(r"(?i)(?<![a-z])(rerank(er)?|reward)(?![a-z])")
 
 
-def encoder_of(architecture: str) -> str:
-    """Return the name of the formula for the activations of an encoder; "" where there is none."""
-    return ENCODERS.get(architecture, "")
+@lru_cache(maxsize=1)
+def _kinds() -> dict[str, frozenset[str]]:
+    kinds = json.loads(KINDS.read_text(encoding="utf-8"))
+    return {name: frozenset(kinds[name]) for name in ("multimodal", "pooling", "no_cache")}
 
 
-def tower_of(architecture: str) -> str:
-    """Return the name of the formula for the weights of an encoder; "" where there is none."""
-    return TOWERS.get(architecture, "")
+def is_multimodal(architecture: str) -> bool:
+    """Return True if vLLM runs the architecture with an encoder of images, videos or sound."""
+    return architecture in _kinds()["multimodal"]
 
 
-def adapts_embeddings(architecture: str) -> bool:
-    """Return True if LoRA adapters may change the embedding and lm_head of an architecture."""
-    return architecture in ADAPTS_EMBEDDINGS
+def keeps_no_cache(architecture: str) -> bool:
+    """Return True for an encoder, whose attention looks both ways: vLLM gives it no KV cache."""
+    return architecture in _kinds()["no_cache"]
 
 
-def sends_states_over_stages(architecture: str) -> bool:
-    """Return True if EAGLE-3 gets its hidden states across pipeline stages."""
-    return architecture in EAGLE3_OVER_STAGES
+def pooling_of(architecture: str, name: str = "", folder: Path | None = None) -> str:
+    """Return what a pooling model computes ("vectors" or "scores"); "" for one that generates text.
 
-
-def published_mtp_layers(model_type: str) -> int:
-    """Return the layers for multi-token prediction of a family's checkpoints; 0 if none is known."""
-    return PUBLISHED_MTP_LAYERS.get(model_type, 0)
-
-
-def overflows_in_float16(model_type: str) -> bool:
-    """Return True for the families that vLLM refuses to run in float16."""
-    return model_type in OVERFLOW_IN_FLOAT16
+    Args:
+        name: the model's name, or the folder's.
+        folder: where its files lie; Sentence Transformers' files there decide, as in vLLM.
+    """
+    scores = architecture.endswith(SCORING) or bool(SCORING_NAME.search(name))
+    what = "scores" if scores else "vectors"
+    if folder and any((folder / file).exists() for file in POOLING_FILES):
+        return what
+    if architecture in _kinds()["pooling"] or architecture.endswith(SCORING):
+        return what
+    if architecture.endswith(GENERATING) or is_multimodal(architecture):
+        named = EMBEDDING_NAME.search(name) or SCORING_NAME.search(name)
+        return what if named else ""
+    if architecture.endswith(EMBEDDING):
+        return what
+    return ""

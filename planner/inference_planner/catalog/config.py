@@ -231,7 +231,7 @@ class ModelConfig:
     exact: Exact | None = None  # what vLLM's own class said of it; plan/exact.py
     # --language-model-only, or no image, video or sound in a prompt: the encoder is not loaded
     text_only: bool = False
-    pooling: str = ""  # what a model computes that generates no text: vectors or scores; kinds.py
+    pooling: str = ""  # what a model computes that generates no text: vectors or scores
     # YaRN: the positions that the config says; vLLM multiplied them by the factor until 0.29
     unscaled_positions: int = 0
     overrides: str = ""  # --hf-overrides, as JSON

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inference_planner.catalog import estimate
+from inference_planner.catalog import estimate, spellings
 from inference_planner.catalog import quantization as quant
+from inference_planner.catalog.architectures import pooling_of
 from inference_planner.catalog.checkpoint import check_layers
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, Quantization, Traits
 from inference_planner.catalog.families import (
@@ -17,7 +18,6 @@ from inference_planner.catalog.families import (
     with_architecture,
 )
 from inference_planner.catalog.fields import LARGEST, LARGEST_FACTOR, Fields, json_object
-from inference_planner.catalog.kinds import pooling_of
 from inference_planner.errors import BadInput, plain
 from inference_planner.json_values import as_list, as_object
 
@@ -88,11 +88,11 @@ def from_dict(raw: Mapping[str, Any], *, name: str, where: str = "config.json") 
     fields = Fields(raw, where)
     architecture = _architecture(fields)
     if architecture not in FAMILIES:
-        language = estimate.fields(fields)
+        language = spellings.fields(fields)
         return _build(language, estimate.decoder(language), architecture, name, raw)
     if architecture in NESTED:  # a multimodal config; it keeps some fields outside its text_config
         text = fields.object("text_config").raw or fields.refuse("text_config", "is missing")
-        outer = {field: raw[field] for field in estimate.KEPT_OUTSIDE if fields.has(field)}
+        outer = {field: raw[field] for field in spellings.KEPT_OUTSIDE if fields.has(field)}
         fields = Fields({**text, **outer}, where)
     fields.layers = fields.first_int("num_hidden_layers", "n_layer")
     fields.layer_types()

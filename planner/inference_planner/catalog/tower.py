@@ -7,23 +7,17 @@ phi4mm.py.
 
 from collections.abc import Callable, Iterator
 
-from inference_planner.catalog.architectures import tower_of
+from inference_planner.catalog.architectures import TOWERS
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.fields import Fields
 from inference_planner.catalog.weight import Weight
 
 
-def has_tower(architecture: str) -> bool:
-    """Return True if the encoder of an architecture has formulas."""
-    return tower_of(architecture) != ""
-
-
 def tower_weights(model: ModelConfig) -> Iterator[Weight]:
     """Yield the weights of the encoder and its projector; a text model has none."""
-    tower = tower_of(model.architecture)
-    if model.text_only or not tower:
-        return
-    yield from FORMULAS[tower](model, Fields(model.raw, model.location or model.name))
+    tower = TOWERS.get(model.architecture)
+    if tower and not model.text_only:
+        yield from FORMULAS[tower](model, Fields(model.raw, model.location or model.name))
 
 
 def _layers(layers: int, hidden: int, width: int, gated: bool, bias: bool) -> Iterator[Weight]:

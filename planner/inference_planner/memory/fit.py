@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from inference_planner.catalog.architectures import keeps_no_cache
 from inference_planner.catalog.config import ModelConfig
-from inference_planner.catalog.kinds import keeps_no_cache
 from inference_planner.memory import learned
 from inference_planner.memory.overheads import Overhead, overheads
 from inference_planner.model import drafts, kv_cache

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inference_planner.catalog.architectures import adapts_embeddings
+from inference_planner.catalog.architectures import ADAPTS_EMBEDDINGS
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.weight import ExpertSplit, Weight
 from inference_planner.errors import BadInput
@@ -112,7 +112,7 @@ def buffer_bytes(
     for count, part in parts(model, layers=layers):
         if _is_linear(part.weight):
             elements += count * _pair(model, part.weight, adapters, tp, experts)
-    if adapts_embeddings(model.architecture):
+    if model.architecture in ADAPTS_EMBEDDINGS:
         elements += _embedding_pairs(model, adapters, layers)
     dtype = model.dtype if adapters.dtype == "auto" else adapters.dtype
     return adapters.max_loras * elements * DTYPE_BYTES[dtype]

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from inference_planner.catalog import load_model
-from inference_planner.catalog.architectures import published_mtp_layers
+from inference_planner.catalog.architectures import PUBLISHED_MTP_LAYERS
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, present
 from inference_planner.catalog.fields import json_object
 from inference_planner.catalog.read import DRAFT_LAYER_COUNTS, LARGEST_FILE_BYTES, existing
@@ -220,9 +220,8 @@ def mtp_layers(model: ModelConfig) -> int:
                 return count
             if count == 0:
                 raise BadInput(*_without_mtp(model))
-    published = published_mtp_layers(model.model_type)
-    if published:
-        return published
+    if model.model_type in PUBLISHED_MTP_LAYERS:
+        return PUBLISHED_MTP_LAYERS[model.model_type]
     raise BadInput(*_without_mtp(model))
 
 

@@ -20,10 +20,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
-from inference_planner.catalog.architectures import encoder_of
+from inference_planner.catalog.architectures import ENCODERS, is_multimodal
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.fields import Fields
-from inference_planner.catalog.kinds import is_multimodal
 from inference_planner.errors import BadInput
 from inference_planner.split.settings import Settings
 
@@ -170,7 +169,7 @@ def encoder(model: ModelConfig, max_model_len: int) -> Encoder | None:
 
 @lru_cache(maxsize=1024)
 def _encoder(model: ModelConfig, max_model_len: int) -> Encoder | None:
-    build_encoder = FORMULAS.get(encoder_of(model.architecture), _guessed)
+    build_encoder = FORMULAS.get(ENCODERS.get(model.architecture, ""), _guessed)
     where = model.location or model.name
     return build_encoder(model, Fields(model.raw, where), max_model_len)
 

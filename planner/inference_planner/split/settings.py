@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inference_planner.catalog.architectures import overflows_in_float16
+from inference_planner.catalog.architectures import OVERFLOW_IN_FLOAT16, is_multimodal
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import BFLOAT16, GIB, GPU, checked_gib
-from inference_planner.catalog.kinds import is_multimodal
 from inference_planner.errors import BadInput
 from inference_planner.model.adapters import Adapters
 from inference_planner.model.attention import grouped
@@ -325,7 +324,7 @@ def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
     if dtype != "auto" and dtype not in DTYPES:
         raise BadInput(f"dtype {dtype!r} is not known.", f"Choose from: auto, {', '.join(DTYPES)}.")
     falls_back = dtype == "auto" and not gpu.has_bfloat16
-    if overflows_in_float16(model.model_type) and (DTYPES.get(dtype) == "float16" or falls_back):
+    if model.model_type in OVERFLOW_IN_FLOAT16 and (DTYPES.get(dtype) == "float16" or falls_back):
         instead = ", or leave --dtype out."
         if not gpu.has_bfloat16:
             instead = ", or a GPU from the A100 on."
