@@ -6,7 +6,7 @@ from pathlib import Path
 
 import inference_planner
 from inference_planner.catalog import architectures, tower
-from inference_planner.split import encoders
+from inference_planner.split import encoder_sizes
 
 import workshop
 
@@ -58,5 +58,5 @@ def test_a_name_of_an_architecture_would_be_found():
 
 
 def test_each_formula_of_an_encoder_has_an_architecture_and_each_architecture_a_formula():
-    assert set(architectures.ENCODERS.values()) == set(encoders.FORMULAS)
+    assert set(architectures.ENCODERS.values()) == set(encoder_sizes.FORMULAS)
     assert set(architectures.TOWERS.values()) == set(tower.FORMULAS)

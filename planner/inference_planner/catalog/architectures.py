@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-# Which formula of encoders.py counts the activations of an architecture's encoder.
+# Which formula of encoder_sizes.py counts the activations of an architecture's encoder.
 ENCODERS = {
     "Qwen2VLForConditionalGeneration": "qwen2_vl",
     "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl",
