@@ -31,7 +31,7 @@ from inference_planner.catalog.estimate import unknown_part  # noqa: E402
 from inference_planner.catalog.families import FAMILIES as FORMULAS  # noqa: E402
 from inference_planner.catalog.read import from_dict  # noqa: E402
 from inference_planner.model import kv_cache  # noqa: E402
-from inference_planner.model.weights import parts, tensor_bytes, whole_bytes  # noqa: E402
+from inference_planner.model.weights import parts, tensor_bytes, weight_bytes  # noqa: E402
 from inference_planner.split import ranks  # noqa: E402
 from inference_planner.split.deployment import partition_layers  # noqa: E402
 
@@ -429,7 +429,7 @@ def said_by_us(architecture: str, config: dict) -> dict:
     """
     try:
         model = replace(from_dict(config, name=architecture), text_only=True)
-        figures = {"weights_bytes": whole_bytes(model)}
+        figures = {"weights_bytes": weight_bytes(model)}
     except WorkshopError as error:
         return {"refused": error.message[:160]}
     part = "" if architecture in FORMULAS else unknown_part(config, has_checkpoint=False)

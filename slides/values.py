@@ -10,8 +10,8 @@ from drawings.recorded import recorded as recorded_file
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import DTYPE_BYTES
 from inference_planner.catalog.gpus import GIB
-from inference_planner.memory.fit import active_parameters, parameters, weight_bytes
 from inference_planner.model.kv_cache import kv_cache_bytes_per_token
+from inference_planner.model.weights import active_parameters, parameters, weight_bytes
 from inference_planner.split.communication import LINKS, traffic
 from inference_planner.tables import rules
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from inference_planner.answer.parallelism import Plan, plan
     from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
     from inference_planner.errors import BadInput, PlannerError
-    from inference_planner.memory.fit import parameters, weight_bytes
     from inference_planner.model.kv_cache import kv_cache_bytes_per_token
+    from inference_planner.model.weights import parameters, weight_bytes
 
 __version__ = "0.1.0"
 
@@ -38,8 +38,8 @@ _NAMES = {
     "list_models": "catalog",
     "list_gpus": "catalog",
     "kv_cache_bytes_per_token": "model.kv_cache",
-    "parameters": "memory.fit",
-    "weight_bytes": "memory.fit",
+    "parameters": "model.weights",
+    "weight_bytes": "model.weights",
     "BadInput": "errors",
     "PlannerError": "errors",
 }

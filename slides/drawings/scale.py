@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inference_planner.catalog import load_model
-from inference_planner.model.weights import whole_bytes
+from inference_planner.model.weights import weight_bytes
 from inference_planner.speed import roofline as speed
 from inference_planner.split.deployment import Deployment, prepare
 
@@ -38,7 +38,7 @@ def step_deployment() -> Deployment:
 def step_time() -> Chart:
     """What one step takes at the GPU's peaks, by the tokens in it: reading the weights, or arithmetic."""
     d = step_deployment()
-    reading = whole_bytes(d.model) / (d.gpu.bandwidth_gb_s * 1e6)
+    reading = weight_bytes(d.model) / (d.gpu.bandwidth_gb_s * 1e6)
     arithmetic = [roofline.flops(d, n) / (speed.peak_tflops(d.model, d.gpu) * 1e9) for n in TOKENS]
     critical = roofline.critical_tokens(d)
     description = (f"Milliseconds of one step against its tokens, for {d.model.name} on one {d.gpu.title}, at the peaks of its data sheet. Reading "

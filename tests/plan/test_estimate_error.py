@@ -17,7 +17,7 @@ from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.read import from_dict
 from inference_planner.errors import BadInput
 from inference_planner.model.attention import grouped
-from inference_planner.model.weights import whole_bytes
+from inference_planner.model.weights import weight_bytes
 from inference_planner.split.ranks import stage_bytes
 from needs import lacking
 
@@ -91,7 +91,7 @@ def test_no_architecture_of_the_registry_is_estimated_far_from_its_class(configs
         if row["class"] != "built" or row["formulas"] or unknown_part(config, False):
             continue
         model = from_dict(config, name=architecture)
-        weights = whole_bytes(model) / row["weights_bytes"] - 1
+        weights = weight_bytes(model) / row["weights_bytes"] - 1
         layers = sum(len(layers) for _, _, layers in grouped(model))
         caches = {layers}
         if model.mla and model.mla.index_heads:

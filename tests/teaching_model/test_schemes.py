@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from inference_planner.catalog import load_model
-from inference_planner.memory.fit import weight_bytes
+from inference_planner.model.weights import weight_bytes
 from needs import SEED
 
 from workshop.errors import BadInput

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("ipywidgets")
 
 from inference_planner.catalog import load_model
-from inference_planner.memory.fit import kv_cache_bytes_per_token
+from inference_planner.model.kv_cache import kv_cache_bytes_per_token
 
 from workshop.course.drawing import plots
 from workshop.course.exercises.sets.e02_parallelism import DECIDED

@@ -26,7 +26,7 @@ from inference_planner.catalog.gpus import GIB
 from inference_planner.catalog.weight import ExpertSplit
 from inference_planner.errors import BadInput
 from inference_planner.ground.basis import explain_sizes
-from inference_planner.model.weights import whole_bytes
+from inference_planner.model.weights import weight_bytes
 from inference_planner.request import PlanRequest
 from inference_planner.split.deployment import Deployment
 from inference_planner.split.ranks import stage_bytes
@@ -98,7 +98,7 @@ def with_records(deployment: Deployment) -> Deployment:
     size = stored_bytes(Path(model.location)) if model.location else 0
     if not size:
         return deployment
-    scale = size / whole_bytes(as_stored(deployment))
+    scale = size / weight_bytes(as_stored(deployment))
     if scale and not 1 / FAR < scale < FAR:
         problem = (
             f"{model.name}: its files hold {size / GIB:,.2f} GiB, and the sizes in its "
@@ -175,7 +175,7 @@ def with_builds(
     """
     smallest = min(builds, key=lambda build: build.tp * build.pp)  # with the fewest copies
     stored = as_stored(deployment)
-    predicted = whole_bytes(stored) / smallest.tp
+    predicted = weight_bytes(stored) / smallest.tp
     if smallest.experts:
         predicted = sum(_stages_bytes(stored, smallest))
     text_only = deployment.model.text_only

@@ -120,7 +120,7 @@ def _offer(
 
 def checkpoint_bytes(model: str) -> int:
     """Return the bytes of the weights as they are downloaded."""
-    return weights.whole_bytes(load_model(model))
+    return weights.weight_bytes(load_model(model))
 
 
 def disk_problem(model: str, disk_gb: float) -> str:

@@ -71,16 +71,13 @@ class Quantization:
     weight_bits: int  # of one stored weight
     # inputs that share one scale along a row; 0: one scale a row; -1: one a tensor
     group_size: int = -1
-    block: tuple[int, int] | None = (
-        None  # (rows, columns) that share one scale, of a block-wise FP8 checkpoint
-    )
+    # (rows, columns) that share one scale, of a block-wise FP8 checkpoint
+    block: tuple[int, int] | None = None
     zero_points: bool = False  # a packed zero point beside every scale (AWQ)
-    ignore: tuple[
-        str, ...
-    ] = ()  # names of modules that stay in 16 bit: in full, suffixes or `re:` patterns
-    eight: tuple[
-        str, ...
-    ] = ()  # of a checkpoint in 4 bits, those in FP8 (ModelOpt's MIXED_PRECISION); as in ignore
+    # names of modules that stay in 16 bit: in full, suffixes or `re:` patterns
+    ignore: tuple[str, ...] = ()
+    # of a checkpoint in 4 bits, those in FP8 (ModelOpt's MIXED_PRECISION); as in ignore
+    eight: tuple[str, ...] = ()
     head: bool = False  # lm_head is quantized, too
     activation_bits: int = 16
     scale_bytes: int = 0  # of one scale of a group; 0: as wide as the model's dtype
@@ -143,9 +140,8 @@ class Built:
     groups: tuple[Group, ...]
     bytes_per_token: int  # KV cache over all ranks, copies counted once
     kv_bytes_each: int  # of one cached element
-    experts: ExpertSplit | None = (
-        None  # how they were shared out beside tensor parallelism; None: not
-    )
+    # how they were shared out beside tensor parallelism; None: not
+    experts: ExpertSplit | None = None
     # of loaded_bytes, those of a multimodal model's encoder; () where there is none, or it was not
     # recorded
     encoder_bytes: tuple[int, ...] = ()
@@ -170,9 +166,8 @@ class Exact:
     builds: tuple[Built, ...] = ()
     # of a split that was not built: weights of one rank over what the config alone makes of them
     scale: float = 1.0
-    refused: tuple[
-        tuple[int, int, str], ...
-    ] = ()  # (tp, pp, what vLLM said) of splits that it could not build
+    # (tp, pp, what vLLM said) of splits that it could not build
+    refused: tuple[tuple[int, int, str], ...] = ()
 
     def of(self, tp: int, pp: int) -> Built | None:
         """Return what is known of a split. How experts are shared out changes no KV cache."""
@@ -215,18 +210,15 @@ class ModelConfig:
     moe: Moe | None = None
     mla: Mla | None = None
     v_head_dim: int = 0  # 0: head_dim
-    window_heads: tuple[int, int, int] | None = (
-        None  # of layers with a window: KV heads, head_dim, v_head_dim; None: as the others
-    )
-    latent_projections: Mla | None = (
-        None  # MLA's matrices, but the engine keeps K and V whole (MiniCPM3)
-    )
+    # of layers with a window: KV heads, head_dim, v_head_dim; None: as the others
+    window_heads: tuple[int, int, int] | None = None
+    # MLA's matrices, but the engine keeps K and V whole (MiniCPM3)
+    latent_projections: Mla | None = None
     mamba: Mamba | None = None
     attention_sizes: tuple[object, ...] = ()  # of any further kind: a dataclass of this module
     kv_shared_layers: int = 0  # the last so many read the cache of earlier ones (Gemma 3n, 4)
-    per_layer_input: tuple[int, int] | None = (
-        None  # rows and columns a layer of a second input table (Gemma 3n, 4)
-    )
+    # rows and columns a layer of a second input table (Gemma 3n, 4)
+    per_layer_input: tuple[int, int] | None = None
     quantization: Quantization | None = None
     exact: Exact | None = None  # what vLLM's own class said of it; plan/exact.py
     # --language-model-only, or no image, video or sound in a prompt: the encoder is not loaded

@@ -27,24 +27,20 @@ class GPU:
     marketing_gb: int  # what the vendor writes on the box: GiB, rounded, whatever it says
     driver_mib: int  # what nvidia-smi or rocm-smi reports
     engine_bytes: int  # total of cudaMemGetInfo, which vLLM multiplies by gpu_memory_utilization
-    bandwidth_gb_s: (
-        float  # peak of the memory, 10**9 bytes a second; 0: unknown, and so is the speed
-    )
-    bf16_tflops: (
-        float  # dense matrix peak; 0: the GPU has no such units (fp16 is taken for bf16 on a T4)
-    )
-    fp8_tflops: (
-        float  # dense; 0: the GPU has no FP8 units (vLLM then unpacks FP8 weights to 16 bits)
-    )
+    # peak of the memory, 10**9 bytes a second; 0: unknown, and so is the speed
+    bandwidth_gb_s: float
+    # dense matrix peak; 0: the GPU has no such units (fp16 is taken for bf16 on a T4)
+    bf16_tflops: float
+    # dense; 0: the GPU has no FP8 units (vLLM then unpacks FP8 weights to 16 bits)
+    fp8_tflops: float
     link: str  # NVLink, PCIe, Infinity Fabric; MIG for a slice, which has none
     link_gb_s: float  # GPU to GPU inside a node, one direction, 10**9 bytes a second
     compute_capability: str
     l2_mib: int  # L2 cache and multiprocessors decide some of the engine's scratch buffers
     sm_count: int
     source: str
-    kubernetes_product: str = (
-        ""  # what NVIDIA's feature discovery writes on a node: the driver's name, "-" for " "
-    )
+    # what NVIDIA's feature discovery writes on a node: the driver's name, "-" for " "
+    kubernetes_product: str = ""
     aliases: tuple[str, ...] = ()
     fp4_tflops: float = 0.0  # dense; 0: the GPU has no FP4 units
     matmul_tflops: float = 0.0  # what large bf16 products were measured to reach; 0: not published

@@ -9,23 +9,10 @@ from inference_planner.catalog.config import ModelConfig
 from inference_planner.memory import learned
 from inference_planner.memory.overheads import Overhead, overheads
 from inference_planner.model import drafts, kv_cache
-from inference_planner.model.kv_cache import kv_cache_bytes_per_token
-from inference_planner.model.weights import active_parameters, parameters
-from inference_planner.model.weights import whole_bytes as weight_bytes
+from inference_planner.model.weights import weight_bytes
 from inference_planner.split import ranks
 from inference_planner.split.deployment import Deployment, partition_layers
-from inference_planner.split.ranks import stage_bytes
 from inference_planner.split.settings import Settings, caches_states
-
-__all__ = [
-    "Fit",
-    "active_parameters",
-    "fit",
-    "kv_cache_bytes_per_token",
-    "parameters",
-    "stage_bytes",
-    "weight_bytes",
-]
 
 
 @dataclass(frozen=True)
@@ -43,9 +30,8 @@ class Fit:
     capacity: kv_cache.Capacity
     layout: kv_cache.Layout
     needed: int  # what one request of max_model_len takes on the fullest stage
-    has_cache: bool = (
-        True  # False: the model's attention looks both ways, and vLLM keeps no KV cache
-    )
+    # False: the model's attention looks both ways, and vLLM keeps no KV cache
+    has_cache: bool = True
     measured: learned.Correction | None = None  # what a start on this site adds
 
     @property

@@ -266,7 +266,7 @@ def text_bytes(model: ModelConfig, tp: int = 1) -> int:
 
 
 @lru_cache(maxsize=512)
-def whole_bytes(model: ModelConfig) -> int:
+def weight_bytes(model: ModelConfig) -> int:
     """Return the bytes of all weights as stored, in their bits with scales.
 
     A lower bound of what the ranks hold together: nothing is copied or rounded up.

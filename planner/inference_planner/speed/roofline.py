@@ -24,7 +24,7 @@ from inference_planner.model.weights import (
     head_weights,
     parts,
     tensor_bytes,
-    whole_bytes,
+    weight_bytes,
 )
 from inference_planner.releases import attention_backends
 from inference_planner.speed.kernels import (
@@ -280,7 +280,7 @@ def decode_tokens_per_s(deployment: Deployment) -> float:
 
 def bandwidth_limit_tokens_per_s(model: ModelConfig, gpu: GPU, gpus: int) -> float:
     """Return tokens/s of one stream if only reading all weights took time."""
-    return gpus * gpu.bandwidth_gb_s * 1e9 / whole_bytes(model)
+    return gpus * gpu.bandwidth_gb_s * 1e9 / weight_bytes(model)
 
 
 def learners_at_once(deployment: Deployment, kv_cache_tokens: int, *, within_s: float = 5.0) -> int:

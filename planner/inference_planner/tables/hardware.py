@@ -17,10 +17,9 @@ from inference_planner.catalog import list_models, load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB
 from inference_planner.errors import BadInput
-from inference_planner.memory.fit import weight_bytes
 from inference_planner.model.attention import Attention, layers, main_kind
 from inference_planner.model.kv_cache import kv_cache_bytes_per_token
-from inference_planner.model.weights import active_parameters, parameters
+from inference_planner.model.weights import active_parameters, parameters, weight_bytes
 from inference_planner.split.deployment import prepare
 
 GPUS = ("t4", "a10g", "l4", "a100-40gb", "a100-80gb", "h100", "h200", "b200")

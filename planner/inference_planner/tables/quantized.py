@@ -7,7 +7,7 @@ from inference_planner.answer.parallelism import plan
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.gpus import GIB
-from inference_planner.memory.fit import weight_bytes
+from inference_planner.model.weights import weight_bytes
 
 # name → (--quantization, --kv-cache-dtype); None: as published
 FORMATS = {

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from inference_planner.catalog import GPU, load_gpu
 from inference_planner.model.attention import grouped
 from inference_planner.model.kv_cache import kv_bytes_for_context
-from inference_planner.model.weights import active_parameters, whole_bytes
+from inference_planner.model.weights import active_parameters, weight_bytes
 from inference_planner.speed import roofline as speed
 from inference_planner.split.communication import traffic
 from inference_planner.split.deployment import Deployment, prepare
@@ -65,7 +65,7 @@ def intensity(deployment: Deployment, tokens: int, context: int = 0) -> float:
     With experts all weights count as read, which is so for large batches only.
     """
     kv, _ = kv_bytes_for_context(deployment.model, context, deployment.settings.kv_cache_dtype)
-    return flops(deployment, tokens, context) / (whole_bytes(deployment.model) + tokens * kv)
+    return flops(deployment, tokens, context) / (weight_bytes(deployment.model) + tokens * kv)
 
 
 def critical_tokens(deployment: Deployment) -> float:
@@ -79,7 +79,7 @@ def critical_tokens(deployment: Deployment) -> float:
         * 1e12
         / (deployment.gpu.bandwidth_gb_s * 1e9)
     )
-    return ridge * whole_bytes(deployment.model) / (2 * active_parameters(deployment.model))
+    return ridge * weight_bytes(deployment.model) / (2 * active_parameters(deployment.model))
 
 
 def messages(deployment: Deployment, tokens: int) -> dict[str, tuple[float, float]]:

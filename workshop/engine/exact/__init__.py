@@ -23,10 +23,10 @@ from inference_planner.answer.choose import choose as choose_split
 from inference_planner.answer.command import Unservable
 from inference_planner.answer.parallelism import Plan
 from inference_planner.answer.parallelism import plan as planner_plan
+from inference_planner.catalog.architectures import keeps_no_cache
 from inference_planner.catalog.config import Built, ModelConfig
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.gpus import GPU
-from inference_planner.catalog.architectures import keeps_no_cache
 from inference_planner.ground.basis import explain_sizes
 from inference_planner.model.kv_cache import kv_dtype_bytes
 from inference_planner.releases.registries import lacks

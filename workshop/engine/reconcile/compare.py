@@ -7,7 +7,7 @@ from typing import Any
 from inference_planner.catalog import GPU, ModelConfig
 from inference_planner.catalog.gpus import GIB
 from inference_planner.model.attention import main_kind
-from inference_planner.model.weights import whole_bytes
+from inference_planner.model.weights import weight_bytes
 
 from workshop.engine import log as engine_log
 from workshop.engine.log.facts import EngineLog
@@ -449,7 +449,7 @@ def _cpu_rows(case: LoggedRun) -> list[Row]:
         rows.append(_row("KV cache size", capacity.tokens, log.kv_cache_tokens, "tokens", reason))
         rows.append(_concurrency_row(case, capacity.max_concurrency))
     if log.checkpoint_gib and log.checkpoint_gib >= 0.05:  # smaller ones are lost in two decimals
-        weights = whole_bytes(case.model) / GIB
+        weights = weight_bytes(case.model) / GIB
         rows.append(
             _row("weights, all ranks", weights, log.checkpoint_gib, "GiB", "the checkpoint's files")
         )

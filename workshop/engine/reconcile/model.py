@@ -13,7 +13,7 @@ from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB, GPU
 from inference_planner.catalog.read import existing
-from inference_planner.model.weights import whole_bytes
+from inference_planner.model.weights import weight_bytes
 from inference_planner.releases import moe_backends
 from inference_planner.releases.moe_backends import BACKENDS
 from inference_planner.speed.kernels import experts_kernel
@@ -324,7 +324,7 @@ def quantization_of_name(
     else:
         sizes_gib = []
         for config in (model, model.with_quantization(quant.from_name(method))):
-            sizes_gib.append(whole_bytes(config) / GIB / ranks_of_replica)
+            sizes_gib.append(weight_bytes(config) / GIB / ranks_of_replica)
         in_16_bit, quantized = (abs(size / log.weights_gib - 1) for size in sizes_gib)
         if in_16_bit <= quantized:
             return None
@@ -345,12 +345,12 @@ def quantization_of_weights(
     measured_gib = log.weights_gib
     if measured_gib is None or model.quantization or log.quantization or log.args or log.config:
         return None
-    stated_gib = whole_bytes(model) / GIB / ranks_of_replica
+    stated_gib = weight_bytes(model) / GIB / ranks_of_replica
     if abs(stated_gib / measured_gib - 1) <= ANOTHER_WEIGHTS:
         return None
     for method in ("fp8", "awq"):
         quantized = model.with_quantization(quant.from_name(method))
-        size_gib = whole_bytes(quantized) / GIB / ranks_of_replica
+        size_gib = weight_bytes(quantized) / GIB / ranks_of_replica
         if abs(size_gib / measured_gib - 1) <= ANOTHER_WEIGHTS:
             bits = present(quantized.quantization).weight_bits
             assumed.append(

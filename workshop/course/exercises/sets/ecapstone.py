@@ -9,7 +9,7 @@ from pathlib import Path
 from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import load_model
 from inference_planner.catalog.config import ModelConfig
-from inference_planner.memory.fit import weight_bytes
+from inference_planner.model.weights import weight_bytes
 
 from workshop.batch.progress import Summary
 from workshop.course.exercises.judging import Exercise, called, close_to, is_number, not_a_number

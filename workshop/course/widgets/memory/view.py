@@ -2,8 +2,8 @@ from collections.abc import Mapping
 
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
-from inference_planner.memory.fit import parameters
 from inference_planner.model.attention import main_kind
+from inference_planner.model.weights import parameters
 
 from workshop.course.widgets import controls as make
 from workshop.course.widgets.memory.case import (
