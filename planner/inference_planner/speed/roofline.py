@@ -9,6 +9,7 @@ differs with the GPU's generation and with the kernel that vLLM takes for the we
 kernels.py; other GPUs take Hopper's shares.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -98,10 +99,6 @@ def _read_bytes(model: ModelConfig, tp: int, split: ExpertSplit | None) -> ReadB
     return ReadBytes(int(plain * scale), int(quantized * scale), int(experts * scale))
 
 
-def _mxfp4(model: ModelConfig) -> bool:
-    return bool(model.moe and model.quantization and model.quantization.method == "mxfp4")
-
-
 def _small_kernels_ms(deployment: Deployment) -> float:
     model = deployment.model
     gpu = deployment.gpu
@@ -112,8 +109,8 @@ def _small_kernels_ms(deployment: Deployment) -> float:
     us += sum(len(of_kind) * kind.kernels_us(model) for kind, _, of_kind in grouped(model))
     if model.traits.norms == 4:
         us += layers * EXTRA_NORMS_US
-    if _mxfp4(model):
-        us += len(model.experts.layers) * deployment.settings.version.mxfp4_layer_us
+    if model.moe and model.quantization and model.quantization.method == "mxfp4":
+        us += len(model.moe.layers) * deployment.settings.version.mxfp4_layer_us
     if model.quantization and model.quantization.activation_bits == 8:
         us += layers * FP8_LAYER_US
     read = _read_bytes(model, 1, None)
@@ -126,16 +123,6 @@ def _small_kernels_ms(deployment: Deployment) -> float:
             layer_us += deployment.settings.version.fp8_blocks_layer_us
         us += len(model.experts.layers) * layer_us
     return us / 1e3 * card(gpu).small_kernels
-
-
-def _state_bytes(model: ModelConfig, tp: int) -> int:
-    """Return the bytes of the states that one request keeps on a rank of every stage together."""
-    total = 0
-    for kind, _, of_kind in grouped(model):
-        states = kind.states(model, tp)
-        if states:
-            total += len(of_kind) * states.bytes
-    return total
 
 
 def peak_tflops(model: ModelConfig, gpu: GPU) -> float:
@@ -159,101 +146,108 @@ def decode_terms(
             f"The memory bandwidth of a {deployment.gpu.title} is unknown, and so is its speed.",
             "Name the nearest card, too: --gpu with --gpu-memory.",
         )
-    model = deployment.model
-    gpu = deployment.gpu
-    settings = deployment.settings
-    tp = deployment.tp
+    model, settings = deployment.model, deployment.settings
     tokens = batch * tokens_each
-    read = _read_bytes(model, tp, deployment.expert_split)
-    peak = gpu.bandwidth_gb_s * 1e6  # bytes a ms
-    tflops = peak_tflops(model, gpu)
-    share = kernel(DENSE, BITS_16, gpu).bandwidth_share
-    dense_kernels = dense_kernel(model, gpu)
-    plain_ms = read.plain / peak / share
-    memory = plain_ms + read.quantized / peak / dense_kernels.bandwidth_share
-    of_peak = MATMUL_SHARE * products_share(gpu)
-    compute = 2 * active_parameters(model) * tokens / tp / (tflops * 1e9 * of_peak)
-    if memory >= compute:
-        dense = read.plain + read.quantized
-        reached = dense / peak / memory
-        source = (
-            f"{dense / 1e9:.1f} GB at {reached:.0%} of "
-            f"{gpu.bandwidth_gb_s:.0f} GB/s ({dense_kernels.name})"
-        )
-        terms = [Term("weights", memory, source, "±5 %")]
-    else:
-        terms = [Term("arithmetic", compute, f"{of_peak:.0%} of {tflops:.0f} TFLOP/s", "±5 %")]
-    expert_kernels = experts_kernel(model, gpu, settings.moe_backend)
-    if expert_kernels and read.experts:
-        # share that one token leaves, if the choice is even
-        idle = 1 - model.experts.experts_per_token / model.experts.num_experts
-        size = read.experts * (1 - idle ** (tokens * deployment.dp))
-        doubt = "a factor of 2: the busiest rank decides" if deployment.ep else "±10 %"
-        reached = f"{expert_kernels.bandwidth_share:.0%} of the bandwidth ({expert_kernels.name})"
-        source = f"{size / 1e9:.1f} GB of the chosen experts at {reached}"
-        terms.append(Term("experts", size / peak / expert_kernels.bandwidth_share, source, doubt))
-    element_bytes = kv_dtype_bytes(model, settings.kv_cache_dtype)
-    read_of_one = 0  # of the cache of one request
-    for kind, size, layers in grouped(model):
-        token_bytes = kind.read_bytes(model, tp, element_bytes)
-        read_of_one += len(layers) * token_bytes * kind.cached_tokens(context, size)
-    kv = batch * read_of_one
-    terms.append(Term("KV cache", kv / peak / share, f"{kv / 1e6:.0f} MB read", "±10 %"))
-    states = 2 * batch * _state_bytes(model, tp)  # every step reads and writes a request's states
-    if states:
-        terms.append(
-            Term(
-                "states",
-                states / peak / share,
-                f"{states / 1e6:.0f} MB read and written",
-                "±10 %",
-            )
-        )
-    terms.append(
-        Term(
-            "small kernels",
-            _small_kernels_ms(deployment),
-            "fitted per layer on H200",
-            "±15 %",
-        )
-    )
-    for t in traffic(deployment, tokens):
-        source = f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}"
-        terms.append(Term(t.what, t.ms, source, "±20 % on NVLink, a factor of 2 elsewhere"))
+    read = _read_bytes(model, deployment.tp, deployment.expert_split)
+    terms = [
+        _dense_term(deployment, read, tokens),
+        *_expert_terms(deployment, read, tokens),
+        *_cache_terms(deployment, batch, context),
+        Term("small kernels", _small_kernels_ms(deployment), "fitted per layer on H200", "±15 %"),
+    ]
+    for message in traffic(deployment, tokens):
+        source = f"{message.count} × {message.bytes_each / 1e3:.0f} kB over {message.link}"
+        doubt = "±20 % on NVLink, a factor of 2 elsewhere"
+        terms.append(Term(message.what, message.ms, source, doubt))
     requests = model.num_hidden_layers * REQUEST_LAYER_US / 1e3 * (batch - 1)
-    terms.append(
-        Term(
-            "step",
-            STEP_MS + requests,
-            "scheduling, sampling, each request's share; fitted",
-            "±20 %",
-        )
-    )
+    source = "scheduling, sampling, each request's share; fitted"
+    terms.append(Term("step", STEP_MS + requests, source, "±20 %"))
     if not settings.version.schedules_ahead:
         source = "the GPUs wait for it: no asynchronous scheduling"
         terms.append(Term("host", HOST_STEP_MS, source, "±30 %"))
-    if settings.offload_bytes and not gpu.unified_memory:
-        weights = read.plain + read.quantized + read.experts
-        offloaded = min(settings.offload_bytes * deployment.pp, weights)
-        terms.append(
-            Term(
-                "offloaded weights",
-                offloaded / 1e6 / host_gb_s(gpu),
-                f"{offloaded / 1e9:.1f} GB over PCIe at {host_gb_s(gpu):g} GB/s",
-                "a factor of 2",
-            )
-        )
+    terms += _offload_terms(deployment, read)
     if settings.decode_graphs == NONE:
-        launches = model.num_hidden_layers * EAGER_LAYER_MS + STEP_MS - sum(t.ms for t in terms)
-        terms.append(
-            Term("launches without CUDA graphs", max(0.0, launches), "one run on H200", "±40 %")
-        )
+        launches = model.num_hidden_layers * EAGER_LAYER_MS + STEP_MS
+        launches -= sum(term.ms for term in terms)
+        name = "launches without CUDA graphs"
+        terms.append(Term(name, max(0.0, launches), "one run on H200", "±40 %"))
     elif not has_full_decode_graphs(deployment) and tokens_each <= settings.tokens_per_request:
         pieces = model.num_hidden_layers * PIECES_LAYER_MS
-        terms.append(
-            Term("CUDA graphs in pieces", pieces, "chunked attention: one run on H100", "±40 %")
-        )
+        source = "chunked attention: one run on H100"
+        terms.append(Term("CUDA graphs in pieces", pieces, source, "±40 %"))
     return tuple(terms)
+
+
+def _bytes_per_ms(gpu: GPU) -> float:
+    """Return the peak of the memory."""
+    return gpu.bandwidth_gb_s * 1e6
+
+
+def _dense_term(deployment: Deployment, read: ReadBytes, tokens: int) -> Term:
+    """Return the time of dense weights, or of their arithmetic where that takes longer."""
+    model, gpu = deployment.model, deployment.gpu
+    peak = _bytes_per_ms(gpu)
+    tflops = peak_tflops(model, gpu)
+    dense_kernels = dense_kernel(model, gpu)
+    plain_ms = read.plain / peak / kernel(DENSE, BITS_16, gpu).bandwidth_share
+    memory = plain_ms + read.quantized / peak / dense_kernels.bandwidth_share
+    of_peak = MATMUL_SHARE * products_share(gpu)
+    compute = 2 * active_parameters(model) * tokens / deployment.tp / (tflops * 1e9 * of_peak)
+    if memory < compute:
+        return Term("arithmetic", compute, f"{of_peak:.0%} of {tflops:.0f} TFLOP/s", "±5 %")
+    dense = read.plain + read.quantized
+    source = (
+        f"{dense / 1e9:.1f} GB at {dense / peak / memory:.0%} of "
+        f"{gpu.bandwidth_gb_s:.0f} GB/s ({dense_kernels.name})"
+    )
+    return Term("weights", memory, source, "±5 %")
+
+
+def _expert_terms(deployment: Deployment, read: ReadBytes, tokens: int) -> Iterator[Term]:
+    """Yield the time of the experts that so many tokens choose, if there are any."""
+    model = deployment.model
+    used = experts_kernel(model, deployment.gpu, deployment.settings.moe_backend)
+    if not used or not read.experts:
+        return
+    # share that one token leaves, if the choice is even
+    idle = 1 - model.experts.experts_per_token / model.experts.num_experts
+    size = read.experts * (1 - idle ** (tokens * deployment.dp))
+    doubt = "a factor of 2: the busiest rank decides" if deployment.ep else "±10 %"
+    reached = f"{used.bandwidth_share:.0%} of the bandwidth ({used.name})"
+    source = f"{size / 1e9:.1f} GB of the chosen experts at {reached}"
+    ms = size / _bytes_per_ms(deployment.gpu) / used.bandwidth_share
+    yield Term("experts", ms, source, doubt)
+
+
+def _cache_terms(deployment: Deployment, batch: int, context: int) -> Iterator[Term]:
+    """Yield the times of the requests' KV cache and states."""
+    model, gpu, tp = deployment.model, deployment.gpu, deployment.tp
+    peak = _bytes_per_ms(gpu)
+    share = kernel(DENSE, BITS_16, gpu).bandwidth_share
+    element_bytes = kv_dtype_bytes(model, deployment.settings.kv_cache_dtype)
+    kv = 0
+    states = 0
+    for kind, size, layers in grouped(model):
+        token_bytes = kind.read_bytes(model, tp, element_bytes)
+        kv += batch * len(layers) * token_bytes * kind.cached_tokens(context, size)
+        of_kind = kind.states(model, tp)
+        if of_kind:  # every step reads and writes them
+            states += 2 * batch * len(layers) * of_kind.bytes
+    yield Term("KV cache", kv / peak / share, f"{kv / 1e6:.0f} MB read", "±10 %")
+    if states:
+        source = f"{states / 1e6:.0f} MB read and written"
+        yield Term("states", states / peak / share, source, "±10 %")
+
+
+def _offload_terms(deployment: Deployment, read: ReadBytes) -> Iterator[Term]:
+    """Yield the time of weights in the host's memory."""
+    offload_bytes, gpu = deployment.settings.offload_bytes, deployment.gpu
+    if offload_bytes and not gpu.unified_memory:
+        weights = read.plain + read.quantized + read.experts
+        offloaded = min(offload_bytes * deployment.pp, weights)
+        source = f"{offloaded / 1e9:.1f} GB over PCIe at {host_gb_s(gpu):g} GB/s"
+        ms = offloaded / 1e6 / host_gb_s(gpu)
+        yield Term("offloaded weights", ms, source, "a factor of 2")
 
 
 def host_gb_s(gpu: GPU) -> float:
