@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 
 import pytest
+from command_line import run
 from inference_planner import errors, plan
 from inference_planner.answer import report
 from inference_planner.arguments import with_json
@@ -158,17 +157,10 @@ def test_the_dotted_spelling_is_read():
         assert json.loads(joined_arguments[4]) == joined, arguments
 
 
-@pytest.mark.parametrize("module", ["workshop plan", "inference_planner"])
-def test_both_commands_read_it(module):
-    name, *verb = module.split()
-    flags = ("-cc.cudagraph_mode=NONE", "-tp", "1")
-    run = subprocess.run(
-        [sys.executable, "-m", name, *verb, "llama-3.1-8b", "--gpu", "h100", "--json", *flags],
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
-    assert '{"cudagraph_mode": "NONE"}' in json.loads(run.stdout)["command"]
+def test_the_command_reads_it():
+    done = run("plan llama-3.1-8b --gpu h100 --json -cc.cudagraph_mode=NONE -tp 1")
+    assert done.code == 0, done.err
+    assert '{"cudagraph_mode": "NONE"}' in json.loads(done.out)["command"]
 
 
 def test_the_fields_and_modes_are_those_of_the_release():

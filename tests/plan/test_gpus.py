@@ -20,22 +20,6 @@ def test_gpus_see_a_little_less_than_the_driver_reports():
         )
 
 
-def test_gpus_are_found_under_their_usual_spellings():
-    for name in [
-        "H200",
-        "h200-sxm",
-        "NVIDIA H200",
-        "a100",
-        "A100-SXM4-80GB",
-        "mi300x",
-        "H100 NVL 94GB",
-        "b300",
-        "RTX PRO 6000 Blackwell 96GB",
-        "h100-mig-3g.40gb",
-    ]:
-        assert load_gpu(name).engine_bytes > 0, name
-
-
 # as people write them: NVML's full name, a shop's, a number alone
 SPELLINGS = {
     "t4": "Tesla T4",

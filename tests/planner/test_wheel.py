@@ -23,6 +23,7 @@ PAIRS = [*product(MODELS, ("t4", "a100-80gb", "h100", "h200"))]
 TEXTS = [
     ["llama-3.1-70b", "--gpu", "h100", "--gpus-per-node", "4", "--explain"],
     ["llama-3.1-405b", "--gpu", "h100", "--gpus-per-node", "8", "--nodes", "1"],
+    ["llama-3.2-1b", "--gpu-memory", "24", "--free-gib", "12"],
     [
         "qwen3-30b-a3b",
         "--gpu",
@@ -143,7 +144,9 @@ def test_it_says_what_the_course_says(installed, monkeypatch):
 
 def test_the_command_is_there_and_says_what_only_the_course_has(installed):
     command = installed / "bin" / "inference-planner"
-    assert json.loads(run(command, "llama-3.1-70b", "--gpu", "h200", "--json"))["fits"]
+    arguments = ("llama-3.1-70b", "--gpu", "h200", "--json", "-cc.cudagraph_mode=NONE")
+    data = json.loads(run(command, *arguments))
+    assert data["fits"] and '{"cudagraph_mode": "NONE"}' in data["command"]
     for arguments, message in (
         (["--exact"], "--exact is not in the planner alone"),
         (["--max-model-len", "many"], "'many' is not a whole number"),
