@@ -37,24 +37,17 @@ def _served(deployment: Deployment) -> str:
     return deployment.model.location or deployment.model.name
 
 
-def stand_in(plan: Plan) -> str:
+def stand_in(deployment: Deployment) -> str:
     """Return a placeholder for a quantized checkpoint that the user has to name, or "".
 
     vLLM makes some formats (FP8) while it loads a checkpoint in 16 bits. Others (AWQ, GPTQ) need a
     checkpoint that is already in that format. Source: vLLM 0.32.0, model_loader/weight_utils.py
     get_quant_config ("Cannot find the config file for awq").
     """
-    return _stand_in(plan.deployment)
-
-
-def _stand_in(deployment: Deployment) -> str:
     quantization = deployment.model.quantization
-    if (
-        not deployment.quantization
-        or not quantization
-        or not quantization.from_flag
-        or quantization.online
-    ):
+    if not deployment.quantization or not quantization:
+        return ""
+    if quantization.online or not quantization.from_flag:
         return ""
     return f"MODEL_QUANTIZED_WITH_{quantization.method.upper().replace('-', '_')}"
 
@@ -67,7 +60,7 @@ def check_starts(plan: Plan) -> None:
     deployment = plan.deployment
     if deployment.refused:
         raise Unservable(deployment.refused, "Give a model whose architecture vLLM has.")
-    if _stand_in(deployment):
+    if stand_in(deployment):
         method = present(deployment.model.quantization).method
         raise BadInput(
             f"vLLM cannot make {method} weights while it loads {_served(deployment)}.",
@@ -176,19 +169,14 @@ def flag_words(flags: dict[str, str]) -> list[str]:
     return arguments
 
 
-def command(plan: Plan) -> str:
-    """Return the `vllm serve` line of every node; "" if vLLM has no class for the architecture."""
-    return command_of(plan.deployment)
-
-
 def command_of(deployment: Deployment) -> str:
-    """Return the `vllm serve` line of a deployment that has no plan, as of the memory sliders."""
+    """Return the `vllm serve` line of every node; "" if vLLM has no class for the architecture."""
     if deployment.refused:
         return ""
     line = [
         "vllm",
         "serve",
-        _stand_in(deployment) or _served(deployment),
+        stand_in(deployment) or _served(deployment),
         *flag_words(_flags(deployment) | _node_flags(deployment)),
     ]
     return " ".join(map(_quoted, line))

@@ -8,7 +8,7 @@ from typing import Any
 from inference_planner.answer import builds
 from inference_planner.answer.advise import advise
 from inference_planner.answer.choose import Split
-from inference_planner.answer.command import command
+from inference_planner.answer.command import command_of
 from inference_planner.answer.plan_result import Plan
 from inference_planner.answer.reasons import reasons
 from inference_planner.catalog.config import ModelConfig
@@ -148,5 +148,5 @@ def plan_of(split: Split) -> Plan:
         result,
         reasons=reasons(result),
         advice=advise(result),
-        command=command(result),
+        command=command_of(deployment),
     )

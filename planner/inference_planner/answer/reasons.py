@@ -143,7 +143,7 @@ def _precision(plan: Plan) -> Iterator[str]:
 
 
 def _checkpoint(plan: Plan) -> Iterator[str]:
-    name = stand_in(plan)
+    name = stand_in(plan.deployment)
     if name:
         method = present(plan.deployment.model.quantization).method
         yield (

@@ -1,28 +1,22 @@
-"""The low and the high value of each figure of a plan.
-
-They follow from how far the case is from measured ground.
+"""The low and the high value of each figure of a plan, by how far it is from measured ground.
 
 The half width of the memory that is left for the KV cache is the root of the sum of squares of what
 weights, overheads and the card's own memory add; everything else of memory follows from it. That of
 a time is a share of it: a speed lies between its value divided by, and multiplied with, 1 + share.
-Nine of ten figures shall lie within.
+Nine of ten figures shall lie within. The widths are not fitted to what they are judged by, but for
+the first:
 
-The widths are not fitted to what they are judged by, but for the first:
 - "measured here": the errors of the recorded runs themselves, which the formulas have seen; all 61
-lie within. A log that
-  was kept narrows it: of 348 pairs of a run and another of its kind that was kept, 338 lie within
-      (tests/engine).
+  lie within. A log that was kept narrows it: of 348 pairs of a run and another of its kind that was
+  kept, 338 lie within (tests/engine).
 - "measured on this kind of GPU" and "same generation": what was predicted of runs before a formula
-had seen them
-  (`predicted_before_measuring` in data/runs): the held-out runs of the H200, which were of new
-      models and versions, and
-  those of the first H100, which stand for a card of a measured generation. Nine of ten lie within
-  (tests/plan).
-- "never measured", and the doubts below: every second public point that can be planned, in the
-order of its id (the first,
-  third, fifth … on docs/cards.md). The others judge. Constants of speed were fitted to some points
-  of both halves (kernels.py says to which), so what judges speed best are points that are not there
-  yet.
+  had seen them (`predicted_before_measuring` in data/runs): the held-out runs of the H200, which
+  were of new models and versions, and those of the first H100, which stand for a card of a measured
+  generation. Nine of ten lie within (tests/plan).
+- "never measured", and the doubts below: every second public point that can be planned, in the order
+  of its id (the first, third, fifth … on docs/cards.md). The others judge. Constants of speed were
+  fitted to some points of both halves (kernels.py says to which), so what judges speed best are
+  points that are not there yet.
 - loads: the simulated loads of H200 (tests/data/simulate/comparison.json); those of H100 judge.
 """
 

@@ -353,13 +353,9 @@ def stored_cache_dtype(model: ModelConfig, kv_cache_dtype: str) -> str:
 def cache_refusal(
     model: ModelConfig, capability: float, kv_cache_dtype: str, text_only: bool = False
 ) -> str:
-    """Return with what vLLM refuses a KV cache of this dtype for the model; "" if it starts.
+    """Return with what vLLM's attention selector refuses a KV cache of this dtype; "" if it starts.
 
-    vLLM's attention selector is asked for each kind of attention that the model has. What it was
-    not asked is not refused.
-
-    Args:
-        text_only: the server is started with --language-model-only.
+    What it was not asked is not refused. text_only: with --language-model-only.
     """
     for answer in selector_answers(model, capability, kv_cache_dtype, text_only):
         if answer and answer.refusal:
@@ -370,11 +366,7 @@ def cache_refusal(
 def selector_answers(
     model: ModelConfig, capability: float, kv_cache_dtype: str, text_only: bool = False
 ) -> Iterator[Answer | None]:
-    """Yield the attention selector's answer for each kind of the model; None: not asked.
-
-    Args:
-        text_only: the server is started with --language-model-only.
-    """
+    """Yield the attention selector's answer for each kind of the model; None: not asked."""
     dtype = stored_cache_dtype(model, kv_cache_dtype)
     model_type = str(model.raw.get("model_type", model.model_type))
     if model.text_of:
@@ -395,11 +387,7 @@ def selector_answers(
 def check_kv_cache_dtype(
     model: ModelConfig, gpu: GPU, kv_cache_dtype: str, text_only: bool = False
 ) -> None:
-    """Raise BadInput if vLLM does not start with the model's KV cache in this dtype on the GPU.
-
-    Args:
-        text_only: the server is started with --language-model-only.
-    """
+    """Raise BadInput if vLLM does not start with the model's KV cache in this dtype on the GPU."""
     refusal = cache_refusal(model, gpu.capability, kv_cache_dtype, text_only)
     if not refusal:
         return
