@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
 from inference_planner.catalog import quantization as quant
-from inference_planner.catalog.architectures import overflows_in_float16
+from inference_planner.catalog.architectures import OVERFLOW_IN_FLOAT16
 from inference_planner.model.attention import main_kind
 from inference_planner.model.kv_cache import kv_bytes_for_context, kv_cache_bytes_per_token
 from inference_planner.model.weights import weight_bytes
@@ -158,7 +158,7 @@ def test_the_ranks_hold_at_least_all_weights(model, tp, pp):
 @quick
 @given(MODELS, GPUS)
 def test_a_plan_of_its_own_choice_fits_or_says_what_would(model, gpu):
-    if overflows_in_float16(load_model(model).model_type) and not load_gpu(gpu).has_bfloat16:
+    if load_model(model).model_type in OVERFLOW_IN_FLOAT16 and not load_gpu(gpu).has_bfloat16:
         # the GPU has no bfloat16, the model overflows in float16
         with pytest.raises(BadInput, match="float32"):
             plan(model, gpu, max_model_len=1024)
