@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import pytest
@@ -11,10 +10,6 @@ from inference_planner import errors, plan
 from inference_planner.answer import report
 from inference_planner.arguments import with_json
 from inference_planner.memory import overheads
-from inference_planner.split import compilation
-from needs import lacking
-
-from workshop.engine import exact
 
 PLACE = {"tensor_parallel_size": 1, "max_model_len": 8192}
 
@@ -161,23 +156,3 @@ def test_the_command_reads_it():
     done = run("plan llama-3.1-8b --gpu h100 --json -cc.cudagraph_mode=NONE -tp 1")
     assert done.code == 0, done.err
     assert '{"cudagraph_mode": "NONE"}' in json.loads(done.out)["command"]
-
-
-def test_the_fields_and_modes_are_those_of_the_release():
-    if exact.version() != compilation.READ_RELEASE:
-        lacking(f"vLLM {compilation.READ_RELEASE} is not installed: make workshop installs it")
-    from vllm.config.compilation import CompilationConfig, CompilationMode, CUDAGraphMode
-
-    fields = {field.name for field in dataclasses.fields(CompilationConfig) if field.init}
-    assert {*compilation.COMPUTED, *compilation.PASSED_ON} == fields
-    assert {mode.name: mode.value for mode in CompilationMode} == compilation.MODES
-    names = {mode: name.lower() for name, mode in CUDAGraphMode.__members__.items()}
-    assert {
-        mode.name: (names[mode.decode_mode()], names[mode.mixed_mode()]) for mode in CUDAGraphMode
-    } == compilation.GRAPH_MODES
-    for name in compilation.GRAPH_MODES:
-        left = CUDAGraphMode[name].without_piecewise()
-        assert (
-            compilation.checked({"mode": 0, "cudagraph_mode": name}, "0.32.0").decode_graphs
-            == (names[left.decode_mode()])
-        )

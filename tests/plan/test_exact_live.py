@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import exact as benchmark
 import pytest
@@ -37,19 +38,18 @@ def worker():
         yield worker
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_class_says_what_the_record_says(worker, kind, monkeypatch):
+def test_a_class_says_what_the_record_says(worker, monkeypatch):
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
-    entry = RECORDS[KINDS[kind]]
-    config = dict(load_model(entry["name"]).raw)
-    for split in [s for s in entry["builds"] if (s["tp"], s["pp"]) in ((1, 1), (1, 2))]:
-        length = split["kv_cache"]["max_model_len"]
-        job = {"config": config, "tp": split["tp"], "pp": split["pp"], "max_model_len": length}
-        answer = worker.build({**job, "max_num_batched_tokens": benchmark.BATCH})
-        assert "error" not in answer, answer["error"]
-        assert {k: answer[k] for k in ("stages", "kv_cache")} == {
-            k: split[k] for k in ("stages", "kv_cache")
-        }
+    for kind, name in KINDS.items():
+        config = dict(load_model(name).raw)
+        builds = RECORDS[name]["builds"]
+        for split in [s for s in builds if (s["tp"], s["pp"]) in ((1, 1), (1, 2))]:
+            length = split["kv_cache"]["max_model_len"]
+            job = {"config": config, "tp": split["tp"], "pp": split["pp"], "max_model_len": length}
+            answer = worker.build({**job, "max_num_batched_tokens": benchmark.BATCH})
+            assert "error" not in answer, (kind, answer["error"])
+            for part in ("stages", "kv_cache"):
+                assert answer[part] == split[part], (kind, split["pp"])
 
 
 def test_experts_are_dealt_out_over_all_ranks(worker):
@@ -66,6 +66,7 @@ def test_a_plan_of_shared_experts_asks_the_class(tmp_path, monkeypatch, worker):
     """Qwen1.5-MoE with TP 2, DP 4 and expert parallelism: the bytes of tests/plan/test_wide.py's BUILT."""
     monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path))
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
+    monkeypatch.setattr(exact, "ExactWorker", lambda: nullcontext(worker))
     sizes = {"tensor_parallel_size": 2, "data_parallel_size": 4, "enable_expert_parallel": True}
     p = plan("qwen1.5-moe-a2.7b", "h100", exact=True, **sizes)
     assert (p.sizes_from, p.exact) == ("exact", True)

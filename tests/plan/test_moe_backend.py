@@ -10,7 +10,6 @@ from inference_planner import plan
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.read import from_dict
 from inference_planner.errors import BadInput
-from inference_planner.releases import moe_backends
 from inference_planner.speed import kernels
 
 ROOT = Path(__file__).parents[2]
@@ -61,55 +60,6 @@ def test_kernels_that_were_asked_for_are_another_kind_than_those_that_were_measu
     usual = plan("gpt-oss-20b", "h100", tensor_parallel_size=1, max_model_len=32768)
     assert usual.basis == "measured here"
     assert marlin().basis == "measured on this kind of GPU"
-
-
-def test_every_backend_of_vllm_has_a_name_here():
-    """vllm/config/kernel.py: the values of MoEBackend."""
-    kernel_config = pytest.importorskip("vllm.config.kernel")
-    backends = set(kernel_config.MoEBackend.__args__) - {"auto"}
-    assert backends == set(moe_backends.BACKENDS)
-
-
-ORACLES = {  # weights -> (module of vLLM's choice, its function, a name that it has besides)
-    moe_backends.BITS_16: ("unquantized", "map_unquantized_backend"),
-    moe_backends.FP8: ("fp8", "map_fp8_backend"),
-    moe_backends.FP8_BLOCKS: ("fp8", "map_fp8_backend"),
-    moe_backends.INT8: ("int8", "map_int8_backend"),
-    moe_backends.WEIGHT_ONLY: ("int_wna16", "map_wna16_backend"),
-    moe_backends.MXFP4: ("mxfp4", "map_mxfp4_backend"),
-    moe_backends.NVFP4: ("nvfp4", "map_nvfp4_backend"),
-}
-
-
-def test_vllm_maps_the_same_backends():
-    """vLLM's own map_*_backend take those that a plan takes for such weights, and refuse the others."""
-    for weights in ORACLES:
-        pytest.importorskip("vllm.config.kernel")
-        from importlib import import_module
-
-        module, function = ORACLES[weights]
-        oracle = import_module(f"vllm.model_executor.layers.fused_moe.oracle.{module}")
-        accepted = []
-        for backend in moe_backends.BACKENDS:
-            try:
-                getattr(oracle, function)(backend)
-            except ValueError:
-                continue
-            accepted.append(backend)
-        assert set(moe_backends.ACCEPTED[weights]) == set(accepted), weights
-
-
-def test_vllm_rounds_mxfp4_experts_up_to_the_same_sizes():
-    """mxfp4_round_up_hidden_size_and_intermediate_size, for gpt-oss' 2,880 and 2,880."""
-    mxfp4 = pytest.importorskip("vllm.model_executor.layers.fused_moe.oracle.mxfp4")
-    for backend in ("triton", "marlin", "flashinfer_trtllm", "flashinfer_cutlass", "emulation"):
-        kind = mxfp4.map_mxfp4_backend(backend)[0]
-        hidden, width = mxfp4.mxfp4_round_up_hidden_size_and_intermediate_size(kind, 2880, 2880)
-        of_hidden, of_width = moe_backends.PADDINGS[backend]
-        assert (-(-2880 // of_hidden) * of_hidden, -(-2880 // of_width) * of_width) == (
-            hidden,
-            width,
-        )
 
 
 def test_kernels_that_vllm_does_not_have_are_refused():

@@ -161,10 +161,10 @@ def test_a_plan_of_its_own_choice_fits_or_says_what_would(model, gpu):
     if load_model(model).model_type in OVERFLOW_IN_FLOAT16 and not load_gpu(gpu).has_bfloat16:
         # the GPU has no bfloat16, the model overflows in float16
         with pytest.raises(BadInput, match="float32"):
-            plan(model, gpu, max_model_len=1024)
+            plan(model, gpu, max_model_len=1024, exact=False)
         return
     try:
-        p = plan(model, gpu, max_model_len=1024)
+        p = plan(model, gpu, max_model_len=1024, exact=False)
     except BadInput as error:  # the GPU has no kernels for the checkpoint, or for its KV cache
         assert (
             any(word in error.message for word in ("needs", "kernels", "KV cache")) and error.remedy

@@ -1,4 +1,4 @@
-"""vLLM 0.32.0 really refuses what the rows of refusals.py say: its own checks, called here without a GPU."""
+"""vLLM 0.32.0 really refuses what refusals.py says, and has the modes and kernels of our tables: asked without a GPU."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 import pytest
 from inference_planner.catalog.architectures import EAGLE3_OVER_STAGES, OVERFLOW_IN_FLOAT16
 from inference_planner.refusals import ACTIVATION_DTYPES, BOTH_16_BITS, ROWS
+from inference_planner.releases import moe_backends
+from inference_planner.split import compilation
 from inference_planner.split.settings import LEAST
 from needs import lacking
 
@@ -17,13 +19,17 @@ from workshop.engine import exact
 VLLM = "0.32.0"
 # Builds the case of each row from vLLM's own classes and functions, and prints what they raise.
 PROGRAM = r"""
+import dataclasses
 import json
+from importlib import import_module
 from types import SimpleNamespace as Fake
 from workshop.servers.vllm_main import installed  # vLLM's own name for the CPU's distribution
 import torch
 from vllm import LLM
-from vllm.config.compilation import CompilationConfig, CUDAGraphMode
+from vllm.config.compilation import CompilationConfig, CompilationMode, CUDAGraphMode
+from vllm.config.kernel import MoEBackend
 from vllm.config.model import _FLOAT16_NOT_SUPPORTED_MODELS, _check_valid_dtype
+from vllm.model_executor.layers.fused_moe.oracle import mxfp4
 from vllm.model_executor.layers.quantization import get_quantization_config
 from vllm.model_executor.models import (
     deepseek_v2, gpt_oss, granite, llama, mimo, mistral, qwen2, qwen3, qwen3_moe,
@@ -93,17 +99,69 @@ for name in METHODS:
     kind = get_quantization_config(name)
     names = [str(dtype).removeprefix("torch.") for dtype in dtypes(kind)]
     quantization[name] = [kind.get_min_capability() / 10, names]
-print(json.dumps({"said": said, "quantization": quantization, "over_stages": over_stages,
-                  "float16": sorted(_FLOAT16_NOT_SUPPORTED_MODELS)}))
+
+fields = [field.name for field in dataclasses.fields(CompilationConfig) if field.init]
+names = {mode: name.lower() for name, mode in CUDAGraphMode.__members__.items()}
+graph_modes = {
+    mode.name: (names[mode.decode_mode()], names[mode.mixed_mode()]) for mode in CUDAGraphMode
+}
+uncompiled = {
+    mode.name: names[mode.without_piecewise().decode_mode()] for mode in CUDAGraphMode
+}
+oracles = {}
+for module, function in ORACLES:
+    oracle = import_module(f"vllm.model_executor.layers.fused_moe.oracle.{module}")
+    accepted = []
+    for backend in BACKENDS:
+        try:
+            getattr(oracle, function)(backend)
+        except ValueError:
+            continue
+        accepted.append(backend)
+    oracles[module] = accepted
+rounded = {}
+for backend in ROUNDED:
+    kind = mxfp4.map_mxfp4_backend(backend)[0]
+    rounded[backend] = mxfp4.mxfp4_round_up_hidden_size_and_intermediate_size(kind, 2880, 2880)
+print(json.dumps({
+    "said": said,
+    "quantization": quantization,
+    "over_stages": over_stages,
+    "float16": sorted(_FLOAT16_NOT_SUPPORTED_MODELS),
+    "fields": fields,
+    "modes": {mode.name: mode.value for mode in CompilationMode},
+    "graph_modes": graph_modes,
+    "uncompiled": uncompiled,
+    "backends": list(MoEBackend.__args__),
+    "oracles": oracles,
+    "rounded": rounded,
+}))
 """
+
+
+ORACLES = {  # weights -> module of vLLM's choice, and its function
+    moe_backends.BITS_16: ("unquantized", "map_unquantized_backend"),
+    moe_backends.FP8: ("fp8", "map_fp8_backend"),
+    moe_backends.FP8_BLOCKS: ("fp8", "map_fp8_backend"),
+    moe_backends.INT8: ("int8", "map_int8_backend"),
+    moe_backends.WEIGHT_ONLY: ("int_wna16", "map_wna16_backend"),
+    moe_backends.MXFP4: ("mxfp4", "map_mxfp4_backend"),
+    moe_backends.NVFP4: ("nvfp4", "map_nvfp4_backend"),
+}
+ROUNDED = ("triton", "marlin", "flashinfer_trtllm", "flashinfer_cutlass", "emulation")
 
 
 @pytest.fixture(scope="module")
 def answers() -> dict:
     if exact.version() != VLLM:
         lacking(f"vLLM {VLLM} is not installed: make workshop installs it")
-    methods = [*LEAST, *ACTIVATION_DTYPES]
-    program = PROGRAM.replace("METHODS", repr(methods))
+    tables = {
+        "METHODS": [*LEAST, *ACTIVATION_DTYPES],
+        "ORACLES": [*ORACLES.values()],
+        "BACKENDS": [*moe_backends.BACKENDS],
+        "ROUNDED": ROUNDED,
+    }
+    program = "\n".join(f"{name} = {table!r}" for name, table in tables.items()) + PROGRAM
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
     )
@@ -150,3 +208,33 @@ def test_the_decoders_that_send_hidden_states_between_stages_are_vllm_s(answers)
 
 def test_the_models_that_overflow_in_float16_are_vllm_s(answers):
     assert sorted(OVERFLOW_IN_FLOAT16) == answers["float16"]
+
+
+def test_the_fields_and_modes_of_compilation_are_those_of_the_release(answers):
+    assert compilation.READ_RELEASE == VLLM
+    assert {*compilation.COMPUTED, *compilation.PASSED_ON} == set(answers["fields"])
+    assert answers["modes"] == compilation.MODES
+    graph_modes = {name: tuple(graphs) for name, graphs in answers["graph_modes"].items()}
+    assert graph_modes == compilation.GRAPH_MODES
+    for name, decode_graphs in answers["uncompiled"].items():
+        checked = compilation.checked({"mode": 0, "cudagraph_mode": name}, VLLM)
+        assert checked.decode_graphs == decode_graphs, name
+
+
+def test_every_backend_of_vllm_has_a_name_here(answers):
+    """vllm/config/kernel.py: the values of MoEBackend."""
+    assert set(answers["backends"]) - {moe_backends.AUTO} == set(moe_backends.BACKENDS)
+
+
+def test_vllm_maps_the_same_backends(answers):
+    """vLLM's own map_*_backend take those that a plan takes for such weights, and refuse the others."""
+    for weights, (module, _) in ORACLES.items():
+        assert set(moe_backends.ACCEPTED[weights]) == set(answers["oracles"][module]), weights
+
+
+def test_vllm_rounds_mxfp4_experts_up_to_the_same_sizes(answers):
+    """mxfp4_round_up_hidden_size_and_intermediate_size, for gpt-oss' 2,880 and 2,880."""
+    for backend, sizes in answers["rounded"].items():
+        of_hidden, of_width = moe_backends.PADDINGS[backend]
+        ours = [-(-2880 // of_hidden) * of_hidden, -(-2880 // of_width) * of_width]
+        assert ours == sizes, backend
