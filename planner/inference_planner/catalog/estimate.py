@@ -95,29 +95,15 @@ def _is_encoder(name: str, value: object) -> bool:
 
 def decoder(fields: Fields) -> dict[str, Any]:
     """Return the facts of a decoder of which nothing but the config is known."""
+    architecture = named_architecture(fields)
     blocks = _blocks(fields)
     kinds = [kind for kind in blocks if kind not in (*MLP_ALONE, *EXPERTS_ALONE)] or _kinds(fields)
     fields.layers = len(kinds)
-    activation = ""
-    for name in ACTIVATIONS:
-        if fields.has(name):
-            activation = fields.text(name, "")
-            break
-    has_bias = fields.raw.get("attention_bias") is True
-    # Muse Glimmer gates without saying so (vLLM 0.32.0, model_executor/models/muse_glimmer.py)
-    is_gated = fields.has("linear_num_key_heads") or named_architecture(fields).startswith(
-        "MuseGlimmer"
-    )
-    has_gate = fields.flag("attn_output_gate", fields.flag("use_attn_output_gate", is_gated))
+    if keeps_no_cache(architecture):
+        return _looking_both_ways(fields, architecture)
     shared = fields.int("num_kv_shared_layers", 0, least=0)
-    layer_input_width = fields.int("hidden_size_per_layer_input", 0, least=0)
-    if keeps_no_cache(named_architecture(fields)):
-        return _looking_both_ways(fields, named_architecture(fields))
-    traits = Traits(
-        gated_mlp=activation not in UNGATED, qkv_bias=has_bias, gated_attention=has_gate
-    )
     facts: dict[str, Any] = {
-        "traits": traits,
+        "traits": _traits(fields, architecture),
         "intermediate": fields.int("intermediate_size", 4 * fields.int("hidden_size")),
         "moe": _moe(fields),
         **_alone(fields, blocks),
@@ -125,28 +111,14 @@ def decoder(fields: Fields) -> dict[str, Any]:
         "kv_shared": min(shared, fields.layers - 1),
         "per_layer": None,
     }
+    layer_input_width = fields.int("hidden_size_per_layer_input", 0, least=0)
     if layer_input_width:
         vocabulary = fields.int("vocab_size_per_layer_input", fields.int("vocab_size"))
         facts["per_layer"] = (vocabulary, layer_input_width)
     state_layers = [layer for layer, kind in enumerate(kinds) if not _attends(kind)]
     facts["mamba"] = _states(fields, frozenset(state_layers))
     if fields.has("kv_lora_rank") and fields.has("qk_rope_head_dim"):
-        part = fields.int("qk_nope_head_dim", 128)
-        mla = Mla(
-            fields.int("kv_lora_rank"),
-            fields.optional_int("q_lora_rank"),
-            part,
-            fields.int("qk_rope_head_dim"),
-            fields.int("v_head_dim", part),
-        )
-        mla = _with_indexer(fields, mla)
-        return {
-            **facts,
-            "mla": mla,
-            "own_kv_heads": True,  # whatever the config says
-            "head_dim": part + mla.qk_rope_head_dim,
-            "rotary_dim": mla.qk_rope_head_dim,
-        }
+        return facts | _latent(fields)
     if fields.has("sliding_window") and "sliding_attention" in kinds:
         facts["window"] = fields.int("sliding_window")
     facts["v_head_dim"] = fields.optional_int("v_head_dim") or 0
@@ -155,6 +127,38 @@ def decoder(fields: Fields) -> dict[str, Any]:
         width = fields.int("swa_head_dim")
         facts["window_heads"] = kv_heads, width, fields.int("swa_v_head_dim", width)
     return facts
+
+
+def _traits(fields: Fields, architecture: str) -> Traits:
+    """Return whether the MLP and the queries have gates, and q, k and v a bias."""
+    activations = [fields.text(name, "") for name in ACTIVATIONS if fields.has(name)]
+    # Muse Glimmer gates without saying so (vLLM 0.32.0, model_executor/models/muse_glimmer.py)
+    is_gated = fields.has("linear_num_key_heads") or architecture.startswith("MuseGlimmer")
+    return Traits(
+        gated_mlp=not activations or activations[0] not in UNGATED,
+        qkv_bias=fields.raw.get("attention_bias") is True,
+        gated_attention=fields.flag(
+            "attn_output_gate", fields.flag("use_attn_output_gate", is_gated)
+        ),
+    )
+
+
+def _latent(fields: Fields) -> dict[str, Any]:
+    """Return the facts of MLA, whose heads are as many as the queries', whatever the config says."""
+    part = fields.int("qk_nope_head_dim", 128)
+    mla = Mla(
+        fields.int("kv_lora_rank"),
+        fields.optional_int("q_lora_rank"),
+        part,
+        fields.int("qk_rope_head_dim"),
+        fields.int("v_head_dim", part),
+    )
+    return {
+        "mla": _with_indexer(fields, mla),
+        "own_kv_heads": True,
+        "head_dim": part + mla.qk_rope_head_dim,
+        "rotary_dim": mla.qk_rope_head_dim,
+    }
 
 
 def _looking_both_ways(fields: Fields, architecture: str) -> dict[str, Any]:

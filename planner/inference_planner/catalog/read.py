@@ -193,9 +193,7 @@ def _build(
     positions = fields.first_int(*spellings, default=facts.get("positions"))
     rope = _rope(fields)
     share = "partial_rotary_factor"
-    place = fields
-    if rope.has(share):
-        place = rope
+    place = rope if rope.has(share) else fields
     turned = place.number(share, facts.get("partial_rotary", 1.0), 1)
     rotary = facts.get("rotary_dim") or int(head_dim * turned)
     tables: tuple[tuple[int, int], ...] = ()
@@ -211,13 +209,6 @@ def _build(
             "num_experts_per_tok",
             f"is {moe.experts_per_token}, and there are {moe.num_experts} experts",
         )
-    quantized = "compression_config"
-    if fields.has("quantization_config"):
-        quantized = "quantization_config"
-    quantization_fields = fields.object(quantized)
-    unscaled = 0
-    if _is_yarn(rope):
-        unscaled = positions
     return ModelConfig(
         name=name,
         architecture=architecture,
@@ -232,14 +223,14 @@ def _build(
         dtype=_dtype(fields, architecture),
         max_position_embeddings=longest,
         default_model_len=_default_length(fields, rope),
-        unscaled_positions=unscaled,
+        unscaled_positions=positions if _is_yarn(rope) else 0,
         tie_word_embeddings=fields.flag("tie_word_embeddings", facts.get("tie", False)),
         rope_tables=tables,
         layer_windows=_windows(fields, facts),
         layer_chunks=facts.get("chunks", ()),
         traits=traits,
         raw=raw,
-        quantization=_quantization(quantization_fields),
+        quantization=_quantization(fields),
         v_head_dim=facts.get("v_head_dim", 0),
         window_heads=facts.get("window_heads"),
         kv_shared_layers=facts.get("kv_shared", 0),
@@ -255,9 +246,9 @@ def _build(
 
 def _quantization(fields: Fields) -> Quantization | None:
     """Return how the weights are quantized; None where the config names no quantization."""
-    if not fields.raw:
-        return None
-    return quant.from_config(fields)
+    name = "quantization_config" if fields.has("quantization_config") else "compression_config"
+    quantized = fields.object(name)
+    return quant.from_config(quantized) if quantized.raw else None
 
 
 def _head_dim(fields: Fields, facts: dict[str, Any], hidden: int, heads: int) -> int:
