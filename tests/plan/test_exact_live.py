@@ -25,6 +25,7 @@ KINDS = {
     "a vision encoder beside it": "qwen3-vl-2b",
     "experts of NVFP4 in a hybrid": "nemotron-3-nano-30b-a3b-nvfp4",
 }
+IN_STAGES = ("heads", "a latent", "Mamba")  # built as two pipeline stages as well
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,8 @@ def test_a_class_says_what_the_record_says(worker, monkeypatch):
     for kind, name in KINDS.items():
         config = dict(load_model(name).raw)
         builds = RECORDS[name]["builds"]
-        for split in [s for s in builds if (s["tp"], s["pp"]) in ((1, 1), (1, 2))]:
+        stages = (1, 2) if kind in IN_STAGES else (1,)
+        for split in [s for s in builds if s["tp"] == 1 and s["pp"] in stages]:
             length = split["kv_cache"]["max_model_len"]
             job = {"config": config, "tp": split["tp"], "pp": split["pp"], "max_model_len": length}
             answer = worker.build({**job, "max_num_batched_tokens": benchmark.BATCH})
