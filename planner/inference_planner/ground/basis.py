@@ -69,7 +69,7 @@ def model_of(run: dict[str, Any]) -> ModelConfig:
 
 @dataclass(frozen=True)
 class Kind:
-    """What two cases have in common if the measurement of one holds for the other.
+    """The properties of two cases if the measurement of one holds for the other.
 
     Attributes:
         attention: the keys of the kinds of attention layers, sorted.

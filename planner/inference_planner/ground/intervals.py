@@ -74,7 +74,7 @@ ASSUMED_SHARE = 0.03
 
 @dataclass(frozen=True)
 class Doubt:
-    """What makes a case less certain than its distance says, unless it was measured here.
+    """A reason for which a case is less certain than its distance says, if not measured here.
 
     Attributes:
         name: what it is.

@@ -1,4 +1,4 @@
-"""What vLLM sets aside for CUDA graphs before it sizes the KV cache.
+"""The memory that vLLM sets aside for CUDA graphs before it sizes the KV cache.
 
 The first full graph of decoding, of at most max_num_seqs requests, holds FlashAttention's partial
 sums (`_partial_sums`). With adapters every size is captured twice, with and without them. Source:

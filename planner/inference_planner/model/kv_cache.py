@@ -295,7 +295,7 @@ def blocks_per_request(lay: Layout) -> int:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What vLLM prints: blocks, "GPU KV cache size" in tokens, "Maximum concurrency"."""
+    """The capacity that vLLM prints: blocks, "GPU KV cache size" in tokens, "Maximum concurrency"."""
 
     blocks: int
     tokens: int

@@ -122,7 +122,7 @@ class Deployment:
 
     @property
     def uneven(self) -> str:
-        """Why --nnodes, which must "evenly divide the total world size", refuses it; or ""."""
+        """The reason for which --nnodes does not "evenly divide the total world size"; or ""."""
         if self.dp == 1:
             count, what = self.gpus, f"{self.gpus} GPUs"
         else:

@@ -13,7 +13,7 @@ from enum import IntEnum
 
 
 class Likeness(IntEnum):
-    """How much a plan and a start have in common: the more, the more parts are taken."""
+    """The likeness of a plan and a start: the larger, the more parts of the start are taken."""
 
     CARD = 1  # card, version and split: memory outside of PyTorch
     KIND = 2  # also attention, experts and quantization: activations, CUDA graphs and speed
