@@ -13,40 +13,19 @@ from inference_planner.json_values import as_list, as_object
 
 # Far above any model that exists (126 layers, 315 in merged ones; 2,048 experts; a vocabulary of a
 # million), far below what would make the arithmetic meaningless, or a plan take minutes.
+POSITIONS = (
+    "max_position_embeddings",
+    "n_positions",
+    "n_ctx",
+    "max_sequence_length",
+    "original_max_position_embeddings",
+)
 LARGEST = {
-    "hidden_size": 1 << 18,
-    "n_embd": 1 << 18,
-    "n_embed": 1 << 18,
-    "num_hidden_layers": 512,
-    "n_layer": 512,
-    "vocab_size": 1 << 24,
-    "intermediate_size": 1 << 21,
-    "n_inner": 1 << 21,
-    "ffn_dim": 1 << 21,
-    "ffn_hidden_size": 1 << 21,
-    "moe_intermediate_size": 1 << 21,
-    "intermediate_size_mlp": 1 << 21,
-    "shared_expert_intermediate_size": 1 << 21,
-    "num_attention_heads": 4096,
-    "n_head": 4096,
-    "num_key_value_heads": 4096,
-    "num_kv_heads": 4096,
-    "n_head_kv": 4096,
-    "head_dim": 4096,
-    "num_experts": 1 << 13,
-    "num_local_experts": 1 << 13,
-    "n_routed_experts": 1 << 13,
-    "n_shared_experts": 1 << 13,
-    "max_position_embeddings": 1 << 28,
-    "n_positions": 1 << 28,
-    "n_ctx": 1 << 28,
-    "max_sequence_length": 1 << 28,
-    "original_max_position_embeddings": 1 << 28,
-    "bits": 32,
-    "w_bit": 32,
-    "num_bits": 32,
+    **dict.fromkeys(("num_hidden_layers", "n_layer"), 512),
+    **dict.fromkeys(POSITIONS, 1 << 28),
+    **dict.fromkeys(("bits", "w_bit", "num_bits"), 32),
 }
-LARGEST_OTHER = 1 << 24
+LARGEST_OTHER = 1 << 21
 LARGEST_FACTOR = 1 << 20  # by which rope scaling may stretch the positions
 LONGEST_LIST = 4096
 
