@@ -167,7 +167,8 @@ V0_27_1 = replace(
     counts_all_allocations=True,
     may_keep_freed_blocks=True,
     custom_all_reduce_on_nodes=True,
-    # Qwen3-32B on two GPUs (0.27.1) and Qwen3.8-27B on two (0.28.0) leave no room for such buffers
+    # Qwen3-32B on two GPUs (0.27.1) and Qwen3.8-27B on two (0.28.0) leave no room for such buffers;
+    # 70B on two H200 (0.32.0) had none
     gather_opens_communicator=False,
 )
 V0_28_0 = replace(
@@ -184,53 +185,29 @@ V0_29_0 = replace(
     graphs_of_whole_steps=True,
 )
 V0_30_0 = replace(V0_29_0, name="0.30.0", scales_yarn=False)  # read; none of the columns differs
-V0_32_0 = Version(
-    name="0.32.0",
-    large_gpu_defaults=True,
-    blackwell_graph_tokens=1024,
-    counts_all_allocations=True,
-    model_runner_v2_for_all=True,
+V0_31_0 = replace(
+    V0_30_0,
+    name="0.31.0",
     compiles_in_profile_run=False,
-    # one workspace was traced, and blocks that the allocator keeps in part are as large
+    # one workspace was traced (0.32.0), and blocks that the allocator keeps in part are as large
     matrix_workspaces=2,
-    sampler_logits="16 bit alone",
-    graphs_are_estimated=True,
-    caches_states=True,
-    counts_batches_in_flight=True,
     loads_deep_gemm=False,
-    gather_opens_communicator=False,  # not seen with 70B on two H200
-    custom_all_reduce_on_nodes=True,
     fast_eager_launch=True,
-    kernels_at_load_bytes=162 * MIB,
-    kernels_at_profile_bytes=68 * MIB,
-    refuses_eagle3_over_stages=True,
+    # gpu_worker.py, _scoped_allocator_max_split. The sizes are those of 0.32.0: read in both, the
+    # other files do not differ in a column.
+    may_keep_freed_blocks=False,
 )
-# The profile run's freed blocks are no longer kept in part (gpu_worker.py,
-# _scoped_allocator_max_split), as in 0.32.0, from which the sizes are taken. Read in both, the
-# other files do not differ in a column.
-V0_31_0 = replace(V0_32_0, name="0.31.0", refuses_eagle3_over_stages=False)
-V0_33_0 = Version(
+V0_32_0 = replace(V0_31_0, name="0.32.0", refuses_eagle3_over_stages=True)
+V0_33_0 = replace(
+    V0_32_0,
     name="0.33.0",
-    large_gpu_defaults=True,
-    blackwell_graph_tokens=1024,
-    counts_all_allocations=True,
-    model_runner_v2_for_all=True,
-    compiles_in_profile_run=False,
     matrix_workspaces=0,
     # it samples once more with top_k and top_p
     sampler_logits="copy in 32 bit and rows of scratch",
-    graphs_are_estimated=True,
-    caches_states=True,
-    counts_batches_in_flight=True,
-    loads_deep_gemm=False,
-    gather_opens_communicator=False,
-    custom_all_reduce_on_nodes=True,
-    fast_eager_launch=True,
     kernels_at_load_bytes=70 * MIB,  # the matrix library's modules are loaded before the snapshot
     kernels_at_profile_bytes=2 * MIB,
     small_defaults_on_gb10=True,
     refuses_mixed_cache_dtype=True,
-    refuses_eagle3_over_stages=True,
 )
 ROWS = (V0_25_1, V0_26_0, V0_27_1, V0_28_0, V0_29_0, V0_30_0, V0_31_0, V0_32_0, V0_33_0)
 # 0.10 to 0.20, which were not read: the formulas of the oldest row, with what a later release says
