@@ -33,7 +33,7 @@ LAYERS = (
 )
 # The planner's rooms, the same way: what stands beside them on one level comes before or after.
 PLANNER_LAYERS = (
-    ("errors", "json_values", "files"),
+    ("errors", "files"),
     ("catalog",),
     ("releases",),
     ("request",),

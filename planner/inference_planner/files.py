@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from inference_planner.errors import BadInput
-from inference_planner.json_values import as_list, as_object
 
 READABLE = "Give a regular file that you may read."
 DEEPEST_JSON = (
@@ -129,6 +128,16 @@ def parse_json(text: str, where: str, remedy: str = READABLE) -> Any:
     if is_deep(value):
         raise too_deep
     return value
+
+
+def as_object(value: object) -> dict[str, Any] | None:
+    """Return a JSON object; None for any other value."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def as_list(value: object) -> list[Any] | None:
+    """Return a JSON list; None for any other value."""
+    return cast("list[Any]", value) if isinstance(value, list) else None
 
 
 def is_deep(value: object, most: int = DEEPEST_JSON) -> bool:

@@ -9,8 +9,7 @@ from typing import Any
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.fields import json_object
 from inference_planner.errors import BadInput
-from inference_planner.files import open_regular
-from inference_planner.json_values import as_object
+from inference_planner.files import as_object, open_regular
 
 INDEX = "model.safetensors.index.json"
 LAYER = re.compile(r"(.*?)\b(?:layers|h|blocks)\.(\d{1,4})\.")  # of a tensor's name

@@ -12,7 +12,7 @@ from inference_planner.catalog.architectures import TOWERS, is_multimodal, keeps
 from inference_planner.catalog.config import DTYPE_BYTES, Mamba, Mla, Moe, Traits
 from inference_planner.catalog.fields import Fields
 from inference_planner.catalog.spellings import named_architecture, nested
-from inference_planner.json_values import as_object
+from inference_planner.files import as_object
 
 ACTIVATIONS = ("mlp_hidden_act", "hidden_act", "activation_function")
 UNGATED = ("relu", "relu2", "gelu_new", "gelu_fast", "xielu")

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from inference_planner.errors import BadInput
-from inference_planner.files import read_json
-from inference_planner.json_values import as_list, as_object
+from inference_planner.files import as_list, as_object, read_json
 
 # Far above any model that exists (126 layers, 315 in merged ones; 2,048 experts; a vocabulary of a
 # million), far below what would make the arithmetic meaningless, or a plan take minutes.

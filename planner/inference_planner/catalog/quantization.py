@@ -8,7 +8,7 @@ from typing import Any
 from inference_planner.catalog.config import Quantization
 from inference_planner.catalog.fields import Fields, nearest
 from inference_planner.errors import BadInput
-from inference_planner.json_values import as_object
+from inference_planner.files import as_object
 
 # What `--quantization` may say, with the layout that the usual checkpoint of that name has.
 METHODS = {

@@ -19,7 +19,7 @@ from inference_planner.catalog.families import (
 )
 from inference_planner.catalog.fields import LARGEST, LARGEST_FACTOR, Fields, json_object
 from inference_planner.errors import BadInput, plain
-from inference_planner.json_values import as_list, as_object
+from inference_planner.files import as_list, as_object
 
 DRAFT_LAYER_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 LARGEST_FILE_BYTES = 16 << 20  # of a config.json; those of models have some 10 kB

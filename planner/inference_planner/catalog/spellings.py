@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inference_planner.catalog.fields import LARGEST_FACTOR, Fields
-from inference_planner.json_values import as_list, as_object
+from inference_planner.files import as_list, as_object
 
 # our name -> how other families spell it, the first that is there
 SPELLINGS = {
