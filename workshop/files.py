@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from inference_planner.files import (
-    READ_FLAGS,
     READABLE,
     is_deep,
     kind_of,
@@ -26,7 +25,6 @@ from inference_planner.files import (
     read_json,
     read_text,
     reason,
-    refuse_irregular,
     shown,
 )
 
@@ -34,7 +32,6 @@ from workshop.errors import BadInput, WorkshopError
 
 __all__ = [
     "READABLE",
-    "READ_FLAGS",
     "WRITABLE",
     "check_output",
     "create_private",
@@ -49,7 +46,6 @@ __all__ = [
     "read_json",
     "read_text",
     "reason",
-    "refuse_irregular",
     "replacement",
     "sync_folder",
 ]

@@ -14,16 +14,8 @@ from typing import Any, BinaryIO, cast
 from inference_planner.errors import BadInput
 
 READABLE = "Give a regular file that you may read."
-DEEPEST_JSON = (
-    64  # objects and lists inside one another; no config, trace or record has more than ten
-)
-# O_NONBLOCK: a FIFO without a writer would wait for ever. O_NOCTTY: a terminal would become ours.
-READ_FLAGS = (
-    os.O_RDONLY
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_NOCTTY", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
+# objects and lists inside one another; no config, trace or record has more than ten
+DEEPEST_JSON = 64
 KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -41,27 +33,13 @@ def open_regular(path: str | Path, remedy: str = READABLE) -> BinaryIO:
             device.
     """
     try:
-        status = os.stat(path)  # before it is opened: to open a device may already do something
+        # before it is opened: to open a device may already do something
+        kind = kind_of(os.stat(path))
+        if not kind:
+            return open(path, "rb")
     except (OSError, ValueError) as error:
         raise BadInput(f"{shown(path)} cannot be read: {reason(error)}.", remedy) from None
-    refuse_irregular(path, status, remedy)
-    try:
-        descriptor = os.open(path, READ_FLAGS)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {reason(error)}.", remedy) from None
-    try:
-        refuse_irregular(path, os.fstat(descriptor), remedy)  # it may have been exchanged meanwhile
-    except BadInput:
-        os.close(descriptor)
-        raise
-    return os.fdopen(descriptor, "rb")
-
-
-def refuse_irregular(path: str | Path, status: os.stat_result, remedy: str = READABLE) -> None:
-    """Raise BadInput for a folder, a pipe, a socket or a device, and say which it is."""
-    kind = kind_of(status)
-    if kind:
-        raise BadInput(f"{path} cannot be read: it is {kind}, not a file.", remedy)
+    raise BadInput(f"{path} cannot be read: it is {kind}, not a file.", remedy)
 
 
 def kind_of(status: os.stat_result) -> str:
@@ -76,11 +54,9 @@ def read_bytes(path: str | Path, most_bytes: int, remedy: str = READABLE) -> byt
     """Return what is in a regular file of at most `most_bytes`. Raises BadInput."""
     with open_regular(path, remedy) as file:
         try:
-            data = cast("bytes | None", file.read(most_bytes + 1))
+            data = file.read(most_bytes + 1)
         except OSError as error:
             raise BadInput(f"{path} cannot be read: {reason(error)}.", remedy) from None
-    if data is None:  # a file of /proc that has nothing yet
-        raise BadInput(f"{path} cannot be read: it has no content yet.", remedy)
     if len(data) > most_bytes:
         raise BadInput(f"{path} is too large: such a file has at most {size(most_bytes)}.", remedy)
     return data
