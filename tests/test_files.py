@@ -90,12 +90,6 @@ def test_json_nested_beyond_pythons_own_limit_is_one_sentence():
         files.parse_json("[" * 100_000 + "]" * 100_000, "the text")
 
 
-def test_a_byte_order_mark_is_left_out_where_it_is_allowed(tmp_path):
-    path = tmp_path / "windows.txt"
-    path.write_bytes(b"\xef\xbb\xbfa")
-    assert files.read_text(path, MOST, byte_order_mark=True) == "a"
-
-
 def write(path, data: bytes = b"new", **how) -> None:
     with files.output(path, **how) as file:
         file.write(data)

@@ -62,17 +62,15 @@ def read_bytes(path: str | Path, most_bytes: int, remedy: str = READABLE) -> byt
     return data
 
 
-def read_text(
-    path: str | Path, most_bytes: int, remedy: str = READABLE, *, byte_order_mark: bool = False
-) -> str:
-    """Return the UTF-8 text of a regular file; `byte_order_mark`: without one at the beginning.
+def read_text(path: str | Path, most_bytes: int, remedy: str = READABLE) -> str:
+    """Return the UTF-8 text of a regular file.
 
     Raises:
         BadInput: as `read_bytes` does, and for a file that is not text.
     """
     data = read_bytes(path, most_bytes, remedy)
     try:
-        return data.decode("utf-8-sig" if byte_order_mark else "utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not UTF-8 text (byte {error.start:,}).", remedy) from None
 
@@ -116,10 +114,10 @@ def as_list(value: object) -> list[Any] | None:
     return cast("list[Any]", value) if isinstance(value, list) else None
 
 
-def is_deep(value: object, most: int = DEEPEST_JSON) -> bool:
-    """Return True if objects and lists lie more than `most` levels inside one another."""
+def is_deep(value: object) -> bool:
+    """Return True if objects and lists lie more than DEEPEST_JSON levels inside one another."""
     level: list[Any] = [value]
-    for _ in range(most):
+    for _ in range(DEEPEST_JSON):
         inner: list[Any] = []
         for item in level:
             fields = as_object(item)

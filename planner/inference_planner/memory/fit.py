@@ -156,7 +156,6 @@ def kv_capacity(
     tp: int,
     pp: int,
     available_bytes: Sequence[int],
-    dcp: int = 1,
 ) -> kv_cache.Capacity:
     """Return what so many bytes hold, as `fit` does, for the reconciliation with a log.
 
@@ -164,7 +163,7 @@ def kv_capacity(
         available_bytes: bytes for the KV cache on a rank of each of the pp pipeline stages.
     """
     stages = partition_layers(model.num_hidden_layers, pp)
-    layout = kv_layout(model, settings, tp, pp, dcp)
+    layout = kv_layout(model, settings, tp, pp)
     return kv_cache.capacity(layout, stages, available_bytes, settings.max_model_len)
 
 

@@ -58,6 +58,7 @@ PIECES_LAYER_MS = 0.277
 # of a layer, for one more request: 70B FP8 (0.25.1) and 8B (0.32.0), up to 256 of them
 REQUEST_LAYER_US = 0.27
 QUESTION_TOKENS = 300  # of a learner
+FIRST_TOKEN_S = 5.0  # that a learner waits at most
 
 
 @dataclass(frozen=True)
@@ -277,7 +278,7 @@ def bandwidth_limit_tokens_per_s(model: ModelConfig, gpu: GPU, gpus: int) -> flo
     return gpus * gpu.bandwidth_gb_s * 1e9 / weight_bytes(model)
 
 
-def learners_at_once(deployment: Deployment, kv_cache_tokens: int, *, within_s: float = 5.0) -> int:
+def learners_at_once(deployment: Deployment, kv_cache_tokens: int) -> int:
     """Return how many may ask QUESTION_TOKENS at once, and see a first token in time.
 
     Prompts are read max_num_batched_tokens at a time; all that ask have a place in the batch and in
@@ -288,5 +289,5 @@ def learners_at_once(deployment: Deployment, kv_cache_tokens: int, *, within_s: 
     step_ms = (
         sum(term.ms for term in terms if term.name not in ("states", "step")) + PREFILL_STEP_MS
     )
-    read = int(within_s * 1e3 / step_ms) * settings.max_num_batched_tokens // QUESTION_TOKENS
+    read = int(FIRST_TOKEN_S * 1e3 / step_ms) * settings.max_num_batched_tokens // QUESTION_TOKENS
     return deployment.dp * min(read, settings.max_num_seqs, kv_cache_tokens // QUESTION_TOKENS)

@@ -126,13 +126,10 @@ def smallest(
     gpu: str,
     *,
     context: int = CONTEXT,
-    most: int = MOST,
     make_plan: Callable[..., Plan] = plan,
     **settings: object,
 ) -> Place:
-    """Return the fewest GPUs, up to `most`, for a model and a request of `context` tokens or all.
-
-    More than `most` are not looked for.
+    """Return the fewest GPUs, up to MOST, for a model and a request of `context` tokens or all.
 
     Args:
         make_plan: `plan`, or a function with the same arguments.
@@ -147,8 +144,8 @@ def smallest(
         return Place(card.name, 0, f"{error.message} {error.remedy}")
     if result.deployment.refused:
         return Place(card.name, 0, result.deployment.refused)
-    if not result.fits or result.gpus > most:
-        return Place(card.name, 0, f"More than {most} × {card.title}.", too_many=True)
+    if not result.fits or result.gpus > MOST:
+        return Place(card.name, 0, f"More than {MOST} × {card.title}.", too_many=True)
     return Place(
         gpu=card.name,
         gpus=result.gpus,
@@ -197,10 +194,9 @@ def table(
     names: Sequence[str | ModelConfig] = (),
     gpus: Sequence[str] = GPUS,
     context: int = CONTEXT,
-    make_plan: Callable[..., Plan] = plan,
 ) -> list[Row]:
     """Return the rows of these models, or of all, by family and then by size."""
-    return in_order(row(name, tuple(gpus), context, make_plan) for name in names or list_models())
+    return in_order(row(name, tuple(gpus), context) for name in names or list_models())
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
