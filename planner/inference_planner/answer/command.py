@@ -179,9 +179,5 @@ def command_of(deployment: Deployment) -> str:
         stand_in(deployment) or _served(deployment),
         *flag_words(_flags(deployment) | _node_flags(deployment)),
     ]
-    return " ".join(map(_quoted, line))
-
-
-def _quoted(word: str) -> str:
-    """Quote a word for the shell, but for a variable."""
-    return word if word.startswith("$") else shlex.quote(word)
+    # quoted for the shell, but for its variables
+    return " ".join(word if word.startswith("$") else shlex.quote(word) for word in line)

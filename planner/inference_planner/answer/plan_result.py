@@ -341,7 +341,9 @@ class Plan:
         data["communication"] = [asdict(message) for message in self.communication]
         data["kernels"] = [used.to_dict() for used in self.kernels]
         data["decode"] = [asdict(term) for term in self.decode]
-        data["ranks"] = [_rank_data(rank) for rank in self.ranks]
+        data["ranks"] = [
+            {**vars(rank), "layers": [rank.layers.start, rank.layers.stop]} for rank in self.ranks
+        ]
         data["settings"] = _settings_data(self.deployment.settings)
         return data
 
@@ -354,7 +356,3 @@ def _settings_data(settings: Settings) -> dict[str, Any]:
     if settings.draft:
         data["speculative_config"] = json.loads(settings.draft.config)
     return data
-
-
-def _rank_data(rank: Rank) -> dict[str, Any]:
-    return {**rank.__dict__, "layers": [rank.layers.start, rank.layers.stop]}

@@ -112,15 +112,6 @@ class Doubt:
         return ", ".join(parts)
 
 
-def _is_of_another_vendor(deployment: Deployment) -> bool:
-    """Return True for a card of AMD or Intel, whose compute capability is a name such as gfx942."""
-    return deployment.gpu.compute_capability.startswith(("gfx", "xe", "gaudi"))
-
-
-def _over_pcie(deployment: Deployment) -> bool:
-    return deployment.tp > 1 and "PCIe" in deployment.gpu.link
-
-
 def _has_unmeasured_kernel(deployment: Deployment) -> bool:
     """Return True if a kernel's speed is assumed; that of 16 bit differs little."""
     used = kernels.kernels(deployment)
@@ -163,6 +154,7 @@ def _may_miss_what_hybrids_missed(deployment: Deployment) -> bool:
 # Every formula comes from NVIDIA's cards. A public start on an MI300X had 5.59 GiB of activations
 # and 3.9 of CUDA graphs with a model of 2B (0.29.1).
 ANOTHER_VENDOR_GIB = 5.0
+ANOTHER_VENDORS = ("gfx", "xe", "gaudi")  # beginnings of their compute capabilities, as in gfx942
 DOUBTS = (
     Doubt("a version that was never measured", lambda deployment, g: not g.same_version, 0.15),
     Doubt(
@@ -190,11 +182,16 @@ DOUBTS = (
     ),
     Doubt(
         "a card of another vendor",
-        lambda deployment, g: _is_of_another_vendor(deployment),
+        lambda deployment, g: deployment.gpu.compute_capability.startswith(ANOTHER_VENDORS),
         ANOTHER_VENDOR_GIB,
     ),
     Doubt("several ranks", lambda deployment, g: deployment.tp > 1, 0.15, 0.05),
-    Doubt("an all-reduce over PCIe", lambda deployment, g: _over_pcie(deployment), 0.5, 0.25),
+    Doubt(
+        "an all-reduce over PCIe",
+        lambda deployment, g: deployment.tp > 1 and "PCIe" in deployment.gpu.link,
+        0.5,
+        0.25,
+    ),
     Doubt("pipeline stages", lambda deployment, g: deployment.pp > 1, 0.3, 0.05),
     Doubt("several nodes", lambda deployment, g: deployment.nodes > 1, 0.2, 0.3),
     # The times of experts, also of those that ranks share: nine of ten of 502 public points
@@ -382,13 +379,15 @@ def capacities(deployment: Deployment, fit: Fit, half_gib: float) -> Capacities:
     What does not fit has 0 tokens, and a high end of 0 if it would not fit there either. What fits
     may have a low end that holds less than one request: then vLLM may refuse to start.
     """
-    low = _divided(_capacity(deployment, fit, -half_gib), _layout_factor(deployment, fit))
+    blocks, tokens, requests = _capacity(deployment, fit, -half_gib)
+    factor = _layout_factor(deployment, fit)
+    low = int(blocks / factor), int(tokens / factor), requests / factor
     high = _capacity(deployment, fit, half_gib)
     middle = _capacity(deployment, fit, 0.0)
     if not fit.fits:
         low = middle = NOTHING
-        _, _, requests = high
-        high = high if requests >= 1 else NOTHING
+        if high[2] < 1:  # not one request
+            high = NOTHING
 
     def interval(index: int) -> Interval:
         values = (low[index], middle[index], high[index])
@@ -406,11 +405,6 @@ def _layout_factor(deployment: Deployment, fit: Fit) -> float:
     pages = {group.page_bytes for group in fit.layout.groups}
     is_recorded = bool(fit.layout.pools) and len(pages) > 1
     return OLD_LAYOUT if is_recorded and is_outside(deployment.settings.vllm_version) else 1.0
-
-
-def _divided(capacity: tuple[int, int, float], divisor: float) -> tuple[int, int, float]:
-    blocks, tokens, requests = capacity
-    return int(blocks / divisor), int(tokens / divisor), requests / divisor
 
 
 def _capacity(deployment: Deployment, fit: Fit, more_gib: float) -> tuple[int, int, float]:

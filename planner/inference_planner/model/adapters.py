@@ -110,17 +110,15 @@ def buffer_bytes(
     """Return the bytes of the adapters' buffers on one rank that has these layers of the model."""
     elements = 0
     for count, part in parts(model, layers=layers):
-        if _is_linear(part.weight):
-            elements += count * _pair(model, part.weight, adapters, tp, experts)
+        weight = part.weight
+        # a matrix that multiplies its input
+        is_linear = weight.cols > 1 and weight.split != "vocab"
+        if is_linear and weight.name not in NO_LINEAR_LAYERS:
+            elements += count * _pair(model, weight, adapters, tp, experts)
     if model.architecture in ADAPTS_EMBEDDINGS:
         elements += _embedding_pairs(model, adapters, layers)
     dtype = model.dtype if adapters.dtype == "auto" else adapters.dtype
     return adapters.max_loras * elements * DTYPE_BYTES[dtype]
-
-
-def _is_linear(weight: Weight) -> bool:
-    """Return True for the weight of a linear layer: a matrix that multiplies its input."""
-    return weight.cols > 1 and weight.split != "vocab" and weight.name not in NO_LINEAR_LAYERS
 
 
 def _pair(
