@@ -397,7 +397,7 @@ def capacities(deployment: Deployment, fit: Fit, half_gib: float) -> Capacities:
 
 
 def _layout_factor(deployment: Deployment, fit: Fit) -> float:
-    """Return how many times the recorded bytes a request may take before every formula.
+    """Return how many times the recorded bytes a request may take in releases before the table.
 
     Pages of several sizes are laid out as 0.32.0's classes said; those of one size are the same in
     all releases.

@@ -319,7 +319,7 @@ def loaded_bytes(deployment: Deployment) -> list[int]:
 def loads_deep_gemm(deployment: Deployment) -> bool:
     """Return True where DeepGEMM's workspace comes while loading: in 0.25.1, not in 0.32.0.
 
-    There 8B with an FP8 KV cache on an H100, 70B and GLM-4.5 Air in FP8 on H200 were without it.
+    In 0.32.0 8B with an FP8 KV cache on an H100, 70B and GLM-4.5 Air in FP8 on H200 were without it.
     """
     if not deployment.settings.version.loads_deep_gemm or not deployment.gpu.hopper_or_newer:
         return False

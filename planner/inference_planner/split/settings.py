@@ -279,7 +279,7 @@ def most_free_bytes(gpu: GPU) -> int:
 def share_of_free(gpu: GPU, free_gib: float) -> float:
     """Return the largest gpu_memory_utilization beside another process, in hundredths.
 
-    It refuses to start if that share of all memory is more than what is free (v1/worker/utils.py
+    vLLM refuses to start if that share of all memory is more than what is free (v1/worker/utils.py
     request_memory).
 
     Args:
