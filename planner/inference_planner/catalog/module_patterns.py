@@ -30,30 +30,21 @@ class ModulePatterns:
         globs = [p for p in patterns if p not in self._names and not p.startswith("re:")]
         # Gemma 4: experts are beside its MLP
         globs_of_experts = [glob for glob in globs if not glob.endswith("mlp*")]
-        self._beginnings = _beginnings(globs)
-        self._beginnings_of_experts = _beginnings(globs_of_experts)
         self._expressions = [*expressions, *_joined(globs)]
         self._expressions_of_experts = [*expressions, *_joined(globs_of_experts)]
 
     def match(self, layer: int, name: str) -> bool:
         """Return True where one of the patterns means this module of a layer."""
-        is_expert = name.startswith("mlp.experts")
+        expressions = self._expressions
+        if name.startswith("mlp.experts"):
+            expressions = self._expressions_of_experts
         for part in (name, *PARTS.get(name, ())):
-            if self._match(f"model.layers.{layer}.{part}", is_expert):
+            module = f"model.layers.{layer}.{part}"
+            if not self._names.isdisjoint(_prefixes_and_suffixes(module)):
+                return True
+            if any(expression.match(module) for expression in expressions):
                 return True
         return False
-
-    def _match(self, name: str, is_expert: bool) -> bool:
-        if not self._names.isdisjoint(_prefixes_and_suffixes(name)):
-            return True
-        beginnings = self._beginnings
-        expressions = self._expressions
-        if is_expert:
-            beginnings = self._beginnings_of_experts
-            expressions = self._expressions_of_experts
-        if name.startswith(beginnings):
-            return True
-        return any(expression.match(name) for expression in expressions)
 
 
 def _prefixes_and_suffixes(name: str) -> list[str]:
@@ -65,16 +56,6 @@ def _prefixes_and_suffixes(name: str) -> list[str]:
     return names
 
 
-def _beginnings(globs: list[str]) -> tuple[str, ...]:
-    """Return the beginnings of names that globs such as `model.layers.0*` mean."""
-    return tuple(glob[:-1] for glob in globs if _is_beginning(glob))
-
-
-def _is_beginning(glob: str) -> bool:
-    return glob.endswith("*") and not MAGIC.search(glob[:-1])
-
-
 def _joined(globs: list[str]) -> list[re.Pattern[str]]:
-    """Return one expression that matches what any of the other globs matches; none without any."""
-    others = [fnmatch.translate(glob) for glob in globs if not _is_beginning(glob)]
-    return [re.compile("|".join(others))] if others else []
+    """Return one expression that matches what any of the globs matches; none without any."""
+    return [re.compile("|".join(map(fnmatch.translate, globs)))] if globs else []
