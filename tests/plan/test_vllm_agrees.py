@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
+import run_code
 from inference_planner.catalog.architectures import EAGLE3_OVER_STAGES, OVERFLOW_IN_FLOAT16
 from inference_planner.refusals import ACTIVATION_DTYPES, BOTH_16_BITS, ROWS
 from inference_planner.releases import moe_backends
@@ -152,7 +151,7 @@ ROUNDED = ("triton", "marlin", "flashinfer_trtllm", "flashinfer_cutlass", "emula
 
 
 @pytest.fixture(scope="module")
-def answers() -> dict:
+def answers(vllm_is_imported) -> dict:
     if exact.version() != VLLM:
         lacking(f"vLLM {VLLM} is not installed: make workshop installs it")
     tables = {
@@ -162,11 +161,7 @@ def answers() -> dict:
         "ROUNDED": ROUNDED,
     }
     program = "\n".join(f"{name} = {table!r}" for name, table in tables.items()) + PROGRAM
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    return json.loads(run.stdout.splitlines()[-1])
+    return json.loads(run_code.run(program).splitlines()[-1])
 
 
 EXECUTED = (
