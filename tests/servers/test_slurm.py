@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from inference_planner.releases.versions import DEFAULT as DEFAULT_VERSION
+from rows import row
 from stand_ins import stand_in
 
 from workshop.cli.prefetch import command as prefetch
@@ -50,9 +51,8 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(
         slurm.submit(slurm.prepare(slurm.Request("70b")))
 
 
-@pytest.mark.parametrize(
-    ("what", "options", "split"),
-    [
+def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home):
+    for what, options, split in [
         ("70b", {}, "1 node, 4 × h100, TP 4 × PP 1"),
         ("70b", {"nodes": 2, "gpu": "a100-40gb"}, "2 nodes, 8 × a100-40gb, TP 4 × PP 2"),
         (
@@ -69,21 +69,20 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(
         ("llama-3.1-8b", {"gpus_per_node": 2}, "1 node, 2 × h100, TP 2 × PP 1"),
         ("llama-3.1-8b", {"gpus_per_node": 1, "nodes": 2}, "2 nodes, 2 × h100, TP 1 × PP 2"),
         ("falcon-7b", {"gpus_per_node": 2}, "1 node, 2 × h100, TP 1 × PP 2"),  # 71 heads
-    ],
-)
-def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home, what, options, split):
-    submission = slurm.prepare(slurm.Request(what, **options))
-    assert (
-        submission.fits
-        and f"{split}, by vLLM {DEFAULT_VERSION}'s formulas." in submission.reasons[0]
-    )
-    # else the script's own number counts
-    sets_size = "gpus_per_node" in options or "nodes" in options
-    assert any(word.startswith("--nodes=") for word in submission.arguments) == (
-        sets_size or submission.script.stem.startswith("model-")
-    )
-    if "gpus_per_node" in options:
-        assert f"--gpus-per-node={options['gpus_per_node']}" in submission.arguments
+    ]:
+        with row(what):
+            submission = slurm.prepare(slurm.Request(what, **options))
+            assert (
+                submission.fits
+                and f"{split}, by vLLM {DEFAULT_VERSION}'s formulas." in submission.reasons[0]
+            )
+            # else the script's own number counts
+            sets_size = "gpus_per_node" in options or "nodes" in options
+            assert any(word.startswith("--nodes=") for word in submission.arguments) == (
+                sets_size or submission.script.stem.startswith("model-")
+            )
+            if "gpus_per_node" in options:
+                assert f"--gpus-per-node={options['gpus_per_node']}" in submission.arguments
 
 
 def test_any_model_gets_the_fewest_nodes_that_hold_it(workshop_home):
@@ -197,14 +196,13 @@ def test_flags_of_the_site_are_planned_with_before_the_persons(
     assert "more_flags" not in ours.settings, "the job reads the site's file itself"
 
 
-@pytest.mark.parametrize(
-    ("length", "tokens"), [("16K", "16384"), ("16k", "16000"), ("16,384", "16384")]
-)
-def test_a_longest_request_is_read_as_plan_and_vllm_read_it(workshop_home, length, tokens):
-    done = CliRunner().invoke(
-        command, ["submit", "70b", "--dry-run", "--json", "--max-model-len", length]
-    )
-    assert json.loads(done.stdout)["settings"]["max_model_len"] == tokens
+def test_a_longest_request_is_read_as_plan_and_vllm_read_it(workshop_home):
+    for length, tokens in [("16K", "16384"), ("16k", "16000"), ("16,384", "16384")]:
+        with row(length):
+            done = CliRunner().invoke(
+                command, ["submit", "70b", "--dry-run", "--json", "--max-model-len", length]
+            )
+            assert json.loads(done.stdout)["settings"]["max_model_len"] == tokens
 
 
 def test_dry_run_shows_reasons_command_and_script_and_submits_nothing(
@@ -238,24 +236,21 @@ def test_plan_that_does_not_fit_is_not_submitted(workshop_home, bin_folder, tmp_
     )
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
+def test_wrong_use_is_one_sentence(workshop_home):
+    for request_ in [
         slurm.Request("no-such-model"),
         slurm.Request("70b", nodes=0),
         slurm.Request("70b", time="soon"),
         slurm.Request("/nowhere"),
-    ],
-)
-def test_wrong_use_is_one_sentence(workshop_home, request_):
-    with pytest.raises(BadInput) as error:
-        slurm.prepare(request_)
-    assert error.value.remedy
+    ]:
+        with row(request_):
+            with pytest.raises(BadInput) as error:
+                slurm.prepare(request_)
+            assert error.value.remedy
 
 
-@pytest.mark.parametrize(
-    ("message", "remedy"),
-    [
+def test_refusal_of_sbatch_names_the_line_to_edit(workshop_home, bin_folder):
+    for message, remedy in [
         ("invalid partition specified: gpuu", "SBATCH_PARTITION"),
         # slurm_errno.c of 22.05
         ("Invalid account or account/partition combination specified", "SBATCH_ACCOUNT"),
@@ -265,13 +260,12 @@ def test_wrong_use_is_one_sentence(workshop_home, request_):
         ),
         ("Requested node configuration is not available", "sinfo"),
         ("something new", "workshop doctor"),
-    ],
-)
-def test_refusal_of_sbatch_names_the_line_to_edit(workshop_home, bin_folder, message, remedy):
-    stand_in(bin_folder, "sbatch", f'echo "sbatch: error: {message}" >&2; exit 1')
-    with pytest.raises(WorkshopError, match=re.escape(message.split(":")[0])) as error:
-        slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True)))
-    assert remedy in error.value.remedy
+    ]:
+        with row(message):
+            stand_in(bin_folder, "sbatch", f'echo "sbatch: error: {message}" >&2; exit 1')
+            with pytest.raises(WorkshopError, match=re.escape(message.split(":")[0])) as error:
+                slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True)))
+            assert remedy in error.value.remedy
 
 
 def test_mistake_in_the_site_file_is_shown_in_bashs_words(workshop_home, tmp_path, monkeypatch):
@@ -299,9 +293,8 @@ def test_weights_that_vllm_cannot_make_are_refused_before_the_job(workshop_home)
         slurm.prepare(slurm.Request("llama-3.1-8b", vllm=("--quantization", "awq")))
 
 
-@pytest.mark.parametrize(
-    ("site", "options", "present", "absent"),
-    [
+def test_the_site_says_which_gpus_and_how_many(workshop_home, tmp_path, monkeypatch):
+    for site, options, present, absent in [
         ("SBATCH_GPUS_PER_NODE=a100:8", {}, "--gpus-per-node=a100:8", "=4"),
         ("SBATCH_GPUS_PER_NODE=a100:8", {"gpus_per_node": 4}, "--gpus-per-node=a100:4", "--gres"),
         ("WORKSHOP_GPU=h200 SBATCH_GPUS_PER_NODE=8", {}, "8 × h200", "--gres"),
@@ -315,30 +308,24 @@ def test_weights_that_vllm_cannot_make_are_refused_before_the_job(workshop_home)
         ),
         ("SBATCH_GRES=lscratch:100", {"gpus_per_node": 2}, "--gpus-per-node=2", "--gres=gpu"),
         ("WORKSHOP_CPUS_PER_GPU=12", {}, "--cpus-per-task=48", "--cpus-per-task=16"),
-    ],
-)
-def test_the_site_says_which_gpus_and_how_many(
-    workshop_home, tmp_path, monkeypatch, site, options, present, absent
-):
-    (tmp_path / "site.sh").write_text(f"export {site}\n")
-    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
-    made = slurm.prepare(slurm.Request("70b", **options))
-    head = " ".join(re.findall("#SBATCH (.*)", made.script.read_text()))
-    assert present in made.reasons[0] + head and absent not in head
+    ]:
+        with row(site):
+            (tmp_path / "site.sh").write_text(f"export {site}\n")
+            monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+            made = slurm.prepare(slurm.Request("70b", **options))
+            head = " ".join(re.findall("#SBATCH (.*)", made.script.read_text()))
+            assert present in made.reasons[0] + head and absent not in head
 
 
-@pytest.mark.parametrize(
-    ("kind", "gpu"),
-    [
+def test_a_type_of_slurms_is_the_catalogs_gpu():
+    for kind, gpu in [
         ("nvidia_a100-sxm4-80gb", "a100-80gb"),
         ("nvidia_h100_80gb_hbm3", "h100"),
         ("nvidia_l40s", "l40s"),
         ("h100_nvl", "h100-nvl"),
         ("a100-40gb-mig-3g.20gb", "a100-40gb-mig-3g.20gb"),
-    ],
-)
-def test_a_type_of_slurms_is_the_catalogs_gpu(kind, gpu):
-    assert site.known_gpu(kind) == gpu
+    ]:
+        assert site.known_gpu(kind) == gpu, kind
 
 
 def test_an_unknown_type_is_refused_unless_the_gpu_is_said(workshop_home, tmp_path, monkeypatch):
@@ -358,18 +345,3 @@ def test_processors_and_memory_follow_from_the_gpus_unless_the_site_says_them(
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     arguments = " ".join(slurm.prepare(slurm.Request("llama-3.1-70b", nodes=1)).arguments)
     assert "--cpus-per-task=48" in arguments and "--mem=400G" in arguments
-
-
-@pytest.mark.parametrize(
-    "sbatch_args",
-    [
-        ("--job-name=a/b",),
-        ("-J", "a b"),
-    ],
-)
-def test_options_that_the_job_would_stumble_over_are_refused_before_sbatch(
-    workshop_home, sbatch_args
-):
-    with pytest.raises(BadInput) as error:
-        slurm.prepare(slurm.Request("70b", sbatch_args=sbatch_args))
-    assert error.value.remedy

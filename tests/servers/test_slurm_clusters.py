@@ -20,6 +20,9 @@ from workshop.servers.local import stopping
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import doctor
 from workshop.servers.slurm import job as slurm_job
+from workshop.servers.slurm import job_start
+from workshop.servers.slurm.job_end import End
+from workshop.servers.slurm.job_start import Task
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import status as slurm_status
 
@@ -316,9 +319,9 @@ def test_a_job_announces_its_cluster_and_takes_no_other_clusters_key(workshop_ho
     """Both clusters have reached job 4711, and both jobs are called 70b."""
     of_alpha = write(cluster="alpha")
     of_beta = replace(of_alpha, cluster="beta", api_key="other", url="http://n2:20008/v1")
-    claimed = slurm_job._claimed(of_beta)
+    claimed = job_start._claimed(of_beta)
     assert (claimed.name, claimed.api_key) == ("70b-4711", "other") and on_disk()["api_key"] == KEY
-    again = slurm_job._claimed(replace(of_beta, api_key="newest"))
+    again = job_start._claimed(replace(of_beta, api_key="newest"))
     assert (again.name, again.api_key) == ("70b-4711", "other"), (
         "a start of the same job keeps its key"
     )
@@ -392,9 +395,9 @@ class Shell(slurm_job.Shell):
 def end(tmp_path: Path, cause: str, facts: str, refused: str = "") -> bool:
     """Write the end of a job, with what `scontrol show job` says; return whether a requeue was asked for."""
     shell = Shell(facts, refused)
-    supervisor = slurm_job.Supervisor(slurm_job.Task(1, 0.0, [], []), shell)
+    supervisor = slurm_job.Supervisor(Task(1, 0.0, [], []), shell)
     supervisor.record = records.path_of("70b")
-    supervisor._write_end(slurm_job.End(cause, 75))
+    supervisor._write_end(End(cause, 75))
     return shell.requeued
 
 

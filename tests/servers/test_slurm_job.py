@@ -16,8 +16,9 @@ from workshop.engine.reconcile import learned
 from workshop.errors import WorkshopError
 from workshop.servers import records
 from workshop.servers.slurm import job as slurm_job
-from workshop.servers.slurm import job_file
-from workshop.servers.slurm.job import Shell, Supervisor, Task
+from workshop.servers.slurm import job_file, job_start
+from workshop.servers.slurm.job import Shell, Supervisor
+from workshop.servers.slurm.job_start import Task
 
 SERVE = ["/models/Llama", "--tensor-parallel-size", "4", "--pipeline-parallel-size", "1"]
 SRUN = ["srun", "--label", "bash", "node.sh", "vllm", "serve", *SERVE]
@@ -63,21 +64,21 @@ def shell(tmp_path, monkeypatch, workshop_home) -> Spoken:
         monkeypatch.setenv(f"SLURM_{name}", value)
     monkeypatch.setenv("WORKSHOP_JOB", str(folder / "job_7.json"))
     monkeypatch.setenv("WORKSHOP_SLURM", str(tmp_path))
-    monkeypatch.setattr(slurm_job.machine, "own_address", lambda *_: "127.0.0.1")
+    monkeypatch.setattr(job_start.machine, "own_address", lambda *_: "127.0.0.1")
     monkeypatch.setattr(slurm_job, "CANCELLED_S", 0.0)
     monkeypatch.setattr(slurm_job, "TOLD_S", 0.1)
     return Spoken()
 
 
 def never_ready(monkeypatch) -> None:
-    monkeypatch.setattr(slurm_job, "watch", lambda record, task, over: over.wait())
+    monkeypatch.setattr(job_start, "watch", lambda record, task, over: over.wait())
 
 
 def ready(monkeypatch, batch: list[str]) -> None:
     """Let the server be ready at once, and the batch be another program."""
-    monkeypatch.setattr(slurm_job, "watch", lambda record, task, over: None)
-    monkeypatch.setattr(slurm_job, "_check_batch", lambda arguments: None)
-    monkeypatch.setattr(slurm_job, "_batch_command", lambda arguments: batch)
+    monkeypatch.setattr(job_start, "watch", lambda record, task, over: None)
+    monkeypatch.setattr(job_start, "_check_batch", lambda arguments: None)
+    monkeypatch.setattr(job_start, "batch_command", lambda arguments: batch)
 
 
 def record(name: str = "one") -> dict | None:
@@ -143,10 +144,10 @@ def test_a_job_keeps_what_its_start_measured(shell, monkeypatch, capfd):
     log = LOGS / "llama-3.1-8b_vllm-0.32.0_h100.log"
     gpu = "[workshop] GPUs: 1 × NVIDIA H100 80GB HBM3, 79.2 GiB each\n"
     task.output.write_text(gpu + log.read_text())
-    monkeypatch.setattr(slurm_job.slurm_queue, "listens", lambda url: True)
-    monkeypatch.setattr(slurm_job, "answers", lambda record: True)
+    monkeypatch.setattr(job_start.slurm_queue, "listens", lambda url: True)
+    monkeypatch.setattr(job_start, "answers", lambda record: True)
     server_record = small_server.record("one", job_id="7")
-    slurm_job.watch(server_record, task, threading.Event())
+    job_start.watch(server_record, task, threading.Event())
     assert record("one")["state"] == "ready"
     (file,) = learned.files()
     assert learned.read(file).run["gpu"] == "h100"
@@ -219,14 +220,14 @@ def test_shards_that_are_none_are_refused(monkeypatch):
     monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "0")
     monkeypatch.setenv("SLURM_ARRAY_TASK_MAX", "1")
     with pytest.raises(WorkshopError, match="no shards of 2") as error:
-        slurm_job._check_batch(["batch", "a", "b", "--shard", "0/2"])
+        job_start._check_batch(["batch", "a", "b", "--shard", "0/2"])
     assert "--array=1-2" in error.value.remedy
 
 
 def test_the_task_is_read_from_what_the_shell_hands_over():
-    task = slurm_job.task_of(["4", "75", "2", "workshop", "batch", *SRUN])
+    task = job_start.task_of(["4", "75", "2", "workshop", "batch", *SRUN])
     assert (task.gpus_per_node, task.min_gpu_gib, task.batch) == (4, 75.0, ["workshop", "batch"])
-    assert task.serve == SERVE and slurm_job.sizes(task.serve) == (4, 1)
+    assert task.serve == SERVE and job_start.sizes(task.serve) == (4, 1)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +240,7 @@ def test_the_task_is_read_from_what_the_shell_hands_over():
     ],
 )
 def test_a_server_is_called_by_its_model(model, flags, name):
-    assert slurm_job.served_name([model, *flags]) == name
+    assert job_start.served_name([model, *flags]) == name
 
 
 def test_the_shell_runs_a_command_and_messages_that_come_meanwhile_are_not_lost(tmp_path):

@@ -15,7 +15,7 @@ from workshop.cli import group
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import flags
-from workshop.servers.slurm import job as slurm_job
+from workshop.servers.slurm import job_start
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import status as slurm_status
 from workshop.servers.slurm import submit as slurm
@@ -248,7 +248,7 @@ def test_files_of_a_job_may_be_folders_pipes_and_endless_lines(tmp_path):
 def test_budget_that_is_no_number_is_one_sentence(tmp_path, monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     with pytest.raises(WorkshopError, match=name):
-        slurm_job.budget_s(str(tmp_path))
+        job_start.budget_s(str(tmp_path))
 
 
 def test_job_whose_state_is_empty_is_unknown(sbatch):

@@ -8,7 +8,7 @@ import pytest
 
 from workshop.engine.log import Reader
 from workshop.servers.slurm import fabric
-from workshop.servers.slurm import job as slurm_job
+from workshop.servers.slurm import job_end
 from workshop.servers.slurm import preflight as slurm_preflight
 
 ROOT = Path(__file__).parents[2]
@@ -180,7 +180,7 @@ RAYLET = (
 
 def test_ray_that_kills_for_memory_is_the_reason(tmp_path):
     (tmp_path / "error").write_text(RAYLET + "1: (raylet) ... exit code -9\n")
-    what, remedy = slurm_job.reason(
+    what, remedy = job_end.reason(
         "engine", 1, [tmp_path / "reasons", tmp_path / "error", tmp_path / "output"], {}
     )
     assert (

@@ -17,7 +17,7 @@ from workshop.cli import group
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records
 from workshop.servers.records import ServerRecord, share
-from workshop.servers.slurm import job as slurm_job
+from workshop.servers.slurm import job_end, job_file, job_start
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import status as slurm_status
 from workshop.servers.slurm.follow import Follower
@@ -96,9 +96,9 @@ def test_a_task_of_an_array_is_a_job_of_its_own(workshop_home, monkeypatch):
     assert slurm_status.resolve("7_2") == "7_2"
     for variable, value in {"JOB_ID": "7", "ARRAY_JOB_ID": "7", "ARRAY_TASK_ID": "2"}.items():
         monkeypatch.setenv(f"SLURM_{variable}", value)
-    assert slurm_job.own_job() == "7_2"
+    assert job_file.own_job() == "7_2"
     monkeypatch.delenv("SLURM_ARRAY_TASK_ID")
-    assert slurm_job.own_job() == "7"
+    assert job_file.own_job() == "7"
 
 
 # --- status and logs on recorded logs: the same code where there is no SLURM
@@ -225,7 +225,7 @@ def test_job_that_starts_again_keeps_name_and_key_and_the_class_learns_its_addre
         "70b", "http://n1:20000/v1", "m", "key-1", where="slurm", job_id="7", state="starting"
     )
     records.write(first)
-    again = slurm_job._claimed(replace(first, url="http://n2:20008/v1", api_key="key-2"))
+    again = job_start._claimed(replace(first, url="http://n2:20008/v1", api_key="key-2"))
     assert (again.name, again.api_key, again.url) == ("70b", "key-1", "http://n2:20008/v1")
     copy = tmp_path / "70b.json"
     copy.write_text("{}")
@@ -261,4 +261,4 @@ def test_ready_server_whose_job_waits_again_is_starting(bin_folder, workshop_hom
     ],
 )
 def test_job_goes_back_into_the_queue_where_slurm_or_preemption_says_so(cause, facts, why):
-    assert slurm_job._again(cause, slurm_queue.fields(f"JobId=7 {facts}")) == why
+    assert job_end.again(cause, slurm_queue.fields(f"JobId=7 {facts}")) == why

@@ -61,3 +61,15 @@ def trace() -> Path:
 def reasons() -> Path:
     """Return the file for the reasons of this job's parts: srun may lose their last words."""
     return path().with_suffix(".reasons")
+
+
+def own_job() -> str:
+    """Return this job's number as SLURM's commands take it: 7, or 7_2 for a task of an array.
+
+    One task of an array has the array's own number as its SLURM_JOB_ID; `scancel 7` there ends the
+    other tasks as well.
+    """
+    task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
+    if task:
+        return f"{os.environ.get('SLURM_ARRAY_JOB_ID', '')}_{task}"
+    return os.environ.get("SLURM_JOB_ID", "")

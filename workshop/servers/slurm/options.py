@@ -11,7 +11,7 @@ long one may be cut short (--part=gpu), and its value may be the next word. Sour
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 SHORT = {
@@ -177,6 +177,11 @@ def _words(line: str) -> list[str]:
         return shlex.split(line.removeprefix("#SBATCH"), comments=True)
     except ValueError:
         return []
+
+
+def written(values: Mapping[str, str | None]) -> list[str]:
+    """Return options as they are written: {"mem": "0", "exclusive": None} → --mem=0, --exclusive."""
+    return [f"--{name}" if value is None else f"--{name}={value}" for name, value in values.items()]
 
 
 def in_script(text: str) -> list[Option]:

@@ -74,7 +74,7 @@ def gpu(names: str, cluster: str = "") -> tuple[str, str]:
         return "", f"SLURM names several GPUs in {where}: {', '.join(sorted(types))}"
     for slurm_type in types:
         try:
-            return slurm_site.known_gpu(slurm_type) or "", ""
+            return slurm_site.known_gpu(slurm_type), ""
         except BadInput as error:
             return "", error.message.rstrip(".")
     return "", f"SLURM does not name the GPUs of the partition {where}"

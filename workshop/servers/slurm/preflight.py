@@ -75,30 +75,6 @@ class Facts:
     scratch_refuses: str = ""
 
 
-@dataclass(frozen=True)
-class Expected:
-    """The sizes that the plan expects."""
-
-    nodes: int
-    gpus_per_node: int
-    tensor_parallel_size: int
-    pipeline_parallel_size: int
-    min_gpu_gib: float
-    allow_cpu: bool = False  # the test bed: vLLM on the CPU beside GPUs that are not there
-
-
-def expected_by(job: JobFile) -> Expected:
-    """Return what the plan says, as the head of the job has written it down."""
-    return Expected(
-        nodes=job.nodes,
-        gpus_per_node=job.gpus_per_node,
-        tensor_parallel_size=job.tensor_parallel_size,
-        pipeline_parallel_size=job.pipeline_parallel_size,
-        min_gpu_gib=job.min_gpu_gib,
-        allow_cpu=bool(os.environ.get("WORKSHOP_ALLOW_CPU")),
-    )
-
-
 def gather(model: str) -> Facts:
     """Return the facts of this node."""
     folder = Path(model)
@@ -175,37 +151,31 @@ def has_watchdog(build: str) -> bool:
     return [int(part) for part in re.findall(r"\d+", build)[:2]] >= WATCHDOG_SINCE
 
 
-def judge(all_facts: list[Facts], expected: Expected) -> Verdict:
+def judge(all_facts: list[Facts], job: JobFile) -> Verdict:
     """Return (sentence, remedy) of the first problem; None if there is none."""
-    return next(_problems(all_facts, expected), None)
+    return next(_problems(all_facts, job), None)
 
 
-def _problems(all_facts: list[Facts], expected: Expected) -> Problems:
+def _problems(all_facts: list[Facts], job: JobFile) -> Problems:
     """Yield every problem, in the order in which they are worth knowing."""
-    yield from _world(all_facts, expected)
+    yield from _absent(all_facts, job)
     for check in (_model, _build, _gpus, _disks):
         for facts in all_facts:
-            yield from check(facts, all_facts[0], expected)
+            yield from check(facts, all_facts[0], job)
 
 
-def _world(facts: list[Facts], expected: Expected) -> Problems:
-    need = expected.tensor_parallel_size * expected.pipeline_parallel_size
-    have = expected.nodes * expected.gpus_per_node
-    if need != have:
-        split = f"TP {expected.tensor_parallel_size} × PP {expected.pipeline_parallel_size}"
-        problem = f"{split} needs {need} GPUs, and the job has {expected.nodes} × {expected.gpus_per_node}."
-        yield problem, "Ask sbatch for as many GPUs as the model is spread over."
-    absent = set(range(expected.nodes)) - {node.rank for node in facts}
+def _absent(facts: list[Facts], job: JobFile) -> Problems:
+    absent = set(range(job.nodes)) - {node.rank for node in facts}
     if absent:
         reporters = ", ".join(node.node for node in facts)
         problem = (
-            f"{len(absent)} of {expected.nodes} nodes did not report to the head "
+            f"{len(absent)} of {job.nodes} nodes did not report to the head "
             f"within {WAIT_S:.0f} s; {reporters} did."
         )
         yield problem, f"Look in the error file for what the others say. {FABRIC}"
 
 
-def _model(own: Facts, head: Facts, expected: Expected) -> Problems:
+def _model(own: Facts, head: Facts, job: JobFile) -> Problems:
     if not own.model:
         remedy = (
             "Put the model into a folder that every node sees "
@@ -224,11 +194,11 @@ def _model(own: Facts, head: Facts, expected: Expected) -> Problems:
         yield f"{own.node} sees no weights in the model's folder.", PREFETCH
 
 
-def _build(own: Facts, head: Facts, expected: Expected) -> Problems:
+def _build(own: Facts, head: Facts, job: JobFile) -> Problems:
     environment = "Correct workshop_environment in slurm/site.sh."
     if not own.build:
         yield f"vLLM is not installed in the environment of {own.node}.", environment
-    if is_cpu(*(*own.build.split(), "")[:2]) and not expected.allow_cpu:
+    if is_cpu(*(*own.build.split(), "")[:2]) and not os.environ.get("WORKSHOP_ALLOW_CPU"):
         problem = f"{own.node} has the CPU build of vLLM ({own.build}), and this job has GPUs."
         remedy = f"Make the GPU environment: conda env create -f environment.yml. {environment}"
         yield problem, remedy
@@ -237,21 +207,21 @@ def _build(own: Facts, head: Facts, expected: Expected) -> Problems:
         yield problem, "All nodes need the same environment, on a file system that they share."
 
 
-def _gpus(own: Facts, head: Facts, expected: Expected) -> Problems:
+def _gpus(own: Facts, head: Facts, job: JobFile) -> Problems:
     if own.driver and not own.gpus:
         problem = f"{own.node} shows no GPU: {own.driver}."
         yield problem, "Choose the partition with GPUs in slurm/site.sh."
-    if len(own.gpus) != expected.gpus_per_node:
+    if len(own.gpus) != job.gpus_per_node:
         problem = (
             f"{own.node} gives this job {len(own.gpus)} GPUs, "
-            f"and the plan is for {expected.gpus_per_node} a node."
+            f"and the plan is for {job.gpus_per_node} a node."
         )
         yield problem, "Check --gpus-per-node and the partition."
     if own.old_driver:
         yield f"{own.node}: {own.old_driver[0]}", own.old_driver[1]
-    ranks = expected.tensor_parallel_size * expected.pipeline_parallel_size
+    ranks = job.tensor_parallel_size * job.pipeline_parallel_size
     weights = head.weights / GIB
-    least = max(expected.min_gpu_gib, weights / ranks + WORKING_GIB)
+    least = max(job.min_gpu_gib, weights / ranks + WORKING_GIB)
     for place, (name, memory, free) in enumerate(own.gpus):
         if memory and memory / GIB < least:  # 0: nothing tells how much there is
             problem = (
@@ -266,7 +236,7 @@ def _gpus(own: Facts, head: Facts, expected: Expected) -> Problems:
             yield problem, f"{ANOTHER}, and tell the cluster's administrators."
 
 
-def _disks(own: Facts, head: Facts, expected: Expected) -> Problems:
+def _disks(own: Facts, head: Facts, job: JobFile) -> Problems:
     if own.scratch_refuses:
         problem = (
             f"{own.node} runs no programs from {own.scratch} ({own.scratch_refuses}): "
@@ -281,8 +251,8 @@ def _disks(own: Facts, head: Facts, expected: Expected) -> Problems:
         remedy = f"Set WORKSHOP_SCRATCH in slurm/site.sh to a disk with room. {ANOTHER}."
         yield _little_room(own.node, own.scratch, own.scratch_free, SCRATCH_NEEDED_BYTES), remedy
     shm_needed = SHM_BASE_BYTES
-    if expected.gpus_per_node > 1:
-        shm_needed += SHM_QUEUE_BYTES + expected.gpus_per_node * SHM_RANK_BYTES
+    if job.gpus_per_node > 1:
+        shm_needed += SHM_QUEUE_BYTES + job.gpus_per_node * SHM_RANK_BYTES
     if own.shm_free < shm_needed:
         problem = _little_room(own.node, "/dev/shm", own.shm_free, shm_needed)
         yield problem, f"{ANOTHER}, or for a larger /dev/shm."
@@ -294,13 +264,13 @@ def _little_room(node: str, place: str, free: int, needed: int) -> str:
     )
 
 
-def lead(own: Facts, expected: Expected, address: str, port: int) -> Verdict:
+def lead(own: Facts, job: JobFile) -> Verdict:
     """Collect the facts of all nodes on the head, judge, tell every node the verdict, return it."""
     collected = [own]
     connections: list[socket.socket] = []
     deadline = time.monotonic() + WAIT_S
-    with socket.create_server((address, port)) as server:
-        while len(collected) < expected.nodes:
+    with socket.create_server((job.head_address, job.check_port)) as server:
+        while len(collected) < job.nodes:
             seconds_left = deadline - time.monotonic()
             if seconds_left <= 0:
                 break
@@ -311,7 +281,7 @@ def lead(own: Facts, expected: Expected, address: str, port: int) -> Verdict:
                 collected.append(Facts(**json.loads(connection.makefile().readline())))
                 connections.append(connection)
         collected.sort(key=lambda facts: facts.rank)
-        verdict = judge(collected, expected)
+        verdict = judge(collected, job)
         for connection in connections:
             with suppress(OSError):
                 connection.sendall(json.dumps(verdict).encode() + b"\n")
@@ -319,19 +289,20 @@ def lead(own: Facts, expected: Expected, address: str, port: int) -> Verdict:
     return verdict
 
 
-def follow(own: Facts, address: str, port: int) -> Verdict:
+def follow(own: Facts, job: JobFile) -> Verdict:
     """On another node: report to the head within WAIT_S, return its verdict."""
+    head = job.head_address, job.check_port
     deadline = time.monotonic() + WAIT_S
     while True:
         try:
-            with socket.create_connection((address, port), timeout=5) as connection:
+            with socket.create_connection(head, timeout=5) as connection:
                 connection.settimeout(WAIT_S + 5)
                 connection.sendall(json.dumps(asdict(own)).encode() + b"\n")
                 return json.loads(connection.makefile().readline() or "null")
         except OSError as error:
             if time.monotonic() > deadline:
                 problem = (
-                    f"{own.node} cannot reach the head at {address}:{port} "
+                    f"{own.node} cannot reach the head at {head[0]}:{head[1]} "
                     f"within {WAIT_S:.0f} s ({error})."
                 )
                 raise WorkshopError(problem, FABRIC) from None
@@ -357,14 +328,13 @@ def check(model: str, job: JobFile) -> Node | None:
             be reached.
     """
     own = gather(model)
-    expected = expected_by(job)
     head = job.head_address
     if own.rank == 0:
         address = head
-        verdict = lead(own, expected, head, job.check_port)
+        verdict = lead(own, job)
     else:
         address = machine.own_address(os.environ.get("WORKSHOP_FABRIC", ""), head)
-        verdict = follow(own, head, job.check_port)
+        verdict = follow(own, job)
     if verdict is not None:
         if own.rank == 0:  # once is enough
             raise WorkshopError(*verdict)
@@ -374,10 +344,10 @@ def check(model: str, job: JobFile) -> Node | None:
         problem, remedy = uncompiled
         print(f"[workshop] vLLM is {problem}. {remedy}", file=sys.stderr, flush=True)
     interface = _interface_of(address)
-    if fabric.wanted(expected.nodes, is_cpu(*installed())):
+    if fabric.wanted(job.nodes, is_cpu(*installed())):
         # vLLM's own port, later
         result = fabric.test(
-            own.rank, expected.nodes, expected.gpus_per_node, head, job.master_port, interface
+            own.rank, job.nodes, job.gpus_per_node, head, job.master_port, interface
         )
         if result:
             print(f"[workshop] {result}", file=sys.stderr, flush=True)

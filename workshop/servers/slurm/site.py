@@ -209,27 +209,15 @@ class Changes:
             return True
         if name == "gres" and not gpu_part(value or ""):
             return False
-        exclusive = self._alone()
-        return any(name in group and group & exclusive for group in ONE_OF)
-
-    def _alone(self) -> set[str]:
-        """Return the added options beside which sbatch takes no other of their group."""
-        names: set[str] = set()
-        for name, value in self.added.items():
-            if name != "gres" or gpu_part(value or ""):
-                names.add(name)
-        return names
+        alone = {
+            added for added, text in self.added.items() if added != "gres" or gpu_part(text or "")
+        }
+        return any(name in group and group & alone for group in ONE_OF)
 
     @property
     def arguments(self) -> list[str]:
         """The options that are added, as they are written."""
-        arguments: list[str] = []
-        for name, value in self.added.items():
-            if value is None:
-                arguments.append(f"--{name}")
-            else:
-                arguments.append(f"--{name}={value}")
-        return arguments
+        return options.written(self.added)
 
 
 def changes(site: dict[str, str]) -> Changes:
@@ -275,8 +263,7 @@ def named_options(site: dict[str, str]) -> dict[str, str]:
         option = name.lower().replace("_", "-").replace("timelimit", "time")
         if prefix != "SBATCH" or not value or option not in takes_value:
             continue
-        counts_gpus = option in GPU_OPTIONS and (option != "gres" or gpu_part(value))
-        if not counts_gpus and not removed.drops(option, value):
+        if not counts_gpus(option, value) and not removed.drops(option, value):
             values[option] = value
     return values
 
@@ -301,7 +288,7 @@ def head_lines(
         time: limit as sbatch takes it, such as 08:00:00.
 
     What `site_sbatch` takes away or replaces is not asked for; GPUs are asked for as the site's
-    file says: by --gpus-per-node, --gres, --gpus-per-task, --gpus, or not at all.
+    file says: by --gpus-per-node, --gres, or not at all.
     """
     changed = changes(site)
     wanted: dict[str, str | None] = {
@@ -313,42 +300,35 @@ def head_lines(
         "time": time,
     }
     values = {name: value for name, value in wanted.items() if not changed.drops(name, value)}
-    values |= changed.added | gpu_request(site, gpus(site)[0], gpus_per_node, nodes)
-    lines: list[str] = []
-    for name, value in values.items():
-        lines.append(f"#SBATCH --{name}" if value is None else f"#SBATCH --{name}={value}")
-    return lines
+    values |= changed.added | gpu_request(site, gpus(site)[0], gpus_per_node)
+    return [f"#SBATCH {option}" for option in options.written(values)]
 
 
-def gpu_request(
-    site: dict[str, str], kind: str, gpus_per_node: int | None, nodes: int
-) -> dict[str, str]:
+def gpu_request(site: dict[str, str], kind: str, gpus_per_node: int | None) -> dict[str, str]:
     """Return {option of sbatch: value} with which this site is asked for GPUs; {} for none.
 
     Args:
         site: its settings.
         kind: SLURM's type of the GPUs; '' for none.
         gpus_per_node: how many of a node; None: as many as the site's file or the script says.
-        nodes: how many.
     """
     option = gpu_option(site)
-    if not gpus_per_node:
-        value = ""
+    of_site = {"gres": _gres_setting(site), "gpus-per-node": site.get("SBATCH_GPUS_PER_NODE", "")}
+    value = of_site.get(option, "")
+    if option and gpus_per_node:
+        amount = f"{kind}:{gpus_per_node}" if kind else f"{gpus_per_node}"
         if option == "gres":
-            value = changes(site).added.get("gres") or site.get("SBATCH_GRES", "")
-        elif option == "gpus-per-node":
-            value = site.get("SBATCH_GPUS_PER_NODE", "")
-        return {option: value} if value else {}
-    prefix = f"{kind}:" if kind else ""
-    if option == "gres":
-        site_part = gres(site)
-        parts: list[str] = []
-        for part in gres_parts(changes(site).added.get("gres") or site.get("SBATCH_GRES", "")):
-            parts.append(f"gpu:{prefix}{gpus_per_node}" if part == site_part else part)
-        return {option: ",".join(parts)}
-    if option == "gpus":
-        return {option: f"{prefix}{gpus_per_node * nodes}"}
-    return {option: f"{prefix}{gpus_per_node}"} if option else {}
+            value = ",".join(
+                f"gpu:{amount}" if part == gres(site) else part for part in gres_parts(value)
+            )
+        else:
+            value = amount
+    return {option: value} if value else {}
+
+
+def counts_gpus(option: str, value: str) -> bool:
+    """Return whether an option of sbatch asks for GPUs."""
+    return option in GPU_OPTIONS and (option != "gres" or bool(gpu_part(value)))
 
 
 def gpu_part(gres: str) -> str:
@@ -364,23 +344,21 @@ def gres_parts(gres: str) -> list[str]:
     return re.sub(r"\([^)]*\)", "", gres).split(",")
 
 
+def _gres_setting(site: dict[str, str]) -> str:
+    return changes(site).added.get("gres") or site.get("SBATCH_GRES", "")
+
+
 def gres(site: dict[str, str]) -> str:
     """Return the GPUs' part of the site's --gres, of `site_sbatch` or SBATCH_GRES, or ''."""
-    return gpu_part(changes(site).added.get("gres") or site.get("SBATCH_GRES", ""))
+    return gpu_part(_gres_setting(site))
 
 
 def gpu_option(site: dict[str, str]) -> str:
-    """Return the option with which GPUs are asked for here; '' for none.
-
-    One of gpus-per-node, gres, gpus-per-task, gpus.
-    """
+    """Return the option with which GPUs are counted here, gpus-per-node or gres; '' for none."""
     if gres(site):
         return "gres"
     changed = changes(site)
-    for name in ("gpus-per-node", "gpus-per-task", "gpus"):
-        if name in changed.added:
-            return name
-    if changed.drops("gpus-per-node"):
+    if "gpus-per-node" not in changed.added and changed.drops("gpus-per-node"):
         return ""
     return "gpus-per-node"
 
@@ -388,19 +366,12 @@ def gpu_option(site: dict[str, str]) -> str:
 def gpus(site: dict[str, str]) -> tuple[str, int]:
     """Return SLURM's type and number of GPUs a node, as the site has them.
 
-    ('', 0) where it says nothing. From its --gres, SBATCH_GPUS_PER_NODE, site_sbatch, or
+    ('', 0) where it says nothing. From its --gres, --gpus-per-node, SBATCH_GPUS_PER_NODE, or
     WORKSHOP_GPUS_PER_NODE where SLURM counts none.
     """
-    option = gpu_option(site)
-    if option == "gres":
-        return typed_count(gres(site))
-    setting = changes(site).added.get(option) or ""
-    if setting and option != "gpus":
-        return typed_count(setting)
-    kind, count = typed_count(
-        site.get("SBATCH_GPUS_PER_NODE") or site.get("WORKSHOP_GPUS_PER_NODE", "")
-    )
-    return kind or typed_count(setting)[0], count  # --gpus counts those of all nodes
+    setting = gres(site) or changes(site).added.get("gpus-per-node")
+    names = ("SBATCH_GPUS_PER_NODE", "WORKSHOP_GPUS_PER_NODE")
+    return typed_count(setting or next(filter(None, map(site.get, names)), ""))
 
 
 def typed_count(text: str) -> tuple[str, int]:
@@ -424,13 +395,10 @@ def typed_count(text: str) -> tuple[str, int]:
     return first, 1
 
 
-def known_gpu(kind: str) -> str | None:
-    """Return the catalog's name of SLURM's type, such as nvidia_h100_80gb_hbm3.
-
-    None where the site has no type.
-    """
+def known_gpu(kind: str) -> str:
+    """Return the catalog's name of SLURM's type, such as nvidia_h100_80gb_hbm3; '' for ''."""
     if not kind:
-        return None
+        return ""
     try:
         return load_gpu(kind).name
     except BadInput:

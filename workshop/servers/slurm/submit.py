@@ -32,7 +32,6 @@ from workshop.servers.records.record_file import CLUSTER
 from workshop.servers.slurm import options, partitions, reasons
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import site as slurm_site
-from workshop.servers.slurm.options import Option
 from workshop.servers.slurm.recipes import RECIPES, Recipe, model_of
 from workshop.servers.slurm.site import scripts_folder
 from workshop.servers.weights import check as slurm_weights
@@ -150,8 +149,6 @@ def prepare(request: Request) -> Submission:
         site,
     )
     check_starts(the_plan)
-    if not request.anyway:
-        _refuse_contradictions(request, site, script, the_plan)
     head = _head(request, site, name, the_plan, slurm_kind)
     settings = _settings(request, the_plan, folder, changed_gpu=bool(gpu) or not recipe)
     advice = list(the_plan.advice)
@@ -204,56 +201,6 @@ def _sbatch_options(request: Request, site: dict[str, str], script: Path) -> dic
         if site.get(f"SBATCH_{name.upper()}"):
             values[name] = site[f"SBATCH_{name.upper()}"]
     return values | _of_person(request).added
-
-
-def _refuse_contradictions(
-    request: Request, site: dict[str, str], script: Path, plan: Plan
-) -> None:
-    """Refuse two options of which sbatch takes one, and GPUs that the plan does not count with.
-
-    What the person requests stands in for the script's line, so each is compared within itself. The
-    GPUs of a recipe are its script's, as the plan counts them.
-    """
-    lines = _written(
-        options.in_script(_changed(script.read_text(encoding="utf-8"), site, NOBODY, [])),
-        f"#SBATCH {{}} of {script.name}",
-    )
-    person = options.read(request.sbatch_args)[0]
-    if request.gpus_per_node:
-        person += options.read([f"--gpus-per-node={request.gpus_per_node}"])[0]
-    own = _written(person, "{}")
-    for group in slurm_site.ONE_OF:
-        for source in (lines, own):
-            names = [name for name in source if name in group]
-            if len(names) > 1:
-                raise _contradiction(source[names[0]], source[names[1]])
-    gpus_per_node = plan.gpus // plan.nodes
-    counted = f"--gpus-per-node={gpus_per_node} of the plan"
-    if request.what in RECIPES:
-        counted = next((lines[name] for name in lines if name in slurm_site.GPU_OPTIONS), counted)
-    for option in person:
-        if option.name in slurm_site.GPU_OPTIONS and option.name in own:
-            value = option.value or ""
-            _, count = slurm_site.typed_count(slurm_site.gpu_part(value) or value)
-            if count != (plan.gpus if option.name == "gpus" else gpus_per_node):
-                raise _contradiction(own[option.name], counted)
-
-
-def _written(parsed: list[Option], form: str) -> dict[str, str]:
-    """Return each option as it stands there, by its name; without a --gres of other things."""
-    written: dict[str, str] = {}
-    for option in parsed:
-        if option.name != "gres" or slurm_site.gpu_part(option.value or ""):
-            written[option.name] = form.format(" ".join(option.arguments))
-    return written
-
-
-def _contradiction(first: str, second: str) -> BadInput:
-    remedy = (
-        "Leave one out: the plan counts GPUs by --nodes and --gpus-per-node. "
-        "To submit both: --anyway."
-    )
-    return BadInput(f"{first} contradicts {second}.", remedy)
 
 
 def _with_whole_nodes(request: Request, gpus_of_a_node: int) -> Request:
@@ -335,7 +282,7 @@ def _choices(
     if nodes is None and plan.nodes != script_nodes:
         nodes = plan.nodes
     choices: dict[str, object] = {"job-name": request.name or name, "nodes": nodes}
-    choices |= slurm_site.gpu_request(site, slurm_kind, gpus, plan.nodes)
+    choices |= slurm_site.gpu_request(site, slurm_kind, gpus)
     choices["time"] = request.time
     ours: dict[str, object] = {}
     # What the site gives for each GPU is a GPU's share of a node: nothing is asked for beside it.
@@ -356,9 +303,6 @@ def _choices(
         if not changes.drops(option):
             choices[option] = value
     return choices
-
-
-NOBODY = slurm_site.Changes(frozenset(), {})
 
 
 def _changed(text: str, site: dict[str, str], person: slurm_site.Changes, head: list[str]) -> str:
@@ -409,7 +353,6 @@ def _written_script(
 
 def _refuse(request: Request) -> None:
     """Refuse what sbatch, or the job at its start, would stumble over."""
-    _refuse_unprintable(request)
     if request.name:
         records.path_of(request.name)  # refuses what is no name of a server
     check_for_job(request.vllm, anyway=request.anyway)
@@ -429,6 +372,11 @@ def _refuse(request: Request) -> None:
         value = option.value or ""
         if option.name == "job-name":
             records.path_of(value)  # the record and the job's folder are called so
+        if slurm_site.counts_gpus(option.name, value) and not request.anyway:
+            raise BadInput(
+                f"The plan does not count the GPUs of {' '.join(option.arguments)}.",
+                "Give --nodes N and --gpus-per-node N. To submit it all the same: --anyway.",
+            )
     for name, value in (("--nodes", request.nodes), ("--gpus-per-node", request.gpus_per_node)):
         if value is not None and not 1 <= value <= 1024:
             raise BadInput(f"{name} {value} is not possible.", "Give a whole number from 1.")
@@ -438,26 +386,6 @@ def _refuse(request: Request) -> None:
         raise BadInput(
             f"--time {request.time[:40]!r} is no time.", "Give HH:MM:SS, minutes, or D-HH:MM:SS."
         )
-
-
-def _refuse_unprintable(request: Request) -> None:
-    """Refuse what no argument of a program can hold: a null byte, or half of a surrogate pair."""
-    texts = (
-        request.what,
-        request.name,
-        request.gpu,
-        request.time,
-        *request.vllm,
-        *request.sbatch_args,
-    )
-    for text in filter(None, texts):
-        try:
-            possible = b"\0" not in os.fsencode(text)
-        except UnicodeEncodeError:
-            possible = False
-        if not possible:
-            remedy = "Take it out: no argument of a program can hold it."
-            raise BadInput(f"{text[:80]!r} holds a null byte, or is no text.", remedy)
 
 
 def _planned(
