@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def row(*values: object) -> Iterator[None]:
+def in_row(*values: object) -> Iterator[None]:
     """Name the row of a test's table in whatever fails inside, also where nothing was raised."""
     try:
         yield

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from workshop.engine.log import failures
-from workshop.servers.slurm import job as slurm_job
+from workshop.servers.slurm import job_end
 
 ROOT = Path(__file__).parents[2]
 RUN = (
@@ -107,7 +107,7 @@ def test_a_job_that_ends_has_its_reason_without_a_reader_of_toml(
         monkeypatch.setitem(sys.modules, name, None)
     failures.table.cache_clear()
     (tmp_path / "error").write_text("OSError: [Errno 98] Address already in use\n")
-    what, _ = slurm_job.reason(
+    what, _ = job_end.reason(
         "engine", 1, [tmp_path / "reasons", tmp_path / "error", tmp_path / "output"], {}
     )
     failures.table.cache_clear()

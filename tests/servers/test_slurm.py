@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from inference_planner.releases.versions import DEFAULT as DEFAULT_VERSION
-from rows import row
+from rows import in_row
 from stand_ins import stand_in
 
 from workshop.cli.prefetch import command as prefetch
@@ -70,7 +70,7 @@ def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home):
         ("llama-3.1-8b", {"gpus_per_node": 1, "nodes": 2}, "2 nodes, 2 × h100, TP 1 × PP 2"),
         ("falcon-7b", {"gpus_per_node": 2}, "1 node, 2 × h100, TP 1 × PP 2"),  # 71 heads
     ]:
-        with row(what):
+        with in_row(what):
             submission = slurm.prepare(slurm.Request(what, **options))
             assert (
                 submission.fits
@@ -198,7 +198,7 @@ def test_flags_of_the_site_are_planned_with_before_the_persons(
 
 def test_a_longest_request_is_read_as_plan_and_vllm_read_it(workshop_home):
     for length, tokens in [("16K", "16384"), ("16k", "16000"), ("16,384", "16384")]:
-        with row(length):
+        with in_row(length):
             done = CliRunner().invoke(
                 command, ["submit", "70b", "--dry-run", "--json", "--max-model-len", length]
             )
@@ -243,7 +243,7 @@ def test_wrong_use_is_one_sentence(workshop_home):
         slurm.Request("70b", time="soon"),
         slurm.Request("/nowhere"),
     ]:
-        with row(request_):
+        with in_row(request_):
             with pytest.raises(BadInput) as error:
                 slurm.prepare(request_)
             assert error.value.remedy
@@ -261,7 +261,7 @@ def test_refusal_of_sbatch_names_the_line_to_edit(workshop_home, bin_folder):
         ("Requested node configuration is not available", "sinfo"),
         ("something new", "workshop doctor"),
     ]:
-        with row(message):
+        with in_row(message):
             stand_in(bin_folder, "sbatch", f'echo "sbatch: error: {message}" >&2; exit 1')
             with pytest.raises(WorkshopError, match=re.escape(message.split(":")[0])) as error:
                 slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True)))
@@ -294,7 +294,7 @@ def test_weights_that_vllm_cannot_make_are_refused_before_the_job(workshop_home)
 
 
 def test_the_site_says_which_gpus_and_how_many(workshop_home, tmp_path, monkeypatch):
-    for site, options, present, absent in [
+    for setting, options, present, absent in [
         ("SBATCH_GPUS_PER_NODE=a100:8", {}, "--gpus-per-node=a100:8", "=4"),
         ("SBATCH_GPUS_PER_NODE=a100:8", {"gpus_per_node": 4}, "--gpus-per-node=a100:4", "--gres"),
         ("WORKSHOP_GPU=h200 SBATCH_GPUS_PER_NODE=8", {}, "8 × h200", "--gres"),
@@ -309,8 +309,8 @@ def test_the_site_says_which_gpus_and_how_many(workshop_home, tmp_path, monkeypa
         ("SBATCH_GRES=lscratch:100", {"gpus_per_node": 2}, "--gpus-per-node=2", "--gres=gpu"),
         ("WORKSHOP_CPUS_PER_GPU=12", {}, "--cpus-per-task=48", "--cpus-per-task=16"),
     ]:
-        with row(site):
-            (tmp_path / "site.sh").write_text(f"export {site}\n")
+        with in_row(setting):
+            (tmp_path / "site.sh").write_text(f"export {setting}\n")
             monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
             made = slurm.prepare(slurm.Request("70b", **options))
             head = " ".join(re.findall("#SBATCH (.*)", made.script.read_text()))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rows import in_row
 from stand_ins import downloaded, stand_in
 
 from workshop import timestamps
@@ -18,13 +19,12 @@ from workshop.errors import WorkshopError
 from workshop.servers import hang, records
 from workshop.servers.local import stopping
 from workshop.servers.records import ServerRecord
-from workshop.servers.slurm import doctor
+from workshop.servers.slurm import doctor, job_start
 from workshop.servers.slurm import job as slurm_job
-from workshop.servers.slurm import job_start
-from workshop.servers.slurm.job_end import End
-from workshop.servers.slurm.job_start import Task
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import status as slurm_status
+from workshop.servers.slurm.job_end import End
+from workshop.servers.slurm.job_start import Task
 
 KEY = "k" * 32
 LOG = "/work/70b_4711/output_4711.out"
@@ -111,23 +111,27 @@ def test_a_server_of_another_cluster_is_asked_there(clusters):
     )
 
 
-@pytest.mark.parametrize("cluster", ["", "beta"])
-def test_a_queue_that_does_not_know_the_job_changes_nothing_on_disk(clusters, cluster):
+def test_a_queue_that_does_not_know_the_job_changes_nothing_on_disk(clusters):
     """A record may name no cluster; one of beta is asked without --clusters, which needs a database."""
-    write(cluster=cluster)
-    before = records.path_of("70b").read_bytes()
-    for command in (["servers"], ["servers", "--json"], ["doctor"]):
-        output = run(*command)[1]
-        assert "had failed" not in output and records.path_of("70b").read_bytes() == before
-    output = run("servers")[1]
-    assert "? 70b" in output and "does not know its job 4711" in output and "failed" not in output
-    assert reach.choose().api_key == KEY, "its own address tells"
-    assert "--clusters" not in clusters.read_text()
+    for cluster in ["", "beta"]:
+        with in_row(cluster):
+            write(cluster=cluster)
+            before = records.path_of("70b").read_bytes()
+            for command in (["servers"], ["servers", "--json"], ["doctor"]):
+                output = run(*command)[1]
+                assert "had failed" not in output and records.path_of("70b").read_bytes() == before
+            output = run("servers")[1]
+            assert (
+                "? 70b" in output
+                and "does not know its job 4711" in output
+                and "failed" not in output
+            )
+            assert reach.choose().api_key == KEY, "its own address tells"
+            assert "--clusters" not in clusters.read_text()
 
 
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
+def test_a_refusal_by_scancel_is_a_refusal_in_slurms_words(clusters, bin_folder):
+    for script, message in [
         (KILL_ERROR, "Kill job error on job id 4711: Invalid job id specified"),
         (
             'echo "scancel: error: Kill job error on job id 4711: Access/permission denied" >&2; exit 1',
@@ -144,22 +148,19 @@ def test_a_queue_that_does_not_know_the_job_changes_nothing_on_disk(clusters, cl
         ("exit 7", "exit code 7"),
         # 22.05 is silent about an unknown job
         ("exit 0", "does not know its job 4711, and scancel did nothing"),
-    ],
-)
-@pytest.mark.parametrize("state", ["ready", "starting"])
-def test_a_refusal_by_scancel_is_a_refusal_in_slurms_words(
-    clusters, bin_folder, script, message, state
-):
-    answer(bin_folder, "scancel", script, script)
-    write(state=state)
-    exit_code, output = run("stop", "70b")
-    assert (
-        exit_code == 1
-        and message in output
-        and "is cancelled" not in output
-        and "is removed" not in output
-    )
-    assert on_disk()["api_key"] == KEY and on_disk()["state"] == state
+    ]:
+        with in_row(script):
+            answer(bin_folder, "scancel", script, script)
+            state = "starting" if script == KILL_ERROR else "ready"
+            write(state=state)
+            exit_code, output = run("stop", "70b")
+            assert (
+                exit_code == 1
+                and message in output
+                and "is cancelled" not in output
+                and "is removed" not in output
+            )
+            assert on_disk()["api_key"] == KEY and on_disk()["state"] == state
 
 
 def test_a_refusal_for_a_job_that_runs_keeps_the_record(clusters, bin_folder):
@@ -184,38 +185,39 @@ def test_a_job_that_was_ending_already_is_waited_for(clusters, bin_folder):
     assert code == 0 and not records.path_of("70b").exists(), output
 
 
-@pytest.mark.parametrize(
-    "script", [DOWN, "exec sleep 30", "echo squeue: warning: nothing works today; exit 1"]
-)
-@pytest.mark.parametrize("cluster", ["", "alpha", "beta"])
-def test_a_queue_that_cannot_be_reached_changes_nothing(
-    clusters, bin_folder, monkeypatch, script, cluster
-):
-    monkeypatch.setattr(slurm_queue, "TIMEOUT_S", 0.3)
-    answer(bin_folder, "squeue", script, script)
-    write(cluster=cluster)
-    before = records.path_of("70b").read_bytes()
-    code, output = run("servers")
-    assert "✓ 70b" in output
-    code, output = run("stop", "70b")
-    assert code == 1 and records.path_of("70b").read_bytes() == before, output
-    assert "scancel" not in clusters.read_text()
+def test_a_queue_that_cannot_be_reached_changes_nothing(clusters, bin_folder, monkeypatch):
+    for cluster, script in [
+        ("", DOWN),
+        ("alpha", "exec sleep 30"),
+        ("beta", "echo squeue: warning: nothing works today; exit 1"),
+    ]:
+        with in_row(cluster):
+            monkeypatch.setattr(slurm_queue, "TIMEOUT_S", 0.3)
+            answer(bin_folder, "squeue", script, script)
+            write(cluster=cluster)
+            before = records.path_of("70b").read_bytes()
+            code, output = run("servers")
+            assert "✓ 70b" in output
+            code, output = run("stop", "70b")
+            assert code == 1 and records.path_of("70b").read_bytes() == before, output
+            assert "scancel" not in clusters.read_text()
 
 
-@pytest.mark.parametrize("state", ["FAILED", "TIMEOUT", "CANCELLED by 1000", "NODE_FAIL"])
-def test_a_job_that_slurm_knows_to_have_ended_is_gone(clusters, bin_folder, state):
-    answer(bin_folder, "squeue", UNKNOWN, UNKNOWN)
-    row = f"4711|70b|{state}|None|n1|00:01:00|08:00:00|/work"
-    answer(
-        bin_folder,
-        "sacct",
-        f'echo "CLUSTER: alpha"; echo "sacct: warning: slow"; echo "{row}"',
-        "echo",
-    )
-    write(cluster="alpha")
-    assert run("servers")[1].startswith("✗ 70b") and on_disk()["state"] == "failed"
-    assert run("stop", "70b")[0] == 0
-    assert not records.path_of("70b").exists() and "scancel" not in clusters.read_text()
+def test_a_job_that_slurm_knows_to_have_ended_is_gone(clusters, bin_folder):
+    for state in ["FAILED", "TIMEOUT", "CANCELLED by 1000", "NODE_FAIL"]:
+        with in_row(state):
+            answer(bin_folder, "squeue", UNKNOWN, UNKNOWN)
+            row = f"4711|70b|{state}|None|n1|00:01:00|08:00:00|/work"
+            answer(
+                bin_folder,
+                "sacct",
+                f'echo "CLUSTER: alpha"; echo "sacct: warning: slow"; echo "{row}"',
+                "echo",
+            )
+            write(cluster="alpha")
+            assert run("servers")[1].startswith("✗ 70b") and on_disk()["state"] == "failed"
+            assert run("stop", "70b")[0] == 0
+            assert not records.path_of("70b").exists() and "scancel" not in clusters.read_text()
 
 
 def test_a_record_that_an_earlier_version_called_failed_is_not_removed_while_its_job_runs(
@@ -288,9 +290,8 @@ def test_a_federated_job_that_another_cluster_took_is_not_gone(clusters, bin_fol
     assert "✓ 70b" in run("servers")[1] and on_disk()["state"] == "ready"
 
 
-@pytest.mark.parametrize(
-    ("lines", "name", "state"),
-    [
+def test_a_row_is_found_among_other_lines():
+    for lines, name, state in [
         ("CLUSTER: alpha\n7|70b|RUNNING|None|n1|1|2|/w", "70b", "RUNNING"),
         ("squeue: warning: a|b|c\n7|70b|PENDING|Priority||0:00|8:00:00|/w", "70b", "PENDING"),
         ("7|my server|RUNNING|None|n1|1-02:03:04|UNLIMITED|/w/my folder", "my server", "RUNNING"),
@@ -301,11 +302,9 @@ def test_a_federated_job_that_another_cluster_took_is_not_gone(clusters, bin_fol
         ("7+0|70b|RUNNING|None|n1|1|2|/w\n7+1|70b|RUNNING|None|n2|1|2|/w", "70b", "RUNNING"),
         ("7|70b|CANCELLED by 1000|None|n1|1|2|/w", "70b", "CANCELLED"),
         ("7|70b|CANCELLED+|None|n1|1|2|/w", "70b", "CANCELLED"),
-    ],
-)
-def test_a_row_is_found_among_other_lines(lines, name, state):
-    job = slurm_queue._row(lines, "7", "squeue")
-    assert (job.name, job.state) == (name, state)
+    ]:
+        job = slurm_queue._row(lines, "7", "squeue")
+        assert (job.name, job.state) == (name, state), lines
 
 
 def test_no_row_is_no_job():
@@ -332,11 +331,8 @@ def test_a_server_elsewhere_keeps_the_agreed_fields(workshop_home):
     assert "cluster" not in on_disk() and records.stored("70b").cluster == ""
 
 
-@pytest.mark.parametrize(
-    "option", [("-M", "alpha"), ("-Malpha",), ("--clusters=alpha",), ("--clusters", "alpha")]
-)
 def test_submit_remembers_the_cluster_that_sbatch_answers(
-    clusters, bin_folder, tmp_path, monkeypatch, option
+    clusters, bin_folder, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("WORKSHOP_MODELS", str(downloaded(tmp_path / "models")))
     monkeypatch.chdir(tmp_path)
@@ -345,9 +341,9 @@ def test_submit_remembers_the_cluster_that_sbatch_answers(
         "sbatch",
         f'printf "%s\\n" "$@" >{tmp_path}/words; echo "Welcome to alpha"; echo "4711;alpha"',
     )
-    code, output = run("slurm", "submit", "70b", *option)
+    code, output = run("slurm", "submit", "70b", "-M", "alpha")
     assert code == 0 and "job 4711 (cluster alpha)" in output, output
-    assert set(option) <= set((tmp_path / "words").read_text().splitlines())
+    assert {"-M", "alpha"} <= set((tmp_path / "words").read_text().splitlines())
     clusters.unlink(missing_ok=True)
     code, output = run("servers", "4711")
     assert "RUNNING" in output and "squeue alpha" in clusters.read_text()
@@ -409,45 +405,48 @@ def in_an_image(workshop_home, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("WORKSHOP_JOB", str(tmp_path / "job_4711.json"))
     monkeypatch.delenv("SLURM_ARRAY_TASK_ID", raising=False)
     monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
-    write()
 
 
-@pytest.mark.parametrize(
-    ("cause", "facts", "why"),
-    [
+def test_the_shell_is_told_to_ask_for_the_requeue(in_an_image, tmp_path, capfd):
+    for cause, facts, why in [
         ("requeue", "Requeue=1 Restarts=0 PreemptTime=None", "its time limit was near"),
         ("requeue", "", "its time limit was near"),
         ("cancelled", "Requeue=1 Restarts=0 PreemptTime=2026-11-25T01:00:00", "preempted"),
-    ],
-)
-def test_the_shell_is_told_to_ask_for_the_requeue(in_an_image, tmp_path, capfd, cause, facts, why):
-    assert end(tmp_path, cause, facts)
-    reason = f"its SLURM job 4711 waits in the queue again ({why})"
-    assert capfd.readouterr().out == f"[workshop] ended: {reason}\n"
-    assert (on_disk()["state"], on_disk()["reason"]) == ("starting", reason)
-    refused = "Requested operation is presently disabled for job 4711\nslurm_suspend error\n"
-    assert end(tmp_path, cause, facts, refused)
-    output = capfd.readouterr().out
-    assert (
-        "did not put job 4711 back" in output
-        and "presently disabled for job 4711; slurm_suspend error" in output
-    )
-    assert on_disk()["state"] == "failed" and why in on_disk()["reason"] and "waits" not in output
+    ]:
+        with in_row(cause):
+            write()
+            assert end(tmp_path, cause, facts)
+            reason = f"its SLURM job 4711 waits in the queue again ({why})"
+            assert capfd.readouterr().out == f"[workshop] ended: {reason}\n"
+            assert (on_disk()["state"], on_disk()["reason"]) == ("starting", reason)
+            refused = (
+                "Requested operation is presently disabled for job 4711\nslurm_suspend error\n"
+            )
+            assert end(tmp_path, cause, facts, refused)
+            output = capfd.readouterr().out
+            assert (
+                "did not put job 4711 back" in output
+                and "presently disabled for job 4711; slurm_suspend error" in output
+            )
+            assert (
+                on_disk()["state"] == "failed"
+                and why in on_disk()["reason"]
+                and "waits" not in output
+            )
 
 
-@pytest.mark.parametrize(
-    ("cause", "facts", "state"),
-    [
+def test_no_other_end_asks_for_a_requeue(in_an_image, tmp_path):
+    for cause, facts, state in [
         ("cancelled", "Requeue=1 Restarts=1 PreemptTime=None", "starting"),
         ("cancelled", "Requeue=1 Restarts=0 PreemptTime=None Reason=None", ""),
         ("cancelled", "Requeue=0 Restarts=0 PreemptTime=2026-11-25T01:00:00", "failed"),
         ("engine", "Requeue=1 Restarts=0 PreemptTime=None", "failed"),
         ("done", "Requeue=1 Restarts=0 PreemptTime=None", ""),
-    ],
-)
-def test_no_other_end_asks_for_a_requeue(in_an_image, tmp_path, cause, facts, state):
-    assert not end(tmp_path, cause, facts)
-    assert (on_disk()["state"] if records.path_of("70b").exists() else "") == state
+    ]:
+        with in_row(cause):
+            write()
+            assert not end(tmp_path, cause, facts)
+            assert (on_disk()["state"] if records.path_of("70b").exists() else "") == state
 
 
 def test_doctor_reads_sinfo_among_other_lines(clusters, bin_folder):

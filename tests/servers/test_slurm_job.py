@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import small_server
+from rows import in_row
 
 from workshop.engine.reconcile import learned
 from workshop.errors import WorkshopError
@@ -199,21 +200,17 @@ def test_a_batch_that_is_done_leaves_no_record(shell, monkeypatch, capfd):
     assert record("one_7") is None and "ended: done" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("gpus", "model", "message"),
-    [
+def test_what_cannot_work_is_refused_before_a_server_is_announced(shell, capfd):
+    for gpus, model, message in [
         (2, "/models/Llama", "TP 4 × PP 1 needs 4 GPUs, and the job has 1 × 2."),
         (0, "/models/Llama", "Neither SLURM nor the driver says"),
         (4, "", "WORKSHOP_MODELS is not set"),
-    ],
-)
-def test_what_cannot_work_is_refused_before_a_server_is_announced(
-    shell, capfd, gpus, model, message
-):
-    command = [word if word != "/models/Llama" else model for word in SRUN]
-    assert Supervisor(Task(gpus, 0.0, command, []), shell).run() == 3
-    assert f"[workshop] ended: {message}" in capfd.readouterr().out
-    assert record() is None and "start" not in shell.asked
+    ]:
+        with in_row(gpus):
+            command = [word if word != "/models/Llama" else model for word in SRUN]
+            assert Supervisor(Task(gpus, 0.0, command, []), shell).run() == 3
+            assert f"[workshop] ended: {message}" in capfd.readouterr().out
+            assert record() is None and "start" not in shell.asked
 
 
 def test_shards_that_are_none_are_refused(monkeypatch):
@@ -230,17 +227,14 @@ def test_the_task_is_read_from_what_the_shell_hands_over():
     assert task.serve == SERVE and job_start.sizes(task.serve) == (4, 1)
 
 
-@pytest.mark.parametrize(
-    ("model", "flags", "name"),
-    [
+def test_a_server_is_called_by_its_model():
+    for model, flags, name in [
         ("/models/Llama", [], "Llama"),
         ("/hub/models--meta--Llama-3/snapshots/abc123", [], "Llama-3"),
         ("/models/Llama", ["--served-model-name", "mine"], "mine"),
         ("/models/Llama", ["--served-model-name=mine"], "mine"),
-    ],
-)
-def test_a_server_is_called_by_its_model(model, flags, name):
-    assert job_start.served_name([model, *flags]) == name
+    ]:
+        assert job_start.served_name([model, *flags]) == name, model
 
 
 def test_the_shell_runs_a_command_and_messages_that_come_meanwhile_are_not_lost(tmp_path):

