@@ -18,63 +18,55 @@ import ondemand_app
 import pytest
 from needs import shellcheck
 from ondemand_app import render
+from rows import in_row
 
 
-@pytest.mark.parametrize("name", ["manifest.yml", "form.yml.erb", "submit.yml.erb"])
-def test_yaml_is_valid_and_the_defaults_are_what_the_course_needs(name):
-    yaml = pytest.importorskip("yaml")
-    data = yaml.safe_load(render(name, ENV="", num_cores="1", memory_gb="4"))
-    if name.startswith("form"):
-        assert set(data["form"]) == set(data["attributes"])
-        assert (
-            data["attributes"]["num_cores"]["value"],
-            data["attributes"]["memory_gb"]["value"],
-        ) == (1, 4)
-    if name.startswith("submit"):
-        assert data["script"]["native"] == [
-            "--nodes=1",
-            "--ntasks=1",
-            "--cpus-per-task=1",
-            "--mem=4G",
-        ]
-        assert "gpu" not in json.dumps(data)
+def test_yaml_is_valid_and_the_defaults_are_what_the_course_needs():
+    for name in ["manifest.yml", "form.yml.erb", "submit.yml.erb"]:
+        with in_row(name):
+            yaml = pytest.importorskip("yaml")
+            data = yaml.safe_load(render(name, ENV="", num_cores="1", memory_gb="4"))
+            if name.startswith("form"):
+                assert set(data["form"]) == set(data["attributes"])
+                assert (
+                    data["attributes"]["num_cores"]["value"],
+                    data["attributes"]["memory_gb"]["value"],
+                ) == (1, 4)
+            if name.startswith("submit"):
+                assert data["script"]["native"] == [
+                    "--nodes=1",
+                    "--ntasks=1",
+                    "--cpus-per-task=1",
+                    "--mem=4G",
+                ]
+                assert "gpu" not in json.dumps(data)
 
 
-@pytest.mark.parametrize("name", ["before.sh.erb", "script.sh.erb"])
-def test_templates_are_clean(name):
-    text = render(f"template/{name}", course="/shared/course", class_folder="/shared/class")
-    done = subprocess.run(
-        [shellcheck(), "--exclude=SC2154", "-"], input=text, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout  # SC2154: host is Batch Connect's
+def test_templates_are_clean():
+    for name in ["before.sh.erb", "script.sh.erb"]:
+        with in_row(name):
+            text = render(f"template/{name}", course="/shared/course", class_folder="/shared/class")
+            done = subprocess.run(
+                [shellcheck(), "--exclude=SC2154", "-"], input=text, capture_output=True, text=True
+            )
+            assert done.returncode == 0, done.stdout  # SC2154: host is Batch Connect's
 
 
-HOSTILE = {
-    "command": "/shared/$(touch {planted})",
-    "backticks": "/shared/`touch {planted}`",
-    "double quote": '/shared/O"Brien',
-    "closing quote": '/shared/x"; touch {planted}; "',
-    "single quote": "/shared/it's; touch {planted}",
-    "variable": "/shared/$class/${{HOME}}",
-    "line break": "/shared/one\ntouch {planted}\n",
-    "carriage return": "/shared/one\rtouch {planted}",
-    "tail of a command": "/shared/x; touch {planted} &",
-    "pipe and redirection": "/shared/x | touch {planted} > {planted}",
-    "backslash": "/shared/a\\b\\",
-    "glob and brace": "/shared/*/{{a,b}}/[x]?~",
-    "history and comment": "/shared/!! #x",
-    "heredoc": "/shared/<<EOF\n$(touch {planted})\nEOF",
-    "tag of ERB": "/shared/<%= `touch {planted}` %>",
-    "interpolation of Ruby": "/shared/#{{`touch {planted}`}}",
-    "letters": "/shared/naïve Klasse 日本",
-}
-
-
-@pytest.fixture(params=HOSTILE)
-def hostile(request, tmp_path) -> tuple[str, Path]:
-    """Return a folder's name with something in it that a shell would act on, and the file that this would make."""
-    planted = tmp_path / "planted"
-    return HOSTILE[request.param].format(planted=planted), planted
+# Folders' names with something in it that a shell, ERB, Ruby or YAML would act on.
+HOSTILE = (
+    "/shared/$(touch {planted})",
+    "/shared/`touch {planted}`",
+    '/shared/x"; touch {planted}; "',
+    "/shared/it's; touch {planted}",
+    "/shared/$class/${{HOME}}",
+    "/shared/one\ntouch {planted}\n",
+    "/shared/one\rtouch {planted}",
+    "/shared/a\\b\\",
+    "/shared/*/{{a,b}}/[x]?~ !! #x",
+    "/shared/<%= `touch {planted}` %>",
+    "/shared/#{{`touch {planted}`}}",
+    "/shared/naïve Klasse 日本",
+)
 
 
 def shell(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess:
@@ -103,75 +95,75 @@ def python_that_shows(folder: Path, *variables: str) -> str:
     return str(folder)
 
 
-def test_a_class_folder_of_any_name_arrives_as_it_was_written(hostile, tmp_path):
-    written, planted = hostile
-    course = python_that_shows(tmp_path / "course", "WORKSHOP_SHARED")
-    script = render("template/script.sh.erb", course=course, class_folder=written)
-    done = shell(script, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "WORKSHOP_SHARED").read_bytes().decode() == written.strip()
-    assert not planted.exists()
+@pytest.fixture
+def course(tmp_path) -> str:
+    """A course whose Python shows the class's folder."""
+    return python_that_shows(tmp_path / "course", "WORKSHOP_SHARED")
 
 
-def test_a_course_of_any_name_is_the_one_that_runs(hostile, tmp_path):
-    written, planted = hostile
-    course = python_that_shows(tmp_path / written.strip("/ \n"), "WORKSHOP_SLURM")
-    commands = "find_port() { echo 8888; }; create_passwd() { echo secret; }\n"
-    for name in ("before.sh.erb", "script.sh.erb"):
-        done = shell(
-            commands + render(f"template/{name}", course=course, class_folder=""), tmp_path
-        )
-        assert done.returncode == 0, done.stderr
-    assert (tmp_path / "WORKSHOP_SLURM").read_bytes().decode() == f"{course}/slurm"
-    assert not planted.exists()
-
-
-@pytest.mark.parametrize(
-    "value", ["class", "./class", "../class", "~/class", "$HOME/class", "-P /class", "class\n/x"]
-)
-def test_only_an_absolute_path_is_taken(value, tmp_path):
-    course = python_that_shows(tmp_path / "course")
-    done = shell(render("template/script.sh.erb", course=course, class_folder=value), tmp_path)
-    assert (
-        done.returncode == 1 and b"The folder of your class must be an absolute path" in done.stderr
-    )
-    assert len(done.stderr.splitlines()) == 1
-    for name in ("before.sh.erb", "script.sh.erb"):
-        done = shell(render(f"template/{name}", course=value, class_folder=""), tmp_path)
-        assert done.returncode == 1 and b"absolute path" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "field"),
-    [("before.sh.erb", "course"), ("script.sh.erb", "course"), ("script.sh.erb", "class_folder")],
-)
-def test_a_null_byte_which_bash_would_drop_is_refused_in_the_form(name, field):
-    """OnDemand shows what a template raises, and submits nothing."""
-    values = {"course": "/shared/course", "class_folder": "", field: "/shared/a\0b"}
-    with pytest.raises(AssertionError, match=r"holds? a NUL"):
-        render(f"template/{name}", **values)
-
-
-@pytest.mark.parametrize("value", ["", "  ", None])
-def test_no_class_folder_leaves_the_variable_alone(value, tmp_path):
-    course = python_that_shows(tmp_path / "course", "WORKSHOP_SHARED")
-    script = render("template/script.sh.erb", course=course, class_folder=value)
-    assert shell(script, tmp_path, WORKSHOP_SHARED="/site").returncode == 0
-    assert (tmp_path / "WORKSHOP_SHARED").read_text() == "/site"
-
-
-def test_the_dashboards_class_folder_is_a_value_of_the_form_whatever_its_name(hostile):
+def test_a_folder_of_any_name_arrives_as_it_was_written(course, tmp_path):
+    """That of the class, that of the course, and the one that the dashboard knows."""
     yaml = pytest.importorskip("yaml")
-    written, planted = hostile
-    data = yaml.safe_load(render("form.yml.erb", ENV=written))
-    assert data["attributes"]["class_folder"]["value"] == written
-    assert set(data["form"]) == set(data["attributes"])
-    assert not planted.exists()
+    planted = tmp_path / "planted"
+    commands = "find_port() { echo 8888; }; create_passwd() { echo secret; }\n"
+    for template in HOSTILE:
+        written = template.format(planted=planted)
+        with in_row(written):
+            script = render("template/script.sh.erb", course=course, class_folder=written)
+            done = shell(script, tmp_path)
+            assert done.returncode == 0, done.stderr
+            assert (tmp_path / "WORKSHOP_SHARED").read_bytes().decode() == written.strip()
+            own = python_that_shows(tmp_path / written.strip("/ \n"), "WORKSHOP_SLURM")
+            for name in ("before.sh.erb", "script.sh.erb"):
+                script = commands + render(f"template/{name}", course=own, class_folder="")
+                done = shell(script, tmp_path)
+                assert done.returncode == 0, done.stderr
+            assert (tmp_path / "WORKSHOP_SLURM").read_bytes().decode() == f"{own}/slurm"
+            data = yaml.safe_load(render("form.yml.erb", ENV=written))
+            assert data["attributes"]["class_folder"]["value"] == written
+            assert set(data["form"]) == set(data["attributes"])
+            assert not planted.exists()
 
 
-@pytest.mark.parametrize(
-    ("written", "cores", "memory"),
-    [
+def test_only_an_absolute_path_is_taken(course, tmp_path):
+    for value in ["class", "../class", "~/class", "$HOME/class", "-P /class", "class\n/x"]:
+        with in_row(value):
+            done = shell(
+                render("template/script.sh.erb", course=course, class_folder=value), tmp_path
+            )
+            assert (
+                done.returncode == 1
+                and b"The folder of your class must be an absolute path" in done.stderr
+            )
+            assert len(done.stderr.splitlines()) == 1
+            for name in ("before.sh.erb", "script.sh.erb"):
+                done = shell(render(f"template/{name}", course=value, class_folder=""), tmp_path)
+                assert done.returncode == 1 and b"absolute path" in done.stderr
+
+
+def test_a_null_byte_which_bash_would_drop_is_refused_in_the_form():
+    """OnDemand shows what a template raises, and submits nothing."""
+    for name, field in [
+        ("before.sh.erb", "course"),
+        ("script.sh.erb", "course"),
+        ("script.sh.erb", "class_folder"),
+    ]:
+        with in_row(name):
+            values = {"course": "/shared/course", "class_folder": "", field: "/shared/a\0b"}
+            with pytest.raises(AssertionError, match=r"holds? a NUL"):
+                render(f"template/{name}", **values)
+
+
+def test_no_class_folder_leaves_the_variable_alone(course, tmp_path):
+    for value in ["", "  ", None]:
+        with in_row(value):
+            script = render("template/script.sh.erb", course=course, class_folder=value)
+            assert shell(script, tmp_path, WORKSHOP_SHARED="/site").returncode == 0
+            assert (tmp_path / "WORKSHOP_SHARED").read_text() == "/site"
+
+
+def test_numbers_of_the_form_are_numbers_within_their_limits():
+    for written, cores, memory in [
         ("2; touch planted", 2, 4),
         ("$(touch planted)", 1, 4),
         ("1\n    - --wrap=touch planted", 1, 4),
@@ -180,26 +172,24 @@ def test_the_dashboards_class_folder_is_a_value_of_the_form_whatever_its_name(ho
         ("-1", 1, 4),
         ("", 1, 4),
         (None, 1, 4),
-    ],
-)
-def test_numbers_of_the_form_are_numbers_within_their_limits(written, cores, memory):
-    yaml = pytest.importorskip("yaml")
-    data = yaml.safe_load(render("submit.yml.erb", num_cores=written, memory_gb=written))
-    wanted = ["--nodes=1", "--ntasks=1", f"--cpus-per-task={cores}", f"--mem={memory}G"]
-    assert data == {"batch_connect": {"template": "basic"}, "script": {"native": wanted}}
+    ]:
+        with in_row(written):
+            yaml = pytest.importorskip("yaml")
+            data = yaml.safe_load(render("submit.yml.erb", num_cores=written, memory_gb=written))
+            wanted = ["--nodes=1", "--ntasks=1", f"--cpus-per-task={cores}", f"--mem={memory}G"]
+            assert data == {"batch_connect": {"template": "basic"}, "script": {"native": wanted}}
 
 
-@pytest.mark.parametrize(
-    "value", ['"><script>alert(1)</script>', "a&b", "it's", "a b/../c", "100%", "日本"]
-)
-def test_the_page_holds_its_values_as_text(value):
-    page = render("view.html.erb", host=value, port=value, password=value)
-    reader = Reader(page)
-    assert reader.tags == ["form", "input", "input", "button"]
-    assert reader.fields["password"] == value
-    encoded = urllib.parse.quote(value, safe="")
-    assert reader.action == f"/node/{encoded}/{encoded}/login"
-    assert reader.fields["next"] == f"/node/{encoded}/{encoded}/lab/tree/00_start.ipynb"
+def test_the_page_holds_its_values_as_text():
+    for value in ['"><script>alert(1)</script>', "a&b", "it's", "a b/../c", "100%", "日本"]:
+        with in_row(value):
+            page = render("view.html.erb", host=value, port=value, password=value)
+            reader = Reader(page)
+            assert reader.tags == ["form", "input", "input", "button"]
+            assert reader.fields["password"] == value
+            encoded = urllib.parse.quote(value, safe="")
+            assert reader.action == f"/node/{encoded}/{encoded}/login"
+            assert reader.fields["next"] == f"/node/{encoded}/{encoded}/lab/tree/00_start.ipynb"
 
 
 class Reader(html.parser.HTMLParser):
