@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
+import tempfile
 from copy import deepcopy
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -108,10 +109,17 @@ def rendered(name: str, **more) -> list[dict]:
     return kubernetes.manifests(made, Options(**{**vars(options), **more}))
 
 
-def on_openshift(name: str, folder: Path) -> list[dict]:
+@cache
+def _on_openshift(name: str) -> list[dict]:
     made, options = case_of(name)
-    kubernetes.write(made, folder, Options(**{**vars(options), "openshift": True}))
-    return k8s_kustomize.build(folder / "overlays" / name)
+    with tempfile.TemporaryDirectory() as folder:
+        kubernetes.write(made, Path(folder), replace(options, openshift=True))
+        return k8s_kustomize.build(Path(folder) / "overlays" / name)
+
+
+def on_openshift(name: str) -> list[dict]:
+    """The resources of an overlay with the component for OpenShift, resolved."""
+    return deepcopy(_on_openshift(name))
 
 
 def built(folder: Path) -> list[dict]:

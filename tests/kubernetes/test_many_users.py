@@ -12,6 +12,7 @@ import yaml
 from k8s_cases import built, write
 from k8s_policies import POLICIES
 from k8s_read import GPU, Expected, bytes_of, env, of, serving, templates, vllm
+from rows import in_row
 from test_changes import MODEL
 from test_overlays import validate
 
@@ -93,21 +94,21 @@ def test_keda_takes_missing_figures_for_an_error(tree):
         assert trigger["metadata"]["ignoreNullValues"] == "false"
 
 
-@pytest.mark.parametrize(
-    ("path", "word"),
-    [
+def test_the_schema_finds_a_mistake_in_a_scaled_object(tree):
+    for path, word in [
         ("triggers.0.metadata.threshold", 5),  # KEDA wants texts
         ("triggers.0.metricType", "Average"),
         ("maxReplicaCount", "4"),
         ("advanced.horizontalPodAutoscalerConfig.behavior.scaleUp.policies.0.periodSeconds", 3600),
-    ],
-)
-def test_the_schema_finds_a_mistake_in_a_scaled_object(tree, path, word):
-    docs = server(tree, "keda")
-    holder, key = k8s_kustomize._find(of(docs, "ScaledObject")[0]["spec"], path.replace(".", "/"))
-    holder[key] = word
-    with pytest.raises(jsonschema.ValidationError):
-        validate(docs)
+    ]:
+        with in_row(path, word):
+            docs = server(tree, "keda")
+            holder, key = k8s_kustomize._find(
+                of(docs, "ScaledObject")[0]["spec"], path.replace(".", "/")
+            )
+            holder[key] = word
+            with pytest.raises(jsonschema.ValidationError):
+                validate(docs)
 
 
 # Draining

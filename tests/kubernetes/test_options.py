@@ -15,6 +15,7 @@ from k8s_cases import GUARD_IMAGE, OVERLAYS, TREE, built, by_kind, printed, reso
 from k8s_policies import problems
 from k8s_read import GPU, Expected, env, of, serving, templates, vllm
 from needs import lacking
+from rows import in_row
 from test_overlays import validate
 
 from workshop.engine.exact import plan
@@ -88,9 +89,8 @@ def test_a_way_in_opens_what_the_key_guards_and_waits_ten_minutes(made):
     assert (path["path"], path["pathType"]) == ("/v1", "Prefix")
 
 
-@pytest.mark.parametrize(
-    ("gpu", "labels", "wanted"),
-    [
+def test_the_download_goes_to_the_place_of_the_gpus_but_to_any_node_there():
+    for gpu, labels, wanted in [
         ("a100", (), {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}),
         # its nodes are arm64, others of the cluster may be amd64
         ("gh200", (), {"kubernetes.io/os": "linux"}),
@@ -108,12 +108,10 @@ def test_a_way_in_opens_what_the_key_guards_and_waits_ten_minutes(made):
                 "topology.kubernetes.io/zone": "b",
             },
         ),
-    ],
-)
-def test_the_download_goes_to_the_place_of_the_gpus_but_to_any_node_there(gpu, labels, wanted):
-    p = plan("mistral-7b", gpu, gpus_per_node=1)
-    docs = kubernetes.manifests(p, kubernetes.Options(node_selector=labels))
-    assert templates(docs)["weights"]["spec"]["nodeSelector"] == wanted
+    ]:
+        p = plan("mistral-7b", gpu, gpus_per_node=1)
+        docs = kubernetes.manifests(p, kubernetes.Options(node_selector=labels))
+        assert templates(docs)["weights"]["spec"]["nodeSelector"] == wanted, gpu
 
 
 def test_servers_on_several_nodes_get_a_volume_that_several_nodes_mount(made):
@@ -127,19 +125,19 @@ def test_the_command_on_top_makes_the_same_again(made):
     assert printed(made[0].splitlines()[0].removeprefix("# ")) == made[0]
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_the_weights_can_come_before_any_gpu_is_held(name):
+def test_the_weights_can_come_before_any_gpu_is_held():
     """`kubectl apply -k … -l app.kubernetes.io/component!=server`, as the README has it."""
-    docs = resolved(name)
-    first = [
-        doc
-        for doc in docs
-        if doc["metadata"]["labels"].get("app.kubernetes.io/component") != "server"
-    ]
-    assert {doc["kind"] for doc in first} == {"Job", "PersistentVolumeClaim"}
-    assert GPU not in str(
-        [doc["spec"]["template"]["spec"]["containers"] for doc in of(first, "Job")]
-    )
+    for name in OVERLAYS:
+        docs = resolved(name)
+        first = [
+            doc
+            for doc in docs
+            if doc["metadata"]["labels"].get("app.kubernetes.io/component") != "server"
+        ]
+        assert {doc["kind"] for doc in first} == {"Job", "PersistentVolumeClaim"}, name
+        assert GPU not in str(
+            [doc["spec"]["template"]["spec"]["containers"] for doc in of(first, "Job")]
+        ), name
 
 
 def test_a_long_name_is_cut_to_one_that_a_service_can_have():
@@ -161,23 +159,20 @@ def test_what_is_each_replicas_is_not_said_of_the_server():
     assert "2 × h100, in each of 2 replicas: " in vm.render(vm.Case(p))
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
+def test_a_download_that_runs_something_else_is_another_job():
+    """kubectl refuses to change a Job: "field is immutable"."""
+    for changed in [
         {"image": "registry.example/vllm:v0.25.1"},
         {"pull_secret": "registry"},
         {"hf_endpoint": "https://mirror.example"},
         {"node_selector": ("nvidia.com/gpu.product=A", "topology.kubernetes.io/zone=b")},
         {"replicas": 2},
-    ],
-)
-def test_a_download_that_runs_something_else_is_another_job(changed):
-    """kubectl refuses to change a Job: "field is immutable"."""
-    p = plan("mistral-7b", "a100", gpus_per_node=1)
-    (first,) = of(kubernetes.manifests(p), "Job")
-    (second,) = of(kubernetes.manifests(p, kubernetes.Options(**changed)), "Job")
-    assert first["spec"] != second["spec"]
-    assert first["metadata"]["name"] != second["metadata"]["name"]
+    ]:
+        p = plan("mistral-7b", "a100", gpus_per_node=1)
+        (first,) = of(kubernetes.manifests(p), "Job")
+        (second,) = of(kubernetes.manifests(p, kubernetes.Options(**changed)), "Job")
+        assert first["spec"] != second["spec"], changed
+        assert first["metadata"]["name"] != second["metadata"]["name"], changed
 
 
 def test_the_same_download_is_the_same_job():
@@ -195,9 +190,8 @@ def test_a_slice_of_a_gpu_says_which_strategy_it_is_for():
     assert "MIG strategy single" in " ".join(kubernetes.header(kubernetes.Case(p)))
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
+def test_what_kubernetes_would_refuse_is_refused_with_its_form():
+    for option, value in [
         ("image", "vllm/vllm-openai"),
         ("image", "vllm/vllm-openai:latest"),
         ("image", "a b:c"),
@@ -220,42 +214,37 @@ def test_a_slice_of_a_gpu_says_which_strategy_it_is_for():
         ("priority_class", "-x"),
         ("queue", "a_b"),
         ("rdma", "ib"),
-    ],
-)
-def test_what_kubernetes_would_refuse_is_refused_with_its_form(option, value):
-    p = plan("mistral-7b", "a100", gpus_per_node=1)
-    with pytest.raises(BadInput, match=f"--{option.replace('_', '-')} .* is not "):
-        kubernetes.Case(p, kubernetes.Options(**{option: value}))
+    ]:
+        with in_row(option, value):
+            p = plan("mistral-7b", "a100", gpus_per_node=1)
+            with pytest.raises(BadInput, match=f"--{option.replace('_', '-')} .* is not "):
+                kubernetes.Case(p, kubernetes.Options(**{option: value}))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_what_belongs_together_is_asked_for_together():
+    for options in [
         {"http_route": "llm.example.org"},
         {"gateway": "public"},
         {"claim": "shared-models"},
         {"model_path": "team/my-llama"},
-    ],
-)
-def test_what_belongs_together_is_asked_for_together(options):
-    p = plan("mistral-7b", "a100", gpus_per_node=1)
-    with pytest.raises(BadInput, match="belong together"):
-        kubernetes.Case(p, kubernetes.Options(**options))
+    ]:
+        with in_row(options):
+            p = plan("mistral-7b", "a100", gpus_per_node=1)
+            with pytest.raises(BadInput, match="belong together"):
+                kubernetes.Case(p, kubernetes.Options(**options))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_what_contradicts_itself_is_refused():
+    for options, message in [
         ({"image": IMAGE, "guard_image": IMAGE}, "name the same image"),
         ({**OWN, "pvc_size": 50}, "--pvc-size is for a volume of ours"),
         ({**OWN, "storage_class": "fast"}, "--storage-class is for a volume of ours"),
         ({**OWN, "hf_endpoint": "https://mirror.example"}, "--hf-endpoint is for a volume"),
-    ],
-)
-def test_what_contradicts_itself_is_refused(options, message):
-    p = plan("mistral-7b", "a100", gpus_per_node=1)
-    with pytest.raises(BadInput, match=message):
-        kubernetes.Case(p, kubernetes.Options(**options))
+    ]:
+        with in_row(options):
+            p = plan("mistral-7b", "a100", gpus_per_node=1)
+            with pytest.raises(BadInput, match=message):
+                kubernetes.Case(p, kubernetes.Options(**options))
 
 
 # A model of one's own, in a claim that is there
@@ -316,20 +305,21 @@ def test_without_a_claim_the_remedy_is_a_claim(folder):
 # What the key guards
 
 
-@pytest.mark.parametrize(
-    ("options", "who"),
-    [
+def test_the_first_lines_say_what_vllms_own_key_leaves_open():
+    for options, who in [
         ({}, "lets the pods of this namespace alone"),
         ({"openshift": True}, "OpenShift's router"),
         ({"ingress": "llm.example.org"}, "every pod of the cluster reaches them"),
-    ],
-)
-def test_the_first_lines_say_what_vllms_own_key_leaves_open(options, who):
-    p = plan("mistral-7b", "a100", gpus_per_node=1)
-    text = " ".join(kubernetes.header(kubernetes.Case(p, kubernetes.Options(**options))))
-    assert "/invocations" in text and "/tokenize" in text and "/metrics" in text and who in text
-    guarded = kubernetes.Options(**options, guard_image=GUARD_IMAGE)
-    assert "/invocations" not in " ".join(kubernetes.header(kubernetes.Case(p, guarded)))
+    ]:
+        p = plan("mistral-7b", "a100", gpus_per_node=1)
+        text = " ".join(kubernetes.header(kubernetes.Case(p, kubernetes.Options(**options))))
+        assert (
+            "/invocations" in text and "/tokenize" in text and "/metrics" in text and who in text
+        ), options
+        guarded = kubernetes.Options(**options, guard_image=GUARD_IMAGE)
+        assert "/invocations" not in " ".join(kubernetes.header(kubernetes.Case(p, guarded))), (
+            options
+        )
 
 
 def test_vllms_own_key_guards_the_path_that_a_way_in_opens():
@@ -351,19 +341,17 @@ def test_the_dockerfile_is_of_the_version_that_plans_are_for():
     assert [line for line in lines if line.startswith("FROM ")] == [f"FROM {image}"]
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
+def test_the_schema_of_the_route_finds_a_mistake():
+    for spoil in [
         lambda spec: spec["rules"][0].update(timeouts={"request": "600"}),
         lambda spec: spec["rules"][0]["backendRefs"][0].update(port="http"),
         lambda spec: spec.update(hostnames=["https://llm.example.org"]),
         lambda spec: spec["parentRefs"][0].pop("name"),
-    ],
-)
-def test_the_schema_of_the_route_finds_a_mistake(spoil):
-    options = kubernetes.Options(http_route="llm.example.org", gateway="public")
-    docs = kubernetes.manifests(plan("mistral-7b", "a100", gpus_per_node=1), options)
-    validate(docs)
-    spoil(of(docs, "HTTPRoute")[0]["spec"])
-    with pytest.raises(jsonschema.ValidationError):
-        validate(docs)
+    ]:
+        with in_row(spoil):
+            options = kubernetes.Options(http_route="llm.example.org", gateway="public")
+            docs = kubernetes.manifests(plan("mistral-7b", "a100", gpus_per_node=1), options)
+            validate(docs)
+            spoil(of(docs, "HTTPRoute")[0]["spec"])
+            with pytest.raises(jsonschema.ValidationError):
+                validate(docs)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import kubernetes_validate
 import pytest
-import yaml
 from k8s_cases import (
     EXPECTED,
     GUARD_IMAGE,
     OVERLAYS,
     TREE,
+    built,
     by_kind,
     case_of,
     command_of,
@@ -26,6 +24,7 @@ from k8s_cases import (
 )
 from k8s_policies import problems
 from k8s_read import Expected, of, serving, templates
+from rows import in_row
 
 from workshop.engine.exact import plan
 from workshop.servers import kubernetes
@@ -41,77 +40,56 @@ def test_there_is_an_overlay_for_each_of_the_five_models():
     assert sorted(path.name for path in (TREE / "overlays").iterdir()) == sorted(OVERLAYS)
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_the_committed_files_are_byte_for_byte_what_their_command_renders(name, tmp_path):
-    made, options = case_of(name)
-    kubernetes.write(made, tmp_path, options)
-    paths = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.yaml"))
-    for path in paths:
-        committed = TREE / path
-        assert committed.exists() and committed.read_bytes() == (tmp_path / path).read_bytes(), (
-            f"kubernetes/{path} is not what the plan renders now. Run: {command_of(name)}"
-        )
-    shared = {path for path in paths if path.parts[0] == "components"}
-    assert {path.relative_to(TREE) for path in (TREE / "components").rglob("*.*")} == shared
-
-
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_the_first_line_is_the_command_that_a_case_prints(name):
-    made, options = case_of(name)
-    assert command_of(name) == f"{kubernetes.Case(made, options).command} --output kubernetes"
-
-
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_what_is_printed_is_what_the_overlay_resolves_to(name):
-    assert by_kind(rendered(name)) == by_kind(resolved(name))
-
-
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_with_openshift_too(name, tmp_path):
-    assert by_kind(rendered(name, openshift=True)) == by_kind(on_openshift(name, tmp_path))
-
-
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_a_manifest_is_short_enough_to_be_read(name):
-    made, options = case_of(name)
-    guarded = replace(options, guard_image=GUARD_IMAGE)
-    for text in (kubernetes.render(made, options), kubernetes.render(made, guarded)):
-        assert len(text.splitlines()) < 500
-
-
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_kustomize_itself_makes_the_same_where_it_is_at_hand(name, tmp_path):
-    folder = TREE / "overlays" / name
-    ours = by_kind(resolved(name))
-    tool = shutil.which("kubectl")
-    theirs = (
-        ours
-        if tool is None
-        else list(
-            yaml.safe_load_all(
-                subprocess.run(
-                    [tool, "kustomize", str(folder)], capture_output=True, text=True, check=True
-                ).stdout
+def test_the_committed_files_are_byte_for_byte_what_their_command_renders(tmp_path):
+    for name in OVERLAYS:
+        made, options = case_of(name)
+        folder = tmp_path / name
+        kubernetes.write(made, folder, options)
+        paths = sorted(path.relative_to(folder) for path in folder.rglob("*.yaml"))
+        for path in paths:
+            committed = TREE / path
+            assert committed.exists() and committed.read_bytes() == (folder / path).read_bytes(), (
+                f"kubernetes/{path} is not what the plan renders now. Run: {command_of(name)}"
             )
+        shared = {path for path in paths if path.parts[0] == "components"}
+        assert {path.relative_to(TREE) for path in (TREE / "components").rglob("*.*")} == shared, (
+            name
         )
-    )
-    assert by_kind(theirs) == ours
-    ours = by_kind(on_openshift(name, tmp_path))
-    theirs = (
-        ours
-        if tool is None
-        else list(
-            yaml.safe_load_all(
-                subprocess.run(
-                    [tool, "kustomize", str(tmp_path / "overlays" / name)],
-                    capture_output=True,
-                    text=True,
-                    check=True,
-                ).stdout
-            )
-        )
-    )
-    assert by_kind(theirs) == ours
+
+
+def test_the_first_line_is_the_command_that_a_case_prints():
+    for name in OVERLAYS:
+        made, options = case_of(name)
+        assert (
+            command_of(name) == f"{kubernetes.Case(made, options).command} --output kubernetes"
+        ), name
+
+
+def test_what_is_printed_is_what_the_overlay_resolves_to():
+    for name in OVERLAYS:
+        assert by_kind(rendered(name)) == by_kind(resolved(name)), name
+
+
+def test_with_openshift_too():
+    for name in OVERLAYS:
+        assert by_kind(rendered(name, openshift=True)) == by_kind(on_openshift(name)), name
+
+
+def test_a_manifest_is_short_enough_to_be_read():
+    for name in OVERLAYS:
+        made, options = case_of(name)
+        guarded = replace(options, guard_image=GUARD_IMAGE)
+        for text in (kubernetes.render(made, options), kubernetes.render(made, guarded)):
+            assert len(text.splitlines()) < 500, name
+
+
+def test_kustomize_itself_makes_the_same_where_it_is_at_hand(tmp_path):
+    for name in OVERLAYS:
+        with in_row(name):
+            built(TREE / "overlays" / name)
+            made, options = case_of(name)
+            kubernetes.write(made, tmp_path, replace(options, openshift=True))
+            built(tmp_path / "overlays" / name)
 
 
 def validate(docs: list[dict]) -> None:
@@ -130,15 +108,15 @@ def validate(docs: list[dict]) -> None:
         kubernetes_validate.validate(pod, KUBERNETES_VERSION, strict=True)
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_every_resource_is_valid_by_the_schemas(name, tmp_path):
-    validate(resolved(name))
-    validate(on_openshift(name, tmp_path))
+def test_every_resource_is_valid_by_the_schemas():
+    for name in OVERLAYS:
+        with in_row(name):
+            validate(resolved(name))
+            validate(on_openshift(name))
 
 
-@pytest.mark.parametrize(
-    ("kind", "spoil"),
-    [
+def test_the_schemas_find_a_mistake():
+    for kind, spoil in [
         ("Deployment", lambda spec: spec.update(replica=1)),
         ("PersistentVolumeClaim", lambda spec: spec.update(accessModes="ReadWriteOnce")),
         ("Route", lambda spec: spec["tls"].update(termination="http")),
@@ -152,42 +130,39 @@ def test_every_resource_is_valid_by_the_schemas(name, tmp_path):
                 container=[]
             ),
         ),
-    ],
-)
-def test_the_schemas_find_a_mistake(kind, spoil, tmp_path):
-    docs = on_openshift("llama-3-1-405b" if kind == "LeaderWorkerSet" else "mistral-7b", tmp_path)
-    spoil(of(docs, kind)[0]["spec"])
-    with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError)):
+    ]:
+        with in_row(kind):
+            docs = on_openshift("llama-3-1-405b" if kind == "LeaderWorkerSet" else "mistral-7b")
+            spoil(of(docs, kind)[0]["spec"])
+            with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError)):
+                validate(docs)
+
+
+def test_every_overlay_holds_to_every_policy():
+    for name in OVERLAYS:
+        assert problems(resolved(name), EXPECTED[name]) == {}, name
+        expected = Expected(**{**vars(EXPECTED[name]), "openshift": True})
+        assert problems(on_openshift(name), expected) == {}, name
+        guarded = Expected(**{**vars(EXPECTED[name]), "guard": True})
+        docs = rendered(name, guard_image=GUARD_IMAGE)
         validate(docs)
+        assert problems(docs, guarded) == {}, name
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_every_overlay_holds_to_every_policy(name, tmp_path):
-    assert problems(resolved(name), EXPECTED[name]) == {}
-    expected = Expected(**{**vars(EXPECTED[name]), "openshift": True})
-    assert problems(on_openshift(name, tmp_path), expected) == {}
-    guarded = Expected(**{**vars(EXPECTED[name]), "guard": True})
-    docs = rendered(name, guard_image=GUARD_IMAGE)
-    validate(docs)
-    assert problems(docs, guarded) == {}
-
-
-@pytest.mark.parametrize(
-    ("model", "gpu", "hardware"),
-    [
+def test_any_other_model_holds_to_them_too():
+    for model, gpu, hardware in [
         ("qwen3-30b-a3b", "h200", {"gpus_per_node": 1}),
         ("llama-3.1-405b-fp8", "h100", {"gpus_per_node": 8}),
         ("deepseek-r1", "h200", {"gpus_per_node": 8, "nodes": 2}),
         ("mixtral-8x7b", "l40s", {"gpus_per_node": 4}),
-    ],
-)
-def test_any_other_model_holds_to_them_too(model, gpu, hardware):
-    p = plan(model, gpu, usage="serve", max_model_len=8192, **hardware)
-    case = kubernetes.Case(p)
-    expected = Expected(case.weight_bytes, p.nodes, case.gpus_per_pod, case.product)
-    docs = kubernetes.manifests(p)
-    validate(docs)
-    assert problems(docs, expected) == {}
+    ]:
+        with in_row(model):
+            p = plan(model, gpu, usage="serve", max_model_len=8192, **hardware)
+            case = kubernetes.Case(p)
+            expected = Expected(case.weight_bytes, p.nodes, case.gpus_per_pod, case.product)
+            docs = kubernetes.manifests(p)
+            validate(docs)
+            assert problems(docs, expected) == {}
 
 
 def test_the_readmes_table_has_the_overlays_own_figures():

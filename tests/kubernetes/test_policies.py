@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import k8s_policies_more  # noqa: F401 (it adds its policies)
-import pytest
 import yaml
 from k8s_cases import EXPECTED, GUARD_IMAGE, TREE, on_openshift, rendered, resolved
 from k8s_policies import POLICIES, problems
 from k8s_read import Expected, of
+from rows import in_row
 
 SERVER, LEADER = (
     "Deployment.spec.template",
@@ -35,7 +33,7 @@ REMOVED = {
             f"{template}.spec.containers.0.{kind}Probe{field}"
             for template in (SERVER, LEADER)
             for kind in ("startup", "readiness", "liveness")
-            for field in ("", ".timeoutSeconds", ".httpGet")
+            for field in ("", ".timeoutSeconds")
         ],
         f"guard:{SERVER}.spec.containers.0.livenessProbe.exec",
         f"guard:{LEADER}.spec.containers.0.livenessProbe.timeoutSeconds",
@@ -266,7 +264,7 @@ def walk(docs: list[dict], path: str) -> tuple[object, object]:
     return holder, key
 
 
-def subject(path: str, folder: Path) -> tuple[list[dict], Expected]:
+def subject(path: str) -> tuple[list[dict], Expected]:
     """The resources that have what is named: the group's, OpenShift's, the guard's, or the smallest model's."""
     kind = path.partition(":")[2] or path
     is_group = kind.startswith(("LeaderWorkerSet", "NetworkPolicy.spec.ingress.1"))
@@ -275,42 +273,38 @@ def subject(path: str, folder: Path) -> tuple[list[dict], Expected]:
     if path.startswith("guard:"):
         return rendered(name, guard_image=GUARD_IMAGE), Expected(**{**expected, "guard": True})
     if kind.startswith("Route"):
-        return on_openshift(name, folder), Expected(**{**expected, "openshift": True})
+        return on_openshift(name), Expected(**{**expected, "openshift": True})
     docs = resolved(name)
     if kind.startswith("PodMonitor"):
         docs.append(yaml.safe_load((TREE / "components/monitor/pod-monitor.yaml").read_text()))
     return docs, EXPECTED[name]
 
 
-@pytest.mark.parametrize(
-    ("name", "path"), [(name, path) for name, paths in REMOVED.items() for path in paths]
-)
-def test_each_policy_speaks_when_what_it_asks_for_is_taken_away(name, path, tmp_path):
-    docs, expected = subject(path, tmp_path)
-    assert not list(POLICIES[name](docs, expected))
-    holder, key = walk(docs, path.removeprefix("guard:"))
-    del holder[key]
-    try:
-        lines = list(POLICIES[name](docs, expected))
-    except (
-        KeyError,
-        IndexError,
-        ValueError,
-        StopIteration,
-    ):  # so much is gone that there is nothing to read
-        lines = ["it cannot even be read"] if "." not in path else []
-    assert lines
+def test_each_policy_speaks_when_what_it_asks_for_is_taken_away():
+    for name, path in [(name, path) for name, paths in REMOVED.items() for path in paths]:
+        with in_row(name, path):
+            docs, expected = subject(path)
+            assert not list(POLICIES[name](docs, expected))
+            holder, key = walk(docs, path.removeprefix("guard:"))
+            del holder[key]
+            try:
+                lines = list(POLICIES[name](docs, expected))
+            except (KeyError, IndexError, ValueError, StopIteration):
+                # so much is gone that there is nothing to read
+                lines = ["it cannot even be read"] if "." not in path else []
+            assert lines
 
 
-@pytest.mark.parametrize(("name", "path", "word"), CHANGED)
-def test_each_policy_speaks_when_a_word_is_wrong(name, path, word, tmp_path):
-    docs, expected = subject(path, tmp_path)
-    holder, key = walk(docs, path)
-    holder[key] = word
-    assert list(POLICIES[name](docs, expected))
+def test_each_policy_speaks_when_a_word_is_wrong():
+    for name, path, word in CHANGED:
+        with in_row(name, path):
+            docs, expected = subject(path)
+            holder, key = walk(docs, path)
+            holder[key] = word
+            assert list(POLICIES[name](docs, expected))
 
 
-def test_on_openshift_a_user_of_ours_is_found(tmp_path):
+def test_on_openshift_a_user_of_ours_is_found():
     expected = Expected(**{**vars(EXPECTED["mistral-7b"]), "openshift": True})
     assert "pods_are_restricted" in problems(resolved("mistral-7b"), expected)
 

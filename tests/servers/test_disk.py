@@ -50,20 +50,17 @@ def here(tmp_path, monkeypatch):
     return put
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
+def test_node_local_disk_is_told_from_a_shared_one(here, tmp_path):
+    for line, sentence in [
         ("server:/export {} nfs4 rw 0 0", "network file system"),
         ("store@tcp:/fs {} lustre rw 0 0", "network file system"),
         ("box:/x {} fuse.newthing rw 0 0", "network file system"),
         ("/dev/nvme0n1 {} xfs rw 0 0", "will NOT see"),
         ("tmpfs {} tmpfs rw 0 0", "will NOT see"),
         ("thing {} newfs rw 0 0", "cannot be told"),
-    ],
-)
-def test_node_local_disk_is_told_from_a_shared_one(here, tmp_path, line, sentence):
-    here(line)
-    assert sentence in disk.who_sees(tmp_path / "models" / "x")
+    ]:
+        here(line)
+        assert sentence in disk.who_sees(tmp_path / "models" / "x"), line
 
 
 def test_a_quota_of_the_user_cuts_what_the_disk_has(here, tmp_path):
@@ -82,14 +79,12 @@ def test_no_limit_is_no_quota(here, tmp_path):
     assert disk.quotas(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    "output", ["", WRAPPED.replace("[200]", "-"), "Permission denied.", "a b c d"]
-)
-def test_lustre_has_its_own_program_and_may_say_nothing(here, tmp_path, output):
-    here("mgs@tcp:/fs {} lustre rw 0 0", lfs_user=LUSTRE, lfs_group=output, quota_user=USER)
-    user = Quota(getpass.getuser(), 297 * 1024, 20 * GIB)
-    assert disk.quotas(tmp_path) == [user]
-    assert disk.left_bytes(tmp_path) == 20 * GIB - 297 * 1024
+def test_lustre_has_its_own_program_and_may_say_nothing(here, tmp_path):
+    for output in ["", WRAPPED.replace("[200]", "-"), "Permission denied.", "a b c d"]:
+        here("mgs@tcp:/fs {} lustre rw 0 0", lfs_user=LUSTRE, lfs_group=output, quota_user=USER)
+        user = Quota(getpass.getuser(), 297 * 1024, 20 * GIB)
+        assert disk.quotas(tmp_path) == [user], output
+        assert disk.left_bytes(tmp_path) == 20 * GIB - 297 * 1024, output
 
 
 def test_the_least_of_user_and_group_counts_and_over_the_limit_nothing_is_left(here, tmp_path):
@@ -138,24 +133,22 @@ def test_doctor_sends_models_elsewhere_than_to_a_small_home(here, tmp_path, exis
     assert check.state == state and "20.0 GiB" in check.found and "prefetch" not in check.remedy
 
 
-@pytest.mark.parametrize(
-    ("libc", "lacks"), [(("glibc", "2.17"), True), (("glibc", "2.28"), False), (("", ""), False)]
-)
-def test_doctor_names_a_glibc_that_is_too_old_for_the_wheels(monkeypatch, libc, lacks):
-    monkeypatch.setattr(doctor.platform, "libc_ver", lambda: libc)
-    assert ("glibc" in [check.name for check in doctor._system()]) == lacks
+def test_doctor_names_a_glibc_that_is_too_old_for_the_wheels(monkeypatch):
+    for libc, lacks in [(("glibc", "2.17"), True), (("glibc", "2.28"), False), (("", ""), False)]:
+        monkeypatch.setattr(doctor.platform, "libc_ver", lambda libc=libc: libc)
+        assert ("glibc" in [check.name for check in doctor._system()]) == lacks, libc
 
 
-@pytest.mark.parametrize(
-    ("driver", "state"), [("570.124.06", doctor.LACK), ("580.159.04", doctor.OK)]
-)
-def test_doctor_compares_the_driver(monkeypatch, driver, state):
+def test_doctor_compares_the_driver(monkeypatch):
     card = doctor.gpus.Gpu("NVIDIA H200", 140 * GIB, 0, "GPU-1")
-    monkeypatch.setattr(doctor.gpus, "look", lambda: doctor.gpus.Look((card,), "nvidia", driver))
     monkeypatch.setattr(doctor, "installed", lambda: ("vllm", "0.25.1"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    checks = {check.name: check for check in doctor._gpus()}
-    assert checks["Driver"].state == state and "NVIDIA H200 (140 GiB)" in checks["GPUs"].found
+    for driver, state in (("570.124.06", doctor.LACK), ("580.159.04", doctor.OK)):
+        look = doctor.gpus.Look((card,), "nvidia", driver)
+        monkeypatch.setattr(doctor.gpus, "look", lambda look=look: look)
+        checks = {check.name: check for check in doctor._gpus()}
+        assert checks["Driver"].state == state, driver
+        assert "NVIDIA H200 (140 GiB)" in checks["GPUs"].found
 
 
 def test_doctor_quotes_a_driver_that_does_not_answer(monkeypatch):

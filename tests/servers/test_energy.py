@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rows import in_row
 from small_nvml import fake_nvml
 from small_server import Handler, record, serving
 
@@ -50,12 +51,15 @@ def test_joules_become_kilowatt_hours():
     assert str(taken).startswith("3.50 joules per written token, 0.97 kWh per million tokens")
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "tokens"),
-    [(None, 1.0, 1), (1.0, None, 1), (5.0, 5.0, 1), (9.0, 1.0, 1), (1.0, 2.0, 0)],
-)
-def test_a_missing_reading_gives_no_energy(before, after, tokens):
-    assert energy.between(before, after, tokens) is None
+def test_a_missing_reading_gives_no_energy():
+    for before, after, tokens in [
+        (None, 1.0, 1),
+        (1.0, None, 1),
+        (5.0, 5.0, 1),
+        (9.0, 1.0, 1),
+        (1.0, 2.0, 0),
+    ]:
+        assert energy.between(before, after, tokens) is None, before
 
 
 class Counting(Handler):
@@ -87,14 +91,15 @@ def test_a_server_tells_joules_and_kilowatt_hours_since_it_was_ready(two_gpus, m
     assert "1.50 joules per written token, 0.42 kWh per million tokens" in shown.stdout
 
 
-@pytest.mark.parametrize(
-    "changes", [{"joules_at_ready": None}, {"where": "slurm"}, {"boot_id": "another boot"}]
-)
-def test_a_server_whose_counter_is_not_here_has_no_energy(two_gpus, monkeypatch, changes):
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml({"GPU-a": 9_000, "GPU-b": 9_000}))
-    with serving(Counting) as url:
-        server = record(url=f"{url}/v1", **{"where": "local", "joules_at_ready": 1.0, **changes})
-        assert energy.of_server(server) is None
+def test_a_server_whose_counter_is_not_here_has_no_energy(two_gpus, monkeypatch):
+    for changes in [{"joules_at_ready": None}, {"where": "slurm"}, {"boot_id": "another boot"}]:
+        with in_row(changes):
+            monkeypatch.setitem(sys.modules, "pynvml", fake_nvml({"GPU-a": 9_000, "GPU-b": 9_000}))
+            with serving(Counting) as url:
+                server = record(
+                    url=f"{url}/v1", **{"where": "local", "joules_at_ready": 1.0, **changes}
+                )
+                assert energy.of_server(server) is None
 
 
 def test_a_server_without_counters_keeps_no_joules_in_its_record():

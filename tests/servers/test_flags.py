@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from rows import in_row
 
 from workshop.errors import BadInput
 from workshop.servers import flags
@@ -27,16 +28,17 @@ def spellings(flag: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("flag", flags.REFUSED)
-def test_flag_past_the_guard_is_refused_in_every_spelling(flag, tmp_path):
-    for spelling in spellings(flag):
-        with pytest.raises(BadInput) as refused:
-            checked(("--max-model-len", "100", spelling, "x"))
-        assert refused.value.remedy
-    for spelling in (flag, flag.replace("-", "_")):
-        (tmp_path / "c.yaml").write_text(f"seed: 1\n{spelling}: x\n")
-        with pytest.raises(BadInput, match=f"--{flag} is not for vLLM"):
-            checked(("--config", str(tmp_path / "c.yaml")))
+def test_flag_past_the_guard_is_refused_in_every_spelling(tmp_path):
+    for flag in flags.REFUSED:
+        with in_row(flag):
+            for spelling in spellings(flag):
+                with pytest.raises(BadInput) as refused:
+                    checked(("--max-model-len", "100", spelling, "x"))
+                assert refused.value.remedy
+            for spelling in (flag, flag.replace("-", "_")):
+                (tmp_path / "c.yaml").write_text(f"seed: 1\n{spelling}: x\n")
+                with pytest.raises(BadInput, match=f"--{flag} is not for vLLM"):
+                    checked(("--config", str(tmp_path / "c.yaml")))
 
 
 def test_a_short_form_of_what_we_read_counts():
@@ -60,18 +62,25 @@ def test_flags_of_a_file_count_like_those_of_the_command_line(tmp_path):
     assert "no-enforce-eager" in values and "enforce-eager" not in values
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[1]", "a", "a: [", "\x00", "\xff\xfe", "&a [*a]", "!!python/object:os.system x"]
-)
-def test_file_that_sets_no_flags_is_one_sentence(tmp_path, text):
-    (tmp_path / "c.yaml").write_bytes(text.encode("latin-1"))
-    with pytest.raises(BadInput):
-        checked(("--config", str(tmp_path / "c.yaml")))
+def test_file_that_sets_no_flags_is_one_sentence(tmp_path):
+    for text in [
+        "",
+        "[1]",
+        "a",
+        "a: [",
+        "\x00",
+        "\xff\xfe",
+        "&a [*a]",
+        "!!python/object:os.system x",
+    ]:
+        with in_row(text):
+            (tmp_path / "c.yaml").write_bytes(text.encode("latin-1"))
+            with pytest.raises(BadInput):
+                checked(("--config", str(tmp_path / "c.yaml")))
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
+def test_what_vllm_would_overlook_or_stumble_over_is_refused():
+    for args in [
         ("--config",),
         ("--config", "/nowhere.yaml"),
         ("--config", "/"),
@@ -79,11 +88,9 @@ def test_file_that_sets_no_flags_is_one_sentence(tmp_path, text):
         ("--config", "\0"),
         ("--",),
         ("--middleware", "a.RequireKey"),
-    ],
-)
-def test_what_vllm_would_overlook_or_stumble_over_is_refused(args):
-    with pytest.raises(BadInput):
-        checked(args)
+    ]:
+        with in_row(args), pytest.raises(BadInput):
+            checked(args)
 
 
 def test_key_of_vllms_own_in_the_environment_is_refused(monkeypatch):

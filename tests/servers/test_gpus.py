@@ -121,10 +121,10 @@ def test_a_driver_that_cannot_answer_is_quoted(tools):
     assert look.problem == f"nvidia-smi: {' '.join(MISMATCH.split())}"
 
 
-@pytest.mark.parametrize("answer", [(0, ""), (0, "No devices were found")])
-def test_a_driver_without_devices_shows_none(tools, answer):
-    tools["nvidia-smi --query"] = answer
-    assert gpus.look().gpus == ()
+def test_a_driver_without_devices_shows_none(tools):
+    for answer in [(0, ""), (0, "No devices were found")]:
+        tools["nvidia-smi --query"] = answer
+        assert gpus.look().gpus == (), answer
 
 
 @pytest.mark.parametrize("wrap", [lambda cards: cards, lambda cards: {"gpu_data": cards}])
@@ -149,14 +149,12 @@ def test_amd_s_gpus_with_what_is_free_of_them(tools, monkeypatch, wrap):
     assert gpus.visible(look) == []
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]x", '{"gpu_data": [{"gpu": 0}]}', "amd-smi: error: argument --asic"]
-)
-def test_an_amd_smi_that_answers_otherwise_is_quoted(tools, text):
-    tools.update({"amd-smi static": (2, text), "amd-smi metric": (0, "[]")})
-    look = gpus.look()
-    assert look.maker == "amd" and not look.gpus
-    assert look.problem == f"amd-smi: {text or 'exit code 2'}"
+def test_an_amd_smi_that_answers_otherwise_is_quoted(tools):
+    for text in ["", "[]x", '{"gpu_data": [{"gpu": 0}]}', "amd-smi: error: argument --asic"]:
+        tools.update({"amd-smi static": (2, text), "amd-smi metric": (0, "[]")})
+        look = gpus.look()
+        assert look.maker == "amd" and not look.gpus, text
+        assert look.problem == f"amd-smi: {text or 'exit code 2'}", text
 
 
 class Nvml:
@@ -249,9 +247,8 @@ def test_nvml_that_does_not_fit_the_driver_is_quoted_and_without_one_others_are_
     assert gpus._nvml() is None
 
 
-@pytest.mark.parametrize(
-    ("driver", "cuda", "least"),
-    [
+def test_the_least_driver_of_a_cuda_version(monkeypatch):
+    for driver, cuda, least in [
         # NVIDIA's table of minor version compatibility (CUDA Toolkit release notes): 13.x 580, 12.x 525, 11.x 450.
         ("580.65.06", "13.0", None),
         ("590.48.01", "13.0", None),
@@ -260,16 +257,16 @@ def test_nvml_that_does_not_fit_the_driver_is_quoted_and_without_one_others_are_
         ("470.256.02", "12.9", "525.60.13"),
         ("", "13.0", None),
         ("[N/A]", "13.0", None),
-    ],
-)
-def test_the_least_driver_of_a_cuda_version(driver, cuda, least, monkeypatch):
-    monkeypatch.setattr(gpus, "cuda_needed", lambda: cuda)
-    problem = gpus.driver_problem(driver)
-    if least is None:
-        assert problem is None
-    else:
-        assert driver in problem[0] and least in problem[0] and "newer driver" in problem[1]
-        assert ("+cu129" in problem[1]) == driver.startswith("570"), "CUDA 12 needs 525"
+    ]:
+        monkeypatch.setattr(gpus, "cuda_needed", lambda cuda=cuda: cuda)
+        problem = gpus.driver_problem(driver)
+        if least is None:
+            assert problem is None, driver
+        else:
+            assert driver in problem[0] and least in problem[0] and "newer driver" in problem[1], (
+                driver
+            )
+            assert ("+cu129" in problem[1]) == driver.startswith("570"), "CUDA 12 needs 525"
 
 
 def test_without_nvidia_s_libraries_the_locked_build_counts():

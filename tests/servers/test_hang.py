@@ -10,6 +10,7 @@ import pytest
 import small_server
 import wire_stub
 from click.testing import CliRunner
+from rows import in_row
 
 from workshop.cli import servers as servers_command
 from workshop.engine import metrics
@@ -80,9 +81,8 @@ def moving(seconds: float) -> str:
     return page((3, 10 * seconds))
 
 
-@pytest.mark.parametrize(
-    ("pages", "token", "state", "says"),
-    [
+def test_a_server_hangs_if_requests_run_and_nothing_moves(vllm):
+    for pages, token, state, says in [
         # tokens come; the next of a slow step comes after one look and more
         (moving, never, "ready", ""),
         (lambda s: page((3, 5 + (s > 1.2))), never, "ready", ""),
@@ -122,12 +122,11 @@ def moving(seconds: float) -> str:
             "ready",
             "",
         ),
-    ],
-)
-def test_a_server_hangs_if_requests_run_and_nothing_moves(vllm, pages, token, state, says):
-    server = vllm(pages, token)
-    finding = hang.look(server.url, "secret", "m", within_s=2.0)
-    assert finding.state == state and says in finding.reason
+    ]:
+        with in_row(pages, token):
+            server = vllm(pages, token)
+            finding = hang.look(server.url, "secret", "m", within_s=2.0)
+            assert finding.state == state and says in finding.reason
 
 
 def test_a_server_that_works_is_not_waited_for(vllm):
@@ -148,14 +147,15 @@ def test_a_token_is_asked_for_only_where_nothing_runs_and_once(vllm):
     assert token.headers["authorization"] == "Bearer secret"
 
 
-@pytest.mark.parametrize("kind", MODEL_KINDS)
-def test_a_model_of_each_kind_gets_a_request_of_its_own(vllm, kind):
-    def token(request):
-        return wire_stub.Reply(status=200 if request.path == kind else 404)
+def test_a_model_of_each_kind_gets_a_request_of_its_own(vllm):
+    for kind in MODEL_KINDS:
 
-    server = vllm(token=token)
-    assert hang.look(server.url, within_s=2.0).state == "ready"
-    assert server.tokens[-1].path == kind and "model" not in server.tokens[-1].json
+        def token(request, kind=kind):
+            return wire_stub.Reply(status=200 if request.path == kind else 404)
+
+        server = vllm(token=token)
+        assert hang.look(server.url, within_s=2.0).state == "ready", kind
+        assert server.tokens[-1].path == kind and "model" not in server.tokens[-1].json, kind
 
 
 def test_a_model_of_each_kind_that_hangs_is_seen(vllm):

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import small_server
+from rows import in_row
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records
@@ -100,23 +101,22 @@ def test_what_is_printed_holds_no_key():
     assert "secret" not in json.dumps(record().public())
 
 
-@pytest.mark.parametrize("name", ["../a", "", "a/b", ".hidden", "x" * 65, "a b"])
-def test_a_name_that_is_no_file_name_is_refused(workshop_home, name):
-    with pytest.raises(BadInput, match="cannot be the name"):
-        records.path_of(name)
+def test_a_name_that_is_no_file_name_is_refused(workshop_home):
+    for name in ["../a", "", "a/b", ".hidden", "x" * 65, "a b"]:
+        with in_row(name), pytest.raises(BadInput, match="cannot be the name"):
+            records.path_of(name)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"name": "a"}'])
-def test_a_broken_record_says_what_to_do_and_keeps_nobody_from_the_others(
-    workshop_home, text, capfd
-):
-    records.write(record())
-    records.write(record(name="b"))
-    records.path_of("a").write_text(text)
-    with pytest.raises(WorkshopError, match="Remove that file"):
-        records.read("a")
-    assert [server.name for server in (*records.own(), *records.own())] == ["b", "b"]
-    assert len(capfd.readouterr().err.splitlines()) == 1, "said once, in one line"
+def test_a_broken_record_says_what_to_do_and_keeps_nobody_from_the_others(workshop_home, capfd):
+    for text in ["", "{", "[]", '{"name": "a"}']:
+        with in_row(text):
+            records.write(record())
+            records.write(record(name="b"))
+            records.path_of("a").write_text(text)
+            with pytest.raises(WorkshopError, match="Remove that file"):
+                records.read("a")
+            assert [server.name for server in (*records.own(), *records.own())] == ["b", "b"]
+            assert len(capfd.readouterr().err.splitlines()) == 1, "said once, in one line"
 
 
 def test_a_record_under_another_name_is_none(workshop_home):
@@ -172,19 +172,16 @@ def test_folders_of_records_that_cannot_be_read_are_said_and_passed_over(
     assert len(capfd.readouterr().err.splitlines()) == 1, "the name that is too long"
 
 
-@pytest.mark.parametrize(
-    ("failed", "names"),
-    [
+def test_servers_that_failed_stand_in_one_line_the_newest_first():
+    for failed, names in [
         ([], ""),
         (["a"], "a"),
         (["a", "b", "c"], "c, b, a"),
         (["a", "b", "c", "d", "e"], "e, d, c and 2 more"),
-    ],
-)
-def test_servers_that_failed_stand_in_one_line_the_newest_first(failed, names):
-    servers = [small_server.record(name=name, state="failed") for name in failed]
-    servers.append(small_server.record(name="runs"))
-    line = records.failed_line(servers)
-    assert records.failed_names(servers) == names
-    assert line == "" if not names else line.startswith(f"✗ failed: {names}; ")
-    assert ("workshop stop --failed" in line) == bool(names)
+    ]:
+        servers = [small_server.record(name=name, state="failed") for name in failed]
+        servers.append(small_server.record(name="runs"))
+        line = records.failed_line(servers)
+        assert records.failed_names(servers) == names, failed
+        assert line == "" if not names else line.startswith(f"✗ failed: {names}; "), failed
+        assert ("workshop stop --failed" in line) == bool(names), failed

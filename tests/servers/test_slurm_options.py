@@ -262,19 +262,14 @@ def test_a_site_whose_nodes_are_given_whole_plans_with_all_their_gpus(tmp_path, 
 
 
 def test_a_change_that_is_none_is_one_sentence(tmp_path, monkeypatch):
-    for array in ["(mem)", "(--mme=)", "(-n4)", "('')", "(--mem 3G)"]:
-        with in_row(array):
-            use_site(tmp_path, monkeypatch, f"site_sbatch={array}\n")
-            if array == "('')":
-                head = options.in_script((ROOT / "slurm/70b.sbatch").read_text())
-                assert (
-                    options.in_script(slurm.prepare(slurm.Request("70b")).script.read_text())
-                    == head
-                )
-                return
-            with pytest.raises(BadInput, match="site_sbatch") as error:
-                slurm.prepare(slurm.Request("70b"))
-            assert error.value.remedy
+    for array in ("(mem)", "(--mme=)", "(-n4)", "(--mem 3G)"):
+        use_site(tmp_path, monkeypatch, f"site_sbatch={array}\n")
+        with in_row(array), pytest.raises(BadInput, match="site_sbatch") as error:
+            slurm.prepare(slurm.Request("70b"))
+        assert error.value.remedy, array
+    use_site(tmp_path, monkeypatch, "site_sbatch=('')\n")
+    head = options.in_script((ROOT / "slurm/70b.sbatch").read_text())
+    assert options.in_script(slurm.prepare(slurm.Request("70b")).script.read_text()) == head
 
 
 def test_a_script_of_one_s_own_is_read_as_sbatch_reads_it():

@@ -14,6 +14,7 @@ import pytest
 from inference_planner.answer import command
 from inference_planner.releases import versions
 from needs import SEED, lacking
+from rows import in_row
 
 from workshop import plan
 from workshop.errors import BadInput
@@ -146,9 +147,8 @@ def test_every_command_line_is_taken_or_refused_as_by_vllm(vllm_parser):
     assert 600 < refused < 1600, "there are right and wrong ones"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_vllm_takes_passes(vllm_parser):
+    for text in [
         "-O3",
         "-O 2",
         "-O=1",
@@ -166,41 +166,49 @@ def test_every_command_line_is_taken_or_refused_as_by_vllm(vllm_parser):
         "--safetensors-load-strategy None",
         "--moe-backend Deep-Gemm",
         "--chat-template=--x",
-    ],
-)
-def test_what_vllm_takes_passes(text, vllm_parser):
-    arguments = text.split()
-    assert not refusal(vllm_parser, arguments) and not release.recorded(RELEASE).problem(arguments)
+    ]:
+        arguments = text.split()
+        assert not refusal(vllm_parser, arguments) and not release.recorded(RELEASE).problem(
+            arguments
+        ), text
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
+def test_what_vllm_does_not_take_is_told_in_a_sentence():
+    for text, sentence in [
         ("--max-modellen 100", "knows no --max-modellen; did you mean --max-model-len?"),
         ("--max_modellen=100", "knows no --max-modellen; did you mean --max-model-len?"),
         ("-max-model-len 100", "knows no -max-model-len; did you mean --max-model-len?"),
         ("--no-such-flag 1", "knows no --no-such-flag."),
         ("--tpp 2", "knows no --tpp; did you mean -tp?"),
-        ("--dtype flot16", "'flot16' is none of auto, bfloat16, float, float16, float32, half; did you mean float16?"),
+        (
+            "--dtype flot16",
+            "'flot16' is none of auto, bfloat16, float, float16, float32, half; did you mean float16?",
+        ),
         ("--max-num-seqs many", "--max-num-seqs: 'many' is no whole number."),
         ("--max-num-seqs", "--max-num-seqs: expected one argument."),
         ("--enforce-eager true", "'true'"),
         ("--max 3", "ambiguous option: --max could match"),
         ("--compilation-config {mode:3}", "is no JSON."),
-        ("--compilation-config.cudagraf_mode FULL", "no field cudagraf_mode; did you mean cudagraph_mode?"),
-        ("--compilation-confg.mode 3", "knows no --compilation-confg; did you mean --compilation-config?"),
+        (
+            "--compilation-config.cudagraf_mode FULL",
+            "no field cudagraf_mode; did you mean cudagraph_mode?",
+        ),
+        (
+            "--compilation-confg.mode 3",
+            "knows no --compilation-confg; did you mean --compilation-config?",
+        ),
         ("--speculative-config.metod ngram", "no field metod; did you mean method?"),
         ("--kv-transfer-config.kv_role kv_bth", "kv_role: 'kv_bth' is none of"),
-    ],
-)  # fmt: skip
-def test_what_vllm_does_not_take_is_told_in_a_sentence(text, sentence):
-    with pytest.raises(BadInput) as refused:
-        flags.checked(tuple(text.split()), RELEASE)
-    assert (
-        refused.value.message.startswith(f"vLLM {RELEASE} ") and sentence in refused.value.message
-    )
-    assert "--anyway" in refused.value.remedy
-    flags.checked(tuple(text.split()), RELEASE, anyway=True)
+    ]:
+        with in_row(text, sentence):
+            with pytest.raises(BadInput) as refused:
+                flags.checked(tuple(text.split()), RELEASE)
+            assert (
+                refused.value.message.startswith(f"vLLM {RELEASE} ")
+                and sentence in refused.value.message
+            )
+            assert "--anyway" in refused.value.remedy
+            flags.checked(tuple(text.split()), RELEASE, anyway=True)
 
 
 def test_every_unknown_flag_is_named():
@@ -233,26 +241,21 @@ def test_the_release_that_the_project_pins_is_recorded_as_it_is(vllm_parser):
     )
 
 
-@pytest.mark.parametrize(
-    "path",
-    [*SLURM.glob("*.sbatch"), *SLURM.glob("*.sh"), *SLURM.glob("sites/*.sh")],
-    ids=lambda path: path.name,
-)
-def test_the_flags_of_a_script_are_known(path):
-    arrays = re.findall(r"serve_args\+?=\((.*?)\)", re.sub(r"#.*", "", path.read_text()), re.DOTALL)
-    names = re.findall(r"(?<!\S)--[a-z-]+", " ".join(arrays))
-    assert set(names) <= release.recorded(RELEASE).full_names.keys()
+def test_the_flags_of_a_script_are_known():
+    for path in [*SLURM.glob("*.sbatch"), *SLURM.glob("*.sh"), *SLURM.glob("sites/*.sh")]:
+        arrays = re.findall(
+            r"serve_args\+?=\((.*?)\)", re.sub(r"#.*", "", path.read_text()), re.DOTALL
+        )
+        names = re.findall(r"(?<!\S)--[a-z-]+", " ".join(arrays))
+        assert set(names) <= release.recorded(RELEASE).full_names.keys(), path
 
 
-@pytest.mark.parametrize(
-    ("model", "settings"),
-    [
+def test_the_flags_of_a_plan_are_known():
+    for model, settings in [
         ("llama-3.1-8b", {"quantization": "fp8", "kv_cache_dtype": "fp8", "enforce_eager": True}),
         ("llama-3.1-405b", {"nodes": 4, "gpus_per_node": 4, "max_model_len": 8192}),
         ("deepseek-v3", {"nodes": 2, "data_parallel_size": 16, "enable_expert_parallel": True}),
         ("qwen3-32b", {"enable_lora": True, "max_lora_rank": 16, "enable_prefix_caching": False}),
-    ],
-)  # fmt: skip
-def test_the_flags_of_a_plan_are_known(model, settings):
-    arguments = command.flag_words(command.flags(plan(model, "h100", **settings)))
-    assert arguments and not release.recorded(RELEASE).problem(arguments)
+    ]:
+        arguments = command.flag_words(command.flags(plan(model, "h100", **settings)))
+        assert arguments and not release.recorded(RELEASE).problem(arguments), model

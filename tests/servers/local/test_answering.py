@@ -5,6 +5,7 @@ from __future__ import annotations
 import odd_answers
 import pytest
 import small_server
+from rows import in_row
 
 from workshop.errors import WorkshopError
 from workshop.servers.local.answering import answers
@@ -35,9 +36,8 @@ def test_a_completion_of_the_model_is_an_answer(ask):
     assert ask(200, {"model": "a-model"})
 
 
-@pytest.mark.parametrize(
-    ("code", "body"),
-    [
+def test_what_may_still_change_is_no_answer_yet(ask):
+    for code, body in [
         (200, {"model": "another"}),
         (200, b"not JSON"),
         (401, {}),
@@ -45,15 +45,12 @@ def test_a_completion_of_the_model_is_an_answer(ask):
         (200, [3]),
         (200, b"[" * 9999),
         (503, b"starting"),
-    ],
-)
-def test_what_may_still_change_is_no_answer_yet(ask, code, body):
-    assert not ask(code, body)
+    ]:
+        assert not ask(code, body), code
 
 
-@pytest.mark.parametrize(
-    ("code", "body", "pattern"),
-    [
+def test_a_refusal_ends_the_waiting_with_the_servers_words(ask):
+    for code, body, pattern in [
         (
             400,
             {"error": {"message": "The prompt cannot be empty"}},
@@ -63,12 +60,11 @@ def test_what_may_still_change_is_no_answer_yet(ask, code, body):
         (422, b"<html>", r"\(422\): <html>\."),
         (501, {"error": {"message": None}}, r"\(501\): no word\."),
         (400, {"error": {"message": "one\ntwo"}}, r"\(400\): one\. Serve"),
-    ],
-)
-def test_a_refusal_ends_the_waiting_with_the_servers_words(ask, code, body, pattern):
-    with pytest.raises(WorkshopError, match=pattern) as refused:
-        ask(code, body)
-    assert "generates text" in refused.value.remedy
+    ]:
+        with in_row(code, body):
+            with pytest.raises(WorkshopError, match=pattern) as refused:
+                ask(code, body)
+            assert "generates text" in refused.value.remedy
 
 
 def test_another_server_on_the_port_is_told_apart_from_a_model_of_another_kind(ask):

@@ -9,6 +9,7 @@ import socket
 import pytest
 import small_server
 from needs import lacking
+from rows import in_row
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import local, records
@@ -59,18 +60,15 @@ def test_a_pipeline_on_the_cpu_does_without_enforce_eager():
     assert launch.env["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
 
 
-@pytest.mark.parametrize(
-    ("args", "flags"),
-    [
+def test_flags_are_read_in_every_spelling():
+    for args, flags in [
         (("--seed", "1", "--dtype=x", "--y"), {"seed": "1", "dtype": "x", "y": ""}),
         (("--tensor-par=2", "-qfp8"), {"tensor-parallel-size": "2", "quantization": "fp8"}),
         (("--tensor_parallel_size", "2"), {"tensor-parallel-size": "2"}),
         (("-tp", "2", "--seed", "-1"), {"tensor-parallel-size": "2", "seed": "-1"}),
         (("--x", "1", "2"), {"x": "1"}),
-    ],
-)
-def test_flags_are_read_in_every_spelling(args, flags):
-    assert local.flags_of(args) == flags
+    ]:
+        assert local.flags_of(args) == flags, args
 
 
 def test_a_key_on_the_command_line_is_refused():
@@ -98,11 +96,9 @@ def test_ports_of_one_machine_are_on_loopback_whatever_the_site_sets(monkeypatch
         assert several["VLLM_HOST_IP"] == "10.1.2.3" and several["NCCL_SOCKET_IFNAME"] == "ib0"
 
 
-@pytest.mark.parametrize(
-    ("host", "warns"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)]
-)
-def test_who_lets_other_machines_in_is_told_what_that_means(host, warns):
-    assert ("Other machines reach it" in prepare(host=host).note) == warns
+def test_who_lets_other_machines_in_is_told_what_that_means():
+    for host, warns in [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)]:
+        assert ("Other machines reach it" in prepare(host=host).note) == warns, host
 
 
 def test_headers_of_a_stranger_are_kept_up_to_64_kib():
@@ -112,24 +108,16 @@ def test_headers_of_a_stranger_are_kept_up_to_64_kib():
     assert argv_with_limit.count("--h11-max-incomplete-event-size") == 1
 
 
-@pytest.mark.parametrize("host", ["", "999.1.1.1", "127.0.0.1 ", "\0", "a" * 300, "\udcff"])
-def test_host_that_is_no_address_is_one_sentence(host):
-    with pytest.raises(BadInput, match="no address of this machine"):
-        prepare(host=host)
+def test_host_that_is_no_address_is_one_sentence():
+    for host in ["", "999.1.1.1", "127.0.0.1 ", "\0", "a" * 300, "\udcff"]:
+        with in_row(host), pytest.raises(BadInput, match="no address of this machine"):
+            prepare(host=host)
 
 
-@pytest.mark.parametrize(
-    ("model", "says"),
-    [
-        ("/no/such/folder", "no folder"),
-        ("./nothing", "no folder"),
-        ("nonsense", "no folder"),
-        ("a/b/c", "no folder"),
-    ],
-)
-def test_a_model_that_is_not_there_is_named(model, says):
-    with pytest.raises(BadInput, match=says):
-        prepare(model)
+def test_a_model_that_is_not_there_is_named():
+    for model in ("/no/such/folder", "./nothing", "nonsense", "a/b/c"):
+        with in_row(model), pytest.raises(BadInput, match="no folder"):
+            prepare(model)
 
 
 def test_a_folder_without_config_is_no_model(tmp_path):
@@ -154,10 +142,10 @@ def test_a_taken_port_is_refused_at_once():
             prepare(port=holder.getsockname()[1])
 
 
-@pytest.mark.parametrize("port", [0, -1, 70000])
-def test_a_number_that_is_no_port_is_refused(port):
-    with pytest.raises(BadInput, match="no port"):
-        prepare(port=port)
+def test_a_number_that_is_no_port_is_refused():
+    for port in [0, -1, 70000]:
+        with in_row(port), pytest.raises(BadInput, match="no port"):
+            prepare(port=port)
 
 
 def test_a_second_server_of_the_same_name_is_refused(workshop_home):
@@ -168,10 +156,13 @@ def test_a_second_server_of_the_same_name_is_refused(workshop_home):
     assert prepare(name="second").name == "second"
 
 
-@pytest.mark.parametrize("value", ["0", "two", "-1"])
-def test_a_number_of_ranks_must_be_one(value):
-    with pytest.raises(BadInput, match=r"number of ranks|is no whole number"):
-        prepare(vllm_args=(f"--pipeline-parallel-size={value}",))
+def test_a_number_of_ranks_must_be_one():
+    for value in ["0", "two", "-1"]:
+        with (
+            in_row(value),
+            pytest.raises(BadInput, match=r"number of ranks|is no whole number"),
+        ):
+            prepare(vllm_args=(f"--pipeline-parallel-size={value}",))
 
 
 def test_a_full_disk_is_told_before_the_start(monkeypatch):
@@ -193,22 +184,19 @@ def test_servers_of_other_names_and_users_look_for_ports_elsewhere(monkeypatch):
     assert len(ports) == 6, "a class that starts all at once does not race for one port"
 
 
-@pytest.mark.parametrize(
-    ("cpus", "args", "threads"),
-    [
+def test_few_cores_leave_one_to_the_api_server(monkeypatch):
+    for cpus, args, threads in [
         (1.0, (), "1"),
         (2.0, (), "1"),
         (3.0, (), "2"),
         (2.0, ("-tp", "2"), "1"),
         (8.0, ("-tp", "2"), "4"),
-    ],
-)
-def test_few_cores_leave_one_to_the_api_server(monkeypatch, cpus, args, threads):
-    if local.engine_device() == "gpu":
-        pytest.skip("this machine has a GPU")
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(machine, "cpus", lambda: cpus)
-    assert prepare(vllm_args=args).env["OMP_NUM_THREADS"] == threads
+    ]:
+        if local.engine_device() == "gpu":
+            pytest.skip("this machine has a GPU")
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        monkeypatch.setattr(machine, "cpus", lambda cpus=cpus: cpus)
+        assert prepare(vllm_args=args).env["OMP_NUM_THREADS"] == threads, cpus
 
 
 def test_prompts_are_computed_in_pieces_on_the_cpu_too_unless_asked_otherwise():
@@ -254,14 +242,13 @@ def test_flags_of_the_owner_win_over_those_of_a_class(monkeypatch):
     assert '{"max_new_tokens": 300}' in launch.argv
 
 
-@pytest.mark.parametrize(
-    "variable", ["WORKSHOP_MAX_TOKENS", "WORKSHOP_PER_LEARNER", "WORKSHOP_MAX_SEQUENCES"]
-)
-def test_a_limit_that_is_no_number_is_refused_before_the_start(variable, monkeypatch):
-    monkeypatch.setenv(variable, "many")
-    with pytest.raises(BadInput, match=variable):
-        prepare(learners=30)
-    assert prepare().argv, "without a class nobody reads it"
+def test_a_limit_that_is_no_number_is_refused_before_the_start(monkeypatch):
+    for variable in ["WORKSHOP_MAX_TOKENS", "WORKSHOP_PER_LEARNER", "WORKSHOP_MAX_SEQUENCES"]:
+        with in_row(variable), monkeypatch.context() as environment:
+            environment.setenv(variable, "many")
+            with pytest.raises(BadInput, match=variable):
+                prepare(learners=30)
+            assert prepare().argv, "without a class nobody reads it"
 
 
 def test_the_limits_of_a_class_are_put_in_once():

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import small_server
+from rows import in_row
 from small_server import launch
 
 from workshop.errors import WorkshopError
@@ -70,9 +71,8 @@ def record(pid: int | None, **changes) -> ServerRecord:
     return small_server.record(pid=pid, **{"process_started": processes.started(pid), **changes})
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_a_stranger_with_the_number_of_an_old_record_lives_on(stranger):
+    for changes in [
         {"process_started": 1},
         {"process_started": 1, "state": "failed"},
         {"process_started": 1, "state": "starting"},
@@ -80,13 +80,12 @@ def record(pid: int | None, **changes) -> ServerRecord:
         {"process_started": None, "state": "failed"},
         {"boot_id": "another"},
         {"boot_id": "another", "state": "failed"},
-    ],
-)
-def test_a_stranger_with_the_number_of_an_old_record_lives_on(stranger, changes):
-    records.write(record(stranger.pid, **changes))
-    assert "had failed" in stopping.stop("a")
-    assert living(stranger.pid) and living(stranger.child)
-    assert not records.path_of("a").exists()
+    ]:
+        with in_row(changes):
+            records.write(record(stranger.pid, **changes))
+            assert "had failed" in stopping.stop("a")
+            assert living(stranger.pid) and living(stranger.child)
+            assert not records.path_of("a").exists()
 
 
 def test_a_session_whose_leader_is_gone_may_be_a_strangers(stranger):
@@ -115,16 +114,17 @@ def test_what_a_dead_engine_left_is_ended_as_it_writes_to_its_log(tmp_path):
     assert not living(int(log.read_text()))
 
 
-@pytest.mark.parametrize("state", ["ready", "starting", "failed"])
-def test_a_server_of_another_machine_is_never_signalled_from_here(stranger, state):
-    records.write(record(stranger.pid, host="elsewhere", state=state))
-    if state == "failed":
-        assert "had failed" in stopping.stop("a")
-    else:
-        with pytest.raises(WorkshopError, match="runs on elsewhere, not on this machine"):
-            stopping.stop("a")
-        assert records.path_of("a").exists()
-    assert living(stranger.pid) and living(stranger.child)
+def test_a_server_of_another_machine_is_never_signalled_from_here(stranger):
+    for state in ["ready", "starting", "failed"]:
+        with in_row(state):
+            records.write(record(stranger.pid, host="elsewhere", state=state))
+            if state == "failed":
+                assert "had failed" in stopping.stop("a")
+            else:
+                with pytest.raises(WorkshopError, match="runs on elsewhere, not on this machine"):
+                    stopping.stop("a")
+                assert records.path_of("a").exists()
+            assert living(stranger.pid) and living(stranger.child)
 
 
 def test_a_shared_record_is_no_reason_to_signal_or_write(stranger, tmp_path, monkeypatch):
