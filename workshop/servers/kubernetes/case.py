@@ -14,7 +14,6 @@ from inference_planner.releases import versions
 
 from workshop.errors import BadInput
 from workshop.guard.auth import GUARD
-from workshop.servers.kubernetes import placement
 from workshop.servers.kubernetes.options import Options
 from workshop.servers.kubernetes.rendering import (
     LEFT_OUT,
@@ -30,6 +29,14 @@ PVC_MARGIN = 1.05  # of the volume over the weights: the file system
 PVC_SPARE_GIB = 2  # tokenizer and configs
 PVC_STEP_GIB = 10  # a round number
 OTHER_THAN_DNS = r"[^a-z0-9]+"
+# Labels of --node-selector that hold for the download too: a volume may exist only where it runs,
+# and its image is the server's.
+PLACE_LABELS = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "kubernetes.io/arch",
+)
+ARM_PRODUCTS = ("NVIDIA-GH", "NVIDIA-GB")  # GPUs that NVIDIA sells with its own processor, Grace
 
 
 class Case:
@@ -59,7 +66,7 @@ class Case:
         own_image = self.options.guard_image or self.options.image
         self.image = own_image or f"vllm/vllm-openai:v{plan.vllm_version}"
         self.node_labels = self._node_labels()
-        self.download_labels = placement.download_labels(self.product, self.node_labels)
+        self.download_labels = download_labels(self.product, self.node_labels)
         self.many = plan.nodes > 1  # pods make the server
         # several nodes mount the weights at once
         self.shared_volume = self.many or self.options.replicas > 1
@@ -198,3 +205,22 @@ def default_name(plan: Plan) -> str:
     model = re.sub(OTHER_THAN_DNS, "-", plan.model.lower()).strip("-")[:28].strip("-")
     gpu = re.sub(OTHER_THAN_DNS, "-", plan.gpu)
     return f"{model}-{plan.gpus}x{gpu}"[:40].strip("-")
+
+
+def download_labels(product: str, node_labels: dict[str, str]) -> dict[str, str]:
+    """Return the labels that a node must have for the download.
+
+    Args:
+        product: the GPU's name as NVIDIA's feature discovery writes it.
+        node_labels: the labels that a node must have for the server.
+
+    The image runs on Linux. Older images are for amd64 alone, as are all GPU nodes but those with
+    Grace; there the other nodes may be either.
+    """
+    labels = {"kubernetes.io/os": "linux"}
+    if not product.startswith(ARM_PRODUCTS):
+        labels["kubernetes.io/arch"] = "amd64"
+    for label, value in node_labels.items():
+        if label in PLACE_LABELS:
+            labels[label] = value
+    return labels

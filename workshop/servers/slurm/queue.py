@@ -113,9 +113,7 @@ def job_number(text: str) -> str:
 
 def named(job_id: str, cluster: str) -> str:
     """Return a job as this module names it."""
-    if cluster:
-        return f"{job_id};{cluster}"
-    return job_id
+    return f"{job_id};{cluster}" if cluster else job_id
 
 
 def of_record(record: ServerRecord) -> str:
@@ -130,10 +128,7 @@ def of_record(record: ServerRecord) -> str:
 
 
 def numbers_of_name(name: str) -> list[str]:
-    """Return the numbers of this user's jobs of that name that wait or run.
-
-    None where SLURM cannot be asked.
-    """
+    """Return the numbers of this user's jobs of that name that wait or run; [] without SLURM."""
     if not available():
         return []
     try:
@@ -178,15 +173,9 @@ def find(job: str) -> Job | None:
 
 
 def _row(lines: str, job_id: str, source: str) -> Job | None:
-    """Return the job of this number, or else the first one.
-
-    An array and a heterogeneous job have several rows.
-    """
+    """Return the job of this number, or else the first: arrays, heterogeneous jobs have several."""
     jobs = _rows(lines, source)
-    for job in jobs:
-        if job.job_id == job_id:
-            return job
-    return jobs[0] if jobs else None
+    return next((job for job in jobs if job.job_id == job_id), jobs[0] if jobs else None)
 
 
 def _rows(lines: str, source: str) -> list[Job]:
@@ -235,11 +224,9 @@ def _complaint(lines: list[str]) -> str:
 
 
 def _directed(cluster: str) -> tuple[list[str], dict[str, str] | None]:
-    """Return the options and the environment with which a command asks a cluster.
+    """Return the options and the environment (None: this process's own) to ask a cluster with.
 
-    None as the environment is this process's own.
-
-    The cluster of this login node is asked without --clusters, which needs the accounting database.
+    That of this login node is asked without --clusters, which needs the accounting database.
     """
     if not cluster:
         return [], None
@@ -250,13 +237,8 @@ def _directed(cluster: str) -> tuple[list[str], dict[str, str] | None]:
 
 
 def _without_clusters() -> dict[str, str]:
-    """Return this process's environment without SLURM_CLUSTERS.
-
-    That would direct a command to other clusters.
-    """
-    environment = dict(os.environ)
-    environment.pop("SLURM_CLUSTERS", None)
-    return environment
+    """Return this process's environment without SLURM_CLUSTERS, which directs to other clusters."""
+    return {name: value for name, value in os.environ.items() if name != "SLURM_CLUSTERS"}
 
 
 # {(path of scontrol, SLURM_CONF): name}
@@ -287,9 +269,7 @@ def remembered(job_id: str) -> str:
         text = (path / job_number(job_id)).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         return ""
-    if not re.fullmatch(CLUSTER, text):
-        return ""
-    return text
+    return text if re.fullmatch(CLUSTER, text) else ""
 
 
 def facts(job: str) -> dict[str, str]:
@@ -307,10 +287,7 @@ def fields(text: str) -> dict[str, str]:
 
 
 def standing(job: Job, cluster: str = "") -> Standing | None:
-    """Return what SLURM says of a job that waits or is suspended; None for any other.
-
-    The times are SLURM's, in the time of the cluster.
-    """
+    """Return what SLURM says of a job that waits or is suspended; None for any other."""
     suspended = job.state == "SUSPENDED"
     if not (suspended or job.waits):
         return None
@@ -364,16 +341,14 @@ def first_answer(job: str) -> Job | None:
 def _time(text: str) -> str:
     """Return a time of SLURM's to the minute, such as 2026-11-28 09:05; '' for Unknown or N/A."""
     match = re.match(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)", text)
-    if not match:
-        return ""
-    return f"{match[1]} {match[2]}"
+    return f"{match[1]} {match[2]}" if match else ""
 
 
 def submitted() -> list[ServerRecord]:
     """Return this user's jobs of `workshop slurm submit` that have not ended, as records.
 
-    The note of a submission (`remember`) and the queue tell a job. Its record has no address and no
-    key, and is never written.
+    They are in the notes of submissions (`remember`) and in the queue. A record of these has no
+    address and no key, and is never written.
     """
     clusters: dict[str, set[str]] = {}
     notes = home() / "slurm" / "clusters"
@@ -410,10 +385,7 @@ def _without_record(job: Job, cluster: str) -> ServerRecord:
 
 
 def checked(record: ServerRecord) -> ServerRecord:
-    """Return the record as the queue has it.
-
-    Its state is failed where its job has ended, starting where the job waits again, and suspended
-    while SLURM has stopped it.
+    """Return the record as the queue has it: failed, suspended, or starting where its job waits again.
 
     Nothing changes where the queue cannot be asked. Some clusters hide other people's jobs: a
     server that still listens is not gone, whatever the queue says. A job that the queue does not
@@ -467,14 +439,9 @@ def doubt(record: ServerRecord, job: Job | None) -> str:
 
 
 def waits_again(job_id: str, why: str) -> str:
-    """Return the reason for a server whose job is back in the queue.
-
-    why: preempted, a node lost, its time over; '' if SLURM does not say.
-    """
+    """Return the reason for a server whose job is back in the queue; why: '' if SLURM says none."""
     reason = f"its SLURM job {job_id} waits in the queue again"
-    if why:
-        return f"{reason} ({why})"
-    return reason
+    return f"{reason} ({why})" if why else reason
 
 
 def listens(url: str) -> bool:

@@ -1,9 +1,35 @@
-"""The scripts of slurm/ that have a model of their own: the model, the nodes, the split."""
+"""What is asked of `workshop slurm submit`, and the scripts of slurm/ that have a model of their own."""
 
 from dataclasses import dataclass
 
 # for a model without a script of its own: the fewest that hold it
 NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The settings that a person requests; None: the script's or the plan's choice.
+
+    what: a script's name (70b), a catalog name, a Hub id, or a model's folder.
+    trace: the engine notes what it does, step by step.
+    vllm: more flags of `vllm serve`.
+    sbatch_args: options of sbatch.
+    anyway: also what cannot work as far as we know.
+    """
+
+    what: str
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    gpu: str | None = None
+    time: str | None = None
+    pipeline: bool = False
+    learners: int = 0
+    trace: bool = False
+    name: str | None = None
+    max_model_len: int | None = None
+    vllm: tuple[str, ...] = ()
+    sbatch_args: tuple[str, ...] = ()
+    anyway: bool = False
 
 
 @dataclass(frozen=True)

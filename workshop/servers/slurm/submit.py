@@ -3,77 +3,42 @@
 It comes with its reasons, the exact command and the job's number.
 """
 
-import hashlib
 import os
 import re
 import shlex
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inference_planner.answer.command import ALLOWED, check_starts, flags
+from inference_planner.answer.command import check_starts
 from inference_planner.answer.parallelism import Plan
 from inference_planner.arguments import ARGUMENTS
 from inference_planner.catalog import load_model
 from inference_planner.catalog.read import existing, name_of
 from inference_planner.split.ranks import tp_problem
 
-from workshop.engine import trace_writer
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
-from workshop.guard import fairshare
-from workshop.home import home, private_folder, write_private
+from workshop.home import private_folder
 from workshop.servers import records
-from workshop.servers.flags import check_for_job, check_release, flags_of, for_plan, remarks
+from workshop.servers.flags import check_for_job, check_release, for_plan, remarks
 from workshop.servers.host.programs import LATE, run
 from workshop.servers.records.record_file import CLUSTER
-from workshop.servers.slurm import options, partitions, reasons
+from workshop.servers.slurm import job_script, options, partitions, reasons
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import site as slurm_site
-from workshop.servers.slurm.recipes import RECIPES, Recipe, model_of
+from workshop.servers.slurm.job_script import UNSET, of_person
+from workshop.servers.slurm.recipes import RECIPES, Recipe, Request, model_of
 from workshop.servers.slurm.site import scripts_folder
 from workshop.servers.weights import check as slurm_weights
 
 GPU = "h100"
 GPUS_PER_NODE = 4
-UNSET = "$WORKSHOP_MODELS"
 # flags of vLLM that sbatch does not know: --network is sbatch's, too
 OF_VLLM = {names[0] for names in ARGUMENTS} - {"--network"}
 SBATCH_TIMEOUT_S = 60
-CPUS_BASE = 4  # for the API's and the engine's own processes
-CPUS_PER_GPU = 4  # for the worker of each GPU
-MEMORY_BASE_GIB = 16
-MEMORY_PER_GPU_GIB = 48  # weights pass through the page cache
-# a GPU of the planned kind has at least this share of its memory, whatever ECC takes
-GPU_MEMORY_SHARE = 0.95
-
-
-@dataclass(frozen=True)
-class Request:
-    """The settings that a person requests; None: the script's or the plan's choice.
-
-    what: a script's name (70b), a catalog name, a Hub id, or a model's folder.
-    trace: the engine notes what it does, step by step.
-    vllm: more flags of `vllm serve`.
-    sbatch_args: options of sbatch.
-    anyway: also what cannot work as far as we know.
-    """
-
-    what: str
-    nodes: int | None = None
-    gpus_per_node: int | None = None
-    gpu: str | None = None
-    time: str | None = None
-    pipeline: bool = False
-    learners: int = 0
-    trace: bool = False
-    name: str | None = None
-    max_model_len: int | None = None
-    vllm: tuple[str, ...] = ()
-    sbatch_args: tuple[str, ...] = ()
-    anyway: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,18 +51,17 @@ class Submission:
     replaced, by name.
     """
 
+    request: Request
     script: Path
     head: list[str]
     passed: list[str]
-    settings: dict[str, str] = field(default_factory=dict)
-    reasons: list[str] = field(default_factory=list)
-    advice: list[str] = field(default_factory=list)
-    fits: bool = True
-    what: str = ""  # the model, as it was requested
-    folder: Path = Path()  # of the model
-    partition: str = ""  # '' for the cluster's default
-    cluster: str = ""  # '' for the one of this login node
-    anyway: bool = False
+    settings: dict[str, str]
+    reasons: list[str]
+    advice: list[str]
+    fits: bool
+    folder: Path  # of the model
+    partition: str  # '' for the cluster's default
+    cluster: str  # '' for the one of this login node
 
     @property
     def command(self) -> str:
@@ -121,22 +85,15 @@ def prepare(request: Request) -> Submission:
     slurm_kind, gpus_of_a_node = slurm_site.gpus(site)
     if not slurm_site.gpu_option(site):
         request = _with_whole_nodes(request, gpus_of_a_node)
-    script_name = "model"
-    if recipe:
-        script_name = request.what
-    script = scripts_folder() / f"{script_name}.sbatch"
+    script = scripts_folder() / f"{request.what if recipe else 'model'}.sbatch"
     sbatch_options = _sbatch_options(request, site, script)
     partition = sbatch_options.get("partition") or ""
     cluster = sbatch_options.get("clusters") or ""
     gpu, assumption = gpu_of(request, site, partition, cluster)
     folder = _folder(request.what, site)
-    name = None
-    if recipe is None:
-        name = _job_name(folder)
+    name = None if recipe else _job_name(folder)
     is_downloaded = (folder / "config.json").is_file()
-    model: Path | str = folder
-    if not is_downloaded:
-        model = model_of(request.what)
+    model = folder if is_downloaded else model_of(request.what)
     site_flags = site.get("site_serve_args", "").splitlines()
     if not request.anyway:
         check_release(site_flags, where="site_serve_args: ")
@@ -149,26 +106,27 @@ def prepare(request: Request) -> Submission:
         site,
     )
     check_starts(the_plan)
-    head = _head(request, site, name, the_plan, slurm_kind)
-    settings = _settings(request, the_plan, folder, changed_gpu=bool(gpu) or not recipe)
+    head = job_script.head_options(request, site, name, the_plan, slurm_kind)
+    settings = job_script.script_settings(
+        request, the_plan, folder, changed_gpu=bool(gpu) or not recipe
+    )
     advice = list(the_plan.advice)
     if assumption:
         advice.append(f"Assumed: {GPU}. {assumption}")
     if not is_downloaded:
         advice.append(_missing_model(request.what, folder))
     return Submission(
-        script=_written_script(script, site, _of_person(request), head, settings),
+        request=request,
+        script=job_script.write_script(script, site, of_person(request), head, settings),
         head=head,
         passed=list(request.sbatch_args),
         settings=settings,
         reasons=[_summary(the_plan), *remarks(vllm_flags), *the_plan.reasons],
         advice=advice,
         fits=the_plan.fits,
-        what=request.what,
         folder=folder,
         partition=partition,
         cluster=cluster if re.fullmatch(CLUSTER, cluster) else "",
-        anyway=request.anyway,
     )
 
 
@@ -186,12 +144,6 @@ def gpu_of(
     return "", f"{why}. Set WORKSHOP_GPU in slurm/site.sh, or give --gpu."
 
 
-def _of_person(request: Request) -> slurm_site.Changes:
-    """Return the options of sbatch that a person requests, as changes to a script."""
-    added = {option.name: option.value for option in options.read(request.sbatch_args)[0]}
-    return slurm_site.Changes(frozenset(), added)
-
-
 def _sbatch_options(request: Request, site: dict[str, str], script: Path) -> dict[str, str | None]:
     """Return the options of the job as sbatch reads them: of the person, the shell, the script."""
     text = script.read_text(encoding="utf-8")
@@ -200,7 +152,7 @@ def _sbatch_options(request: Request, site: dict[str, str], script: Path) -> dic
     for name in ("partition", "clusters"):
         if site.get(f"SBATCH_{name.upper()}"):
             values[name] = site[f"SBATCH_{name.upper()}"]
-    return values | _of_person(request).added
+    return values | of_person(request).added
 
 
 def _with_whole_nodes(request: Request, gpus_of_a_node: int) -> Request:
@@ -223,9 +175,7 @@ def _job_name(folder: Path) -> str:
 
 def _summary(plan: Plan) -> str:
     """Return the first of the reasons: the model, the GPUs, the split."""
-    nodes = f"{plan.nodes} nodes"
-    if plan.nodes == 1:
-        nodes = "1 node"
+    nodes = "1 node" if plan.nodes == 1 else f"{plan.nodes} nodes"
     return (
         f"{plan.model}: {nodes}, {plan.gpus} × {plan.gpu}, "
         f"TP {plan.tensor_parallel_size} × PP {plan.pipeline_parallel_size}, "
@@ -243,124 +193,14 @@ def _missing_model(what: str, folder: Path) -> str:
     return f"The model is not in {folder} yet: workshop prefetch {what} --to {folder.parent}"
 
 
-def _head(
-    request: Request, site: dict[str, str], name: str | None, plan: Plan, slurm_kind: str
-) -> list[str]:
-    """Return the options of sbatch that the script gets beside its own.
-
-    What the site removes or replaces (`site_sbatch`), or the person requests, is left out.
-
-    name: of a job without a recipe; None: the script has a name.
-    slurm_kind: SLURM's type of the GPUs; '' for none.
-    """
-    choices = _choices(request, site, name, plan, slurm_kind)
-    person = _of_person(request)  # sbatch refuses, for example, --mem beside --mem-per-gpu
-    changed = slurm_site.changes(site)
-    head: list[str] = []
-    chosen = {option: value for option, value in choices.items() if value is not None}
-    for option, value in {**slurm_site.named_options(site), **chosen}.items():
-        if not person.drops(option, str(value)):
-            head.append(f"--{option}={value}")
-    needs_whole_nodes = name is not None and plan.nodes > 1
-    if needs_whole_nodes and not changed.drops("exclusive") and not person.drops("exclusive"):
-        head.append("--exclusive")
-    return head
-
-
-def _choices(
-    request: Request, site: dict[str, str], name: str | None, plan: Plan, slurm_kind: str
-) -> dict[str, object]:
-    """Return {option of sbatch: value}; None where the script's own line or the cluster decides."""
-    changes = slurm_site.changes(site)
-    gpus_per_node = plan.gpus // plan.nodes
-    gpus = gpus_per_node
-    script_nodes = None
-    if name is None:  # a recipe's script has its own numbers
-        gpus = request.gpus_per_node
-        script_nodes = RECIPES[request.what].nodes[-1]
-    nodes = request.nodes
-    if nodes is None and plan.nodes != script_nodes:
-        nodes = plan.nodes
-    choices: dict[str, object] = {"job-name": request.name or name, "nodes": nodes}
-    choices |= slurm_site.gpu_request(site, slurm_kind, gpus)
-    choices["time"] = request.time
-    ours: dict[str, object] = {}
-    # What the site gives for each GPU is a GPU's share of a node: nothing is asked for beside it.
-    if site.get("WORKSHOP_CPUS_PER_GPU"):
-        cpus_per_gpu = slurm_site.number(site, "WORKSHOP_CPUS_PER_GPU", CPUS_PER_GPU)
-        ours["cpus-per-task"] = cpus_per_gpu * gpus_per_node
-    elif name:
-        ours["cpus-per-task"] = CPUS_BASE + CPUS_PER_GPU * gpus_per_node
-    takes_whole_nodes = plan.nodes > 1
-    if name and takes_whole_nodes:
-        ours["mem"] = 0  # all of a node's
-    elif site.get("WORKSHOP_GIB_PER_GPU") and not takes_whole_nodes:
-        gib_per_gpu = slurm_site.number(site, "WORKSHOP_GIB_PER_GPU", MEMORY_PER_GPU_GIB)
-        ours["mem"] = f"{gib_per_gpu * gpus_per_node}G"
-    elif name:
-        ours["mem"] = f"{MEMORY_BASE_GIB + MEMORY_PER_GPU_GIB * gpus_per_node}G"
-    for option, value in ours.items():
-        if not changes.drops(option):
-            choices[option] = value
-    return choices
-
-
-def _changed(text: str, site: dict[str, str], person: slurm_site.Changes, head: list[str]) -> str:
-    """Return a script with the #SBATCH lines that this submission needs.
-
-    What `site_sbatch` or the head replaces goes, and each line beside which sbatch refuses an
-    option of the person's. With SBATCH_GRES its --gpus-per-node goes as well: SLURM would add one
-    to the other, or refuse both.
-    """
-    changes = slurm_site.changes(site)
-    by_gres = slurm_site.gpu_option(site) == "gres"
-    in_head = {option.name for option in options.read(head)[0]}
-
-    def dropped(name: str, value: str | None) -> bool:
-        replaced = name not in person.added and person.drops(name, value)
-        ours = name in in_head or (by_gres and name == "gpus-per-node")
-        return changes.drops(name, value) or replaced or ours
-
-    added = [word for word in changes.arguments if options.read([word])[0][0].name not in in_head]
-    return options.change_script(text, dropped, [*added, *map(shlex.quote, head)])
-
-
-def _written_script(
-    script: Path,
-    site: dict[str, str],
-    person: slurm_site.Changes,
-    head: list[str],
-    settings: dict[str, str],
-) -> Path:
-    """Write the script of a submission into this user's folder, and return where it is.
-
-    Args:
-        script: of slurm/.
-        site: the site's settings.
-        person: the options of sbatch that the person requests.
-        head: further options for its #SBATCH lines.
-        settings: lines `name=value` of it to replace; the value as bash reads it.
-    """
-    text = _changed(script.read_text(encoding="utf-8"), site, person, head)
-    for name, value in settings.items():
-        text = re.sub(rf"^{name}=.*$", lambda _, line=f"{name}={value}": line, text, flags=re.M)
-    text = text.replace("\n", f"\n# Made of {script} by `workshop slurm submit`.\n", 1)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    path = private_folder("slurm") / f"{script.stem}-{digest}{script.suffix}"
-    write_private(path, text)
-    return path
-
-
 def _refuse(request: Request) -> None:
     """Refuse what sbatch, or the job at its start, would stumble over."""
     if request.name:
         records.path_of(request.name)  # refuses what is no name of a server
     check_for_job(request.vllm, anyway=request.anyway)
     sbatch_options, rest = options.read(request.sbatch_args)
-    foreign: list[str] = []
-    for option in sbatch_options:
-        if option.arguments[0].partition("=")[0] in OF_VLLM:
-            foreign.append(option.arguments[0])
+    first_words = [option.arguments[0] for option in sbatch_options]
+    foreign = [word for word in first_words if word.partition("=")[0] in OF_VLLM]
     for word in (*foreign, *rest):
         remedy = (
             "Its options begin with -. Flags of vLLM go into --vllm, "
@@ -409,13 +249,8 @@ def _planned(
     settings |= for_plan(request.vllm)
     several_nodes = request.nodes is not None and request.nodes > 1
     use_all = not recipe.split and (request.gpus_per_node is not None or several_nodes)
-    tp_in_node = gpus_per_node
-    if use_all:
-        tp_in_node = _largest_tp(model, gpus_per_node)
-    candidates = recipe.nodes
-    if request.nodes:
-        candidates = (request.nodes,)
-    for nodes in candidates:
+    tp_in_node = _largest_tp(model, gpus_per_node) if use_all else gpus_per_node
+    for nodes in (request.nodes,) if request.nodes else recipe.nodes:
         if use_all or request.pipeline or recipe.split == "pipeline":
             settings["tensor_parallel_size"] = tp_in_node
             settings["pipeline_parallel_size"] = gpus_per_node // tp_in_node * nodes
@@ -462,44 +297,7 @@ def _folder(what: str, site: dict[str, str]) -> Path:
     for folder in folders:
         if (folder / "config.json").is_file():
             return folder
-    if model.hub_ids:
-        return folders[1]
-    return folders[0]
-
-
-def _settings(request: Request, plan: Plan, folder: Path, changed_gpu: bool) -> dict[str, str]:
-    """Return the lines of the script that differ from its own choice: {name: value, as in bash}."""
-    recipe = RECIPES.get(request.what)
-    place = shlex.quote(str(scripts_folder()))
-    if slurm_site.chosen_file():
-        place += f" WORKSHOP_SITE={shlex.quote(str(slurm_site.site_file()))}"
-    if os.environ.get("WORKSHOP_HOME"):  # where the record goes
-        place += f"; export WORKSHOP_HOME={shlex.quote(str(home()))}"
-    lines = {"slurm_folder": place}
-    more_flags = [flag for flag in flags(plan) if flag == ALLOWED and recipe is None]
-    if UNSET not in folder.parts:
-        lines["model"] = shlex.quote(str(folder))
-    elif recipe is None:
-        lines["model"] = str(folder)  # $WORKSHOP_MODELS is for the shell to replace
-    if recipe is None:
-        lines["tensor_parallel_size"] = str(plan.tensor_parallel_size)
-        lines["pipeline_parallel_size"] = str(plan.pipeline_parallel_size)
-        if request.max_model_len is not None:
-            more_flags += ["--max-model-len", str(request.max_model_len)]
-    elif request.max_model_len is not None:
-        lines["max_model_len"] = str(request.max_model_len)
-    if request.pipeline and recipe and recipe.split == "tensor":
-        lines["parallel"] = "pipeline"
-    if changed_gpu:
-        lines["min_gpu_gib"] = f"{plan.gpu_memory_gib * GPU_MEMORY_SHARE:.0f}"
-    if request.learners:
-        more_flags += fairshare.class_arguments(flags_of(request.vllm))
-    if request.trace:
-        more_flags += ["--scheduler-cls", trace_writer.SCHEDULER]
-    more_flags += request.vllm
-    if more_flags:
-        lines["more_flags"] = f"({shlex.join(more_flags)})"
-    return lines
+    return folders[1] if model.hub_ids else folders[0]
 
 
 def submit(submission: Submission) -> str:
@@ -521,8 +319,8 @@ def submit(submission: Submission) -> str:
         raise WorkshopError(problem, "Log in to one; or see the whole command with --dry-run.")
     if UNSET in submission.folder.parts:
         slurm_site.models_folder()  # says what is wrong with it
-    if not submission.anyway:
-        _refuse_missing_model(submission.what, submission.folder)
+    if not submission.request.anyway:
+        _refuse_missing_model(submission.request.what, submission.folder)
     private_folder("servers")  # the job writes the record there: better to find out now
     if not os.access(".", os.W_OK):
         why = f"The job's files would go to {os.getcwd()}, where you may not write."
@@ -554,7 +352,7 @@ def submit(submission: Submission) -> str:
         )
     cluster = cluster or slurm_queue.cluster_here()
     slurm_queue.remember(job_id, cluster)
-    if not submission.anyway:
+    if not submission.request.anyway:
         _take_back_impossible(submission, slurm_queue.named(job_id, cluster))
     return job_id
 
