@@ -121,10 +121,11 @@ def test_a_page_in_place_of_the_config_is_no_config(hub, workshop):
     assert done.returncode == 2 and TODAY in done.stderr
 
 
-def test_a_simulation_fetches_as_a_plan_does(hub, workshop):
-    done = workshop("simulate", HUB_ID, "--gpu", "h100", "--burst", "2", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["command"].startswith(f"vllm serve {HUB_ID}")
+def test_a_simulation_fetches_as_a_plan_does(workshop):
+    """One that is refused once the model is known."""
+    done = workshop("simulate", HUB_ID, "--gpu", "h100", "--burst", "2", "--max-model-len", "1M")
+    assert done.returncode == 2 and f"config.json of {HUB_ID}" in done.stderr, done.stderr
+    assert "Tiny-Llama reads up to 131072 tokens" in done.stderr
 
 
 def test_a_name_of_the_catalog_asks_nobody(hub, workshop):
