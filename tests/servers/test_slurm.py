@@ -250,22 +250,14 @@ def test_wrong_use_is_one_sentence(workshop_home):
 
 
 def test_refusal_of_sbatch_names_the_line_to_edit(workshop_home, bin_folder):
-    for message, remedy in [
-        ("invalid partition specified: gpuu", "SBATCH_PARTITION"),
-        # slurm_errno.c of 22.05
-        ("Invalid account or account/partition combination specified", "SBATCH_ACCOUNT"),
-        (
-            "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
-            "SBATCH_QOS",
-        ),
-        ("Requested node configuration is not available", "sinfo"),
-        ("something new", "workshop doctor"),
-    ]:
-        with in_row(message):
-            stand_in(bin_folder, "sbatch", f'echo "sbatch: error: {message}" >&2; exit 1')
-            with pytest.raises(WorkshopError, match=re.escape(message.split(":")[0])) as error:
-                slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True)))
-            assert remedy in error.value.remedy
+    for message, remedy in {
+        "Invalid account or account/partition combination specified": "SBATCH_ACCOUNT",
+        "something new": "workshop doctor",
+    }.items():
+        stand_in(bin_folder, "sbatch", f'echo "sbatch: error: {message}" >&2; exit 1')
+        with in_row(message), pytest.raises(WorkshopError, match=message) as error:
+            slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True)))
+        assert remedy in error.value.remedy, message
 
 
 def test_mistake_in_the_site_file_is_shown_in_bashs_words(workshop_home, tmp_path, monkeypatch):

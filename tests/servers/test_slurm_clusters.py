@@ -412,6 +412,7 @@ def test_the_shell_is_told_to_ask_for_the_requeue(in_an_image, tmp_path, capfd):
         ("requeue", "Requeue=1 Restarts=0 PreemptTime=None", "its time limit was near"),
         ("requeue", "", "its time limit was near"),
         ("cancelled", "Requeue=1 Restarts=0 PreemptTime=2026-11-25T01:00:00", "preempted"),
+        ("engine", "Requeue=1 Restarts=0 PreemptTime=2026-11-25T01:00:00", "preempted"),
     ]:
         with in_row(cause):
             write()

@@ -409,6 +409,12 @@ def test_slurms_own_refusals_name_the_line_to_edit():
             "site_sbatch",
         ),
         ("Batch job submission failed: Invalid qos specification", "SBATCH_QOS"),
+        ("invalid partition specified: gpuu", "SBATCH_PARTITION"),
+        (
+            "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+            "SBATCH_QOS",
+        ),
+        ("Requested node configuration is not available", "sinfo"),
     ]:
         assert remedy in site.refusal_remedy(f"sbatch: error: {message}"), message
 

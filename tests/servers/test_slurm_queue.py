@@ -17,7 +17,7 @@ from workshop.cli import group
 from workshop.errors import WorkshopError
 from workshop.servers import records
 from workshop.servers.records import ServerRecord, share
-from workshop.servers.slurm import job_end, job_file, job_start
+from workshop.servers.slurm import job_file, job_start
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import status as slurm_status
 from workshop.servers.slurm.follow import Follower
@@ -241,15 +241,3 @@ def test_ready_server_whose_job_waits_again_is_starting(bin_folder, workshop_hom
         "starting",
         "its SLURM job 7 waits in the queue again (BeginTime)",
     )
-
-
-def test_job_goes_back_into_the_queue_where_slurm_or_preemption_says_so():
-    for cause, facts, why in [
-        ("cancelled", "Restarts=1 Requeue=1 PreemptTime=None", ("put back by SLURM", False)),
-        ("engine", "Restarts=0 Requeue=1 PreemptTime=2026-11-22T03:00:00", ("preempted", True)),
-        ("engine", "Restarts=0 Requeue=0 PreemptTime=2026-11-22T03:00:00", ("", False)),
-        ("requeue", "Restarts=0 Requeue=1 PreemptTime=None", ("its time limit was near", True)),
-        ("engine", "Restarts=0 Requeue=1 PreemptTime=None", ("", False)),
-        ("done", "Restarts=0 Requeue=1 PreemptTime=None", ("", False)),
-    ]:
-        assert job_end.again(cause, slurm_queue.fields(f"JobId=7 {facts}")) == why, cause

@@ -122,12 +122,10 @@ def _spawn_engine(launch: Launch, env: dict[str, str]) -> processes.Child:
 
 def new_record(launch: Launch) -> ServerRecord:
     """Return the record of a server that is about to start, with a new key."""
-    boot = records.boot_id()
     return records.new(
         name=launch.name,
         url=launch.url,
         model=launch.served,
-        boot_id=boot,
         log=str(launch.log),
         trace=launch.trace,
     )

@@ -40,7 +40,6 @@ def new(
     model: str,
     log: str,
     where: str = "local",
-    boot_id: str = "",
     job_id: str | None = None,
     trace: str = "",
 ) -> ServerRecord:
@@ -52,7 +51,7 @@ def new(
         api_key=new_key(),
         where=where,
         host=socket.gethostname(),
-        boot_id=boot_id,
+        boot_id=boot_id() if where == "local" else "",
         job_id=job_id,
         log=log,
         trace=trace,

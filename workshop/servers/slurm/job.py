@@ -140,7 +140,9 @@ class Supervisor:
                 self._engine_runs = False
                 if self._is_cancelled():
                     return End("cancelled", 143)
-                return _engine_end(int(str(value)))
+                code = int(str(value)) or 70  # it ends only when it is told to
+                print(f"[workshop] the engine's step ended with exit code {value}", file=sys.stderr)
+                return End("engine", code)
             elif kind == "engine":
                 self._engine_runs = False
                 _interrupt(batch)  # it would wait for the engine to come back
@@ -207,17 +209,17 @@ class Supervisor:
                     self._show_stacks()
                 self._stop_engine()
             if self.record:  # what a killed engine could not remove itself
-                self._on_every_node("clean")
+                self._clean_nodes()
             self._write_end(end)
         for path in (job_file.reasons(), job_file.path()):
             path.unlink(missing_ok=True)
         return end.code
 
-    def _on_every_node(self, part: str) -> None:
+    def _clean_nodes(self) -> None:
         nodes = os.environ["SLURM_NNODES"]
         script = f"{os.environ['WORKSHOP_SLURM']}/node.sh"
         options = ("--overlap", "--quiet", "--immediate=5", f"--ntasks={nodes}")
-        self.shell.run("srun", *options, "--ntasks-per-node=1", "bash", script, part)
+        self.shell.run("srun", *options, "--ntasks-per-node=1", "bash", script, "clean")
 
     def _signal_engine(self, name: str) -> None:
         """Signal the engine's step alone: `scancel JOB` waits for pending tasks of an array."""
@@ -276,12 +278,6 @@ def _interrupt(batch: subprocess.Popen[bytes] | None) -> None:
     """Let a batch write down what it has, and end."""
     if batch is not None and batch.poll() is None:
         batch.send_signal(signal.SIGUSR1)
-
-
-def _engine_end(code: int) -> End:
-    """Return the end of a server whose engine ended: it ends only when it is told to."""
-    print(f"[workshop] the engine's step ended with exit code {code}", file=sys.stderr, flush=True)
-    return End("engine", code or 70)
 
 
 def main() -> int:

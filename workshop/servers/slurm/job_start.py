@@ -237,7 +237,8 @@ def _claimed(record: ServerRecord) -> ServerRecord:
     names = (record.name, records.path_of(f"{record.name}-{record.job_id}").stem)
     for name in names:
         earlier = records.stored(name)
-        if earlier and _same_job(earlier, record):
+        # Two clusters with one home may give one number, and keys must not be exchanged.
+        if earlier and (earlier.job_id, earlier.cluster) == (record.job_id, record.cluster):
             record = replace(record, name=earlier.name, api_key=earlier.api_key)
             records.write(record)
             return record
@@ -247,14 +248,6 @@ def _claimed(record: ServerRecord) -> ServerRecord:
         record = replace(record, name=names[1])
         claims.claim(record).give_back()
     return record
-
-
-def _same_job(earlier: ServerRecord, record: ServerRecord) -> bool:
-    """Return True if two records are of one job.
-
-    Two clusters with one home may give the same number, and their keys must not be exchanged.
-    """
-    return (earlier.job_id, earlier.cluster) == (record.job_id, record.cluster)
 
 
 def budget_s(model: str) -> float:

@@ -343,7 +343,7 @@ def check(model: str, job: JobFile) -> Node | None:
     if own.rank == 0 and uncompiled:
         problem, remedy = uncompiled
         print(f"[workshop] vLLM is {problem}. {remedy}", file=sys.stderr, flush=True)
-    interface = _interface_of(address)
+    interface = next((name for name, place in machine.interfaces().items() if place == address), "")
     if fabric.wanted(job.nodes, is_cpu(*installed())):
         # vLLM's own port, later
         result = fabric.test(
@@ -352,11 +352,3 @@ def check(model: str, job: JobFile) -> Node | None:
         if result:
             print(f"[workshop] {result}", file=sys.stderr, flush=True)
     return Node(address, interface, has_watchdog(own.build))
-
-
-def _interface_of(address: str) -> str:
-    """Return the network interface of this node with that address; '' if there is none."""
-    for name, own_address in machine.interfaces().items():
-        if own_address == address:
-            return name
-    return ""

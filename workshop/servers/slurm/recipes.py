@@ -1,4 +1,4 @@
-"""What is asked of `workshop slurm submit`, and the scripts of slurm/ that have a model of their own."""
+"""Requests of `workshop slurm submit`, and the scripts of slurm/ that have a model of their own."""
 
 from dataclasses import dataclass
 
