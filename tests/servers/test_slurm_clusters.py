@@ -20,11 +20,8 @@ from workshop.servers import hang, records
 from workshop.servers.local import stopping
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import doctor, job_start
-from workshop.servers.slurm import job as slurm_job
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import status as slurm_status
-from workshop.servers.slurm.job_end import End
-from workshop.servers.slurm.job_start import Task
 
 KEY = "k" * 32
 LOG = "/work/70b_4711/output_4711.out"
@@ -368,86 +365,6 @@ def test_a_record_without_a_cluster_is_asked_where_its_job_was_submitted(cluster
     slurm_queue.remember("4711", "alpha")
     write()
     assert "✓ 70b" in run("servers")[1] and "squeue alpha" in clusters.read_text()
-
-
-# --- the end of a job, whose shell asks SLURM
-
-
-class Shell(slurm_job.Shell):
-    """slurm/job.sh, where SLURM says what a test lets it say."""
-
-    def __init__(self, facts: str, refused: str):
-        self.facts = facts
-        self.refused = refused
-        self.requeued = False
-
-    def run(self, *command: str) -> tuple[int, str]:
-        if "requeue" not in command:
-            return 0, self.facts
-        self.requeued = True
-        return (1 if self.refused else 0), self.refused
-
-
-def end(tmp_path: Path, cause: str, facts: str, refused: str = "") -> bool:
-    """Write the end of a job, with what `scontrol show job` says; return whether a requeue was asked for."""
-    shell = Shell(facts, refused)
-    supervisor = slurm_job.Supervisor(Task(1, 0.0, [], []), shell)
-    supervisor.record = records.path_of("70b")
-    supervisor._write_end(End(cause, 75))
-    return shell.requeued
-
-
-@pytest.fixture
-def in_an_image(workshop_home, monkeypatch, tmp_path) -> None:
-    """There are no commands of SLURM where the job's Python runs."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("SLURM_JOB_ID", "4711")
-    monkeypatch.setenv("WORKSHOP_JOB", str(tmp_path / "job_4711.json"))
-    monkeypatch.delenv("SLURM_ARRAY_TASK_ID", raising=False)
-    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
-
-
-def test_the_shell_is_told_to_ask_for_the_requeue(in_an_image, tmp_path, capfd):
-    for cause, facts, why in [
-        ("requeue", "Requeue=1 Restarts=0 PreemptTime=None", "its time limit was near"),
-        ("requeue", "", "its time limit was near"),
-        ("cancelled", "Requeue=1 Restarts=0 PreemptTime=2026-11-25T01:00:00", "preempted"),
-        ("engine", "Requeue=1 Restarts=0 PreemptTime=2026-11-25T01:00:00", "preempted"),
-    ]:
-        with in_row(cause):
-            write()
-            assert end(tmp_path, cause, facts)
-            reason = f"its SLURM job 4711 waits in the queue again ({why})"
-            assert capfd.readouterr().out == f"[workshop] ended: {reason}\n"
-            assert (on_disk()["state"], on_disk()["reason"]) == ("starting", reason)
-            refused = (
-                "Requested operation is presently disabled for job 4711\nslurm_suspend error\n"
-            )
-            assert end(tmp_path, cause, facts, refused)
-            output = capfd.readouterr().out
-            assert (
-                "did not put job 4711 back" in output
-                and "presently disabled for job 4711; slurm_suspend error" in output
-            )
-            assert (
-                on_disk()["state"] == "failed"
-                and why in on_disk()["reason"]
-                and "waits" not in output
-            )
-
-
-def test_no_other_end_asks_for_a_requeue(in_an_image, tmp_path):
-    for cause, facts, state in [
-        ("cancelled", "Requeue=1 Restarts=1 PreemptTime=None", "starting"),
-        ("cancelled", "Requeue=1 Restarts=0 PreemptTime=None Reason=None", ""),
-        ("cancelled", "Requeue=0 Restarts=0 PreemptTime=2026-11-25T01:00:00", "failed"),
-        ("engine", "Requeue=1 Restarts=0 PreemptTime=None", "failed"),
-        ("done", "Requeue=1 Restarts=0 PreemptTime=None", ""),
-    ]:
-        with in_row(cause):
-            write()
-            assert not end(tmp_path, cause, facts)
-            assert (on_disk()["state"] if records.path_of("70b").exists() else "") == state
 
 
 def test_doctor_reads_sinfo_among_other_lines(clusters, bin_folder):

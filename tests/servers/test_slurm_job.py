@@ -19,6 +19,7 @@ from workshop.servers import records
 from workshop.servers.slurm import job as slurm_job
 from workshop.servers.slurm import job_file, job_start
 from workshop.servers.slurm.job import Shell, Supervisor
+from workshop.servers.slurm.job_end import End
 from workshop.servers.slurm.job_start import Task
 
 SERVE = ["/models/Llama", "--tensor-parallel-size", "4", "--pipeline-parallel-size", "1"]
@@ -246,3 +247,64 @@ def test_the_shell_runs_a_command_and_messages_that_come_meanwhile_are_not_lost(
     assert shell.run("scontrol", "show", "hostnames", "n[1-2]") == (0, "n1\nn2")
     assert requests.getvalue() == "run\tscontrol\tshow\thostnames\tn[1-2]\n"
     assert [shell.next(), shell.next(), shell.next()] == [("signal", "TERM"), ("engine", "3"), None]
+
+
+# --- its end, where its shell asks SLURM
+
+
+def ended(shell: Spoken, cause: str, facts: str, refused: str = "") -> bool:
+    """Write a job's end, with the words of `scontrol show job`; return whether a requeue was asked for."""
+    records.write(small_server.record("one", where="slurm", job_id="7"))
+    asked: list[tuple[str, ...]] = []
+
+    def run(*command: str) -> tuple[int, str]:
+        asked.append(command)
+        if "requeue" in command:
+            return (1 if refused else 0), refused
+        return 0, facts
+
+    shell.run = run
+    supervisor = Supervisor(Task(4, 0.0, SRUN, []), shell)
+    supervisor.record = records.path_of("one")
+    supervisor._write_end(End(cause, 75))
+    return any("requeue" in command for command in asked)
+
+
+def test_the_shell_is_told_to_ask_for_the_requeue(shell, monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("PATH", str(tmp_path))  # an image without SLURM's commands
+    for cause, facts, why in [
+        ("requeue", "Requeue=1 Restarts=0 PreemptTime=None", "its time limit was near"),
+        ("requeue", "", "its time limit was near"),
+        ("cancelled", "Requeue=1 Restarts=0 PreemptTime=2026-11-25T01:00:00", "preempted"),
+        ("engine", "Requeue=1 Restarts=0 PreemptTime=2026-11-25T01:00:00", "preempted"),
+    ]:
+        with in_row(cause):
+            assert ended(shell, cause, facts)
+            reason = f"its SLURM job 7 waits in the queue again ({why})"
+            assert capfd.readouterr().out == f"[workshop] ended: {reason}\n"
+            assert (record()["state"], record()["reason"]) == ("starting", reason)
+            refused = "Requested operation is presently disabled for job 7\nslurm_suspend error\n"
+            assert ended(shell, cause, facts, refused)
+            output = capfd.readouterr().out
+            assert (
+                "did not put job 7 back" in output
+                and "presently disabled for job 7; slurm_suspend error" in output
+            )
+            assert (
+                record()["state"] == "failed"
+                and why in record()["reason"]
+                and "waits" not in output
+            )
+
+
+def test_no_other_end_asks_for_a_requeue(shell):
+    for cause, facts, state in [
+        ("cancelled", "Requeue=1 Restarts=1 PreemptTime=None", "starting"),
+        ("cancelled", "Requeue=1 Restarts=0 PreemptTime=None Reason=None", ""),
+        ("cancelled", "Requeue=0 Restarts=0 PreemptTime=2026-11-25T01:00:00", "failed"),
+        ("engine", "Requeue=1 Restarts=0 PreemptTime=None", "failed"),
+        ("done", "Requeue=1 Restarts=0 PreemptTime=None", ""),
+    ]:
+        with in_row(cause):
+            assert not ended(shell, cause, facts)
+            assert (record()["state"] if record() else "") == state
