@@ -255,10 +255,10 @@ def test_the_shell_runs_a_command_and_messages_that_come_meanwhile_are_not_lost(
 def ended(shell: Spoken, cause: str, facts: str, refused: str = "") -> bool:
     """Write a job's end, with the words of `scontrol show job`; return whether a requeue was asked for."""
     records.write(small_server.record("one", where="slurm", job_id="7"))
-    asked: list[tuple[str, ...]] = []
+    commands: list[tuple[str, ...]] = []
 
     def run(*command: str) -> tuple[int, str]:
-        asked.append(command)
+        commands.append(command)
         if "requeue" in command:
             return (1 if refused else 0), refused
         return 0, facts
@@ -267,7 +267,7 @@ def ended(shell: Spoken, cause: str, facts: str, refused: str = "") -> bool:
     supervisor = Supervisor(Task(4, 0.0, SRUN, []), shell)
     supervisor.record = records.path_of("one")
     supervisor._write_end(End(cause, 75))
-    return any("requeue" in command for command in asked)
+    return any("requeue" in command for command in commands)
 
 
 def test_the_shell_is_told_to_ask_for_the_requeue(shell, monkeypatch, tmp_path, capfd):
