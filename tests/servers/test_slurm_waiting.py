@@ -98,13 +98,13 @@ def test_a_model_that_is_not_there_or_not_whole_is_refused_with_its_folder(clust
         submitted.unlink()
 
 
-def test_gpus_that_the_plan_does_not_count_are_sent_on_demand_alone(cluster, tmp_path):
+def test_gpus_that_the_plan_does_not_have_are_sent_on_demand_alone(cluster, tmp_path):
     for option in ("--gpus=8", "-G8", "--gres=gpu:h100:2", "--gpus-per-task=1"):
         code, output = run("slurm", "submit", "70b", option)
-        assert code == 2 and f"does not count the GPUs of {option}." in output, option
+        assert code == 2 and f"{option} contradicts the plan, which has 4" in output, option
         assert "--gpus-per-node N" in output and not (tmp_path / "submitted").exists(), option
-    assert run("slurm", "submit", "70b", "--gres=lscratch:100")[0] == 0
-    assert run("slurm", "submit", "70b", "-G8", "--anyway")[0] == 0
+    for sent in (["--gres=lscratch:100"], ["--gres=gpu:4"], ["-G4"], ["-G8", "--anyway"]):
+        assert run("slurm", "submit", "70b", *sent)[0] == 0, sent
 
 
 def test_an_option_that_says_the_same_in_another_way_takes_the_script_s_line_away(cluster):

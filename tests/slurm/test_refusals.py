@@ -218,7 +218,7 @@ def test_a_job_that_slurm_would_never_start_is_refused_at_submit(cluster):
             (("-p", "none"), "The partitions here are gpu, urgent"),
             (("--mem=2000G",), "1000000 MB"),
             (("-C", "h100"), "features (null)"),
-            (("--gpus=8",), "does not count the GPUs of --gpus=8."),
+            (("--gpus=8",), "--gpus=8 contradicts the plan, which has 1 there."),
         ):
             out = workshop(cluster, *SMALL, *options)
             assert "✗" in out and "✓" not in out and message in out, out

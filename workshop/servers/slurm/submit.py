@@ -106,6 +106,8 @@ def prepare(request: Request) -> Submission:
         site,
     )
     check_starts(the_plan)
+    if not request.anyway:
+        _refuse_other_gpus(request, the_plan)
     head = job_script.head_options(request, site, name, the_plan, slurm_kind)
     settings = job_script.script_settings(
         request, the_plan, folder, changed_gpu=bool(gpu) or not recipe
@@ -153,6 +155,21 @@ def _sbatch_options(request: Request, site: dict[str, str], script: Path) -> dic
         if site.get(f"SBATCH_{name.upper()}"):
             values[name] = site[f"SBATCH_{name.upper()}"]
     return values | of_person(request).added
+
+
+def _refuse_other_gpus(request: Request, plan: Plan) -> None:
+    """Refuse an option of sbatch that asks for another number of GPUs than the plan has."""
+    for option in options.read(request.sbatch_args)[0]:
+        value = option.value or ""
+        if not slurm_site.counts_gpus(option.name, value):
+            continue
+        _, count = slurm_site.typed_count(slurm_site.gpu_part(value) or value)
+        planned = plan.gpus if option.name == "gpus" else plan.gpus // plan.nodes
+        if count != planned:
+            raise BadInput(
+                f"{' '.join(option.arguments)} contradicts the plan, which has {planned} there.",
+                "Give --nodes N and --gpus-per-node N instead. To submit it all the same: --anyway.",
+            )
 
 
 def _with_whole_nodes(request: Request, gpus_of_a_node: int) -> Request:
@@ -212,11 +229,6 @@ def _refuse(request: Request) -> None:
         value = option.value or ""
         if option.name == "job-name":
             records.path_of(value)  # the record and the job's folder are called so
-        if slurm_site.counts_gpus(option.name, value) and not request.anyway:
-            raise BadInput(
-                f"The plan does not count the GPUs of {' '.join(option.arguments)}.",
-                "Give --nodes N and --gpus-per-node N. To submit it all the same: --anyway.",
-            )
     for name, value in (("--nodes", request.nodes), ("--gpus-per-node", request.gpus_per_node)):
         if value is not None and not 1 <= value <= 1024:
             raise BadInput(f"{name} {value} is not possible.", "Give a whole number from 1.")
