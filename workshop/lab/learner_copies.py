@@ -3,8 +3,7 @@
 A copy that the learner has not touched is renewed when the course changes; one that they have
 worked in stays, and `fresh` gives a new one beside it. Outputs are the learner's as well: a copy
 that was only run is renewed, and what it was is kept beside it. No file of theirs is ever written
-over. The notebooks of the core lie first in the folder, the others in `more/`; a copy that lies
-elsewhere, from before there was that folder, moves there.
+over. The notebooks of the core lie first in the folder, the others in `more/`.
 """
 
 import contextlib
@@ -65,28 +64,14 @@ def copy_notebooks() -> tuple[Path, list[str]]:
     with _writing_to(folder) as originals:
         for name in names():
             copy = folder / place_of(name)
-            has_moved = _move_to(copy, folder / f"{name}.ipynb")
             copy.parent.mkdir(exist_ok=True)
             if not _renew(copy, _published(name), name, originals):
                 held_back.append(name)
-            if has_moved:  # what its learner wrote stays; the links follow
-                replace_file(copy, with_links_from(name, copy.read_bytes()), MODE)
         for path, content in course_pages.linked_pages(course_folder()).items():
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
             _renew(target, content, path, originals)
     return folder, held_back
-
-
-def _move_to(copy: Path, old_copy: Path) -> bool:
-    """Move a copy from where it lay before to its place; return False if there is none, or its place is taken."""
-    if copy == old_copy or old_copy.is_symlink() or not old_copy.is_file():
-        return False
-    if os.path.lexists(copy):
-        return False
-    copy.parent.mkdir(exist_ok=True)
-    old_copy.rename(copy)
-    return True
 
 
 def _published(name: str) -> bytes:
@@ -100,13 +85,13 @@ def _published(name: str) -> bytes:
 
 def _renew(copy: Path, content: bytes, name: str, originals: dict[str, str]) -> bool:
     """Make or renew one copy unless its learner has changed it; return False if it was left."""
-    newest, _ = _look_at(content)
+    newest, _ = _look(content)
     if not os.path.lexists(copy):
         replace_file(copy, content, MODE)
     elif not copy.is_file():  # a link to a disk that is away, for example
         return False
     elif originals.get(name) != newest:
-        own_version, has_outputs = _look(copy)
+        own_version, has_outputs = _look(copy.read_bytes())
         if own_version not in (originals.get(name), newest):
             return False
         if own_version != newest:
@@ -152,10 +137,9 @@ def fresh(name: str) -> tuple[Path, Path | None]:
             f"{copy} is no file.", f"Move it elsewhere, then again: workshop fresh {name}"
         )
     with _writing_to(folder) as originals:
-        newest, _ = _look_at(content)
-        _move_to(copy, folder / f"{name}.ipynb")
+        newest, _ = _look(content)
         copy.parent.mkdir(exist_ok=True)
-        if copy.exists() and _look(copy) != (newest, False):
+        if copy.exists() and _look(copy.read_bytes()) != (newest, False):
             old_copy = _keep(copy)
         replace_file(copy, content, MODE)
         originals[name] = newest
@@ -204,12 +188,7 @@ def _keep(copy: Path) -> Path:
     return target_path
 
 
-def _look(path: Path) -> tuple[str, bool]:
-    """Return what `_look_at` says of a file."""
-    return _look_at(path.read_bytes())
-
-
-def _look_at(data: bytes) -> tuple[str, bool]:
+def _look(data: bytes) -> tuple[str, bool]:
     """Return a digest of what a learner writes, and whether there are outputs.
 
     What a learner writes are the cells without outputs and counts.
