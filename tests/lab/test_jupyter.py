@@ -353,9 +353,9 @@ def test_a_port_that_is_lost_again_and_again_leaves_the_server_running(stand_in,
     assert any("JupyterLab is open" in text for text in messages)
 
 
-@pytest.mark.parametrize(("labs", "claims_work"), [(30, True), (8, False)])
+@pytest.mark.parametrize(("labs", "claims_work"), [(12, True), (6, False)])
 def test_labs_that_start_at_once_all_get_a_port(stand_in, monkeypatch, labs, claims_work):
-    """Thirty learners on a login node. Not every system has claims, so there each may choose the same port."""
+    """Learners on a login node. Not every system has claims, so there each may choose the same port."""
     if not claims_work:
 
         def hold(host: str, port: int) -> socket.socket | None:

@@ -8,25 +8,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from workshop import own_packages
+from workshop.errors import WorkshopError
+from workshop.lab import kernel
 
 
-def test_kernel_and_widgets_are_installed_for_the_user_alone(tmp_path):
-    environment = {
-        **os.environ,
-        "JUPYTER_DATA_DIR": str(tmp_path / "data"),
-        "HOME": str(tmp_path),
-        "WORKSHOP_SHARED": "/shared/records",
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "workshop", "kernel", "install"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    spec = json.loads(next(tmp_path.rglob("vllm-workshop/kernel.json")).read_text())
-    assert spec["argv"][0] == sys.executable
+@pytest.fixture
+def person(tmp_path, monkeypatch):
+    """A home folder of a test's own, with Jupyter's data beside it."""
+    (tmp_path / "person").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("WORKSHOP_SHARED", "/shared/records")
+    return tmp_path
+
+
+def test_kernel_and_widgets_are_installed_for_the_user_alone(person, monkeypatch):
+    monkeypatch.delenv("WORKSHOP_HOME", raising=False)
+    kernel.install()
+    spec = json.loads(next(person.rglob("vllm-workshop/kernel.json")).read_text())
+    assert spec["argv"][:2] == [sys.executable, "-P"]
     protection = {
         "PYTHONHOME": "",
         "PYTHONPATH": "",
@@ -36,7 +39,7 @@ def test_kernel_and_widgets_are_installed_for_the_user_alone(tmp_path):
     # Jupyter puts the session's own PATH in place of ${PATH}.
     path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}${{PATH}}"}
     assert spec["env"] == {"WORKSHOP_SHARED": "/shared/records", **protection, **path}
-    manager = tmp_path / "data/labextensions/@jupyter-widgets/jupyterlab-manager/package.json"
+    manager = person / "data/labextensions/@jupyter-widgets/jupyterlab-manager/package.json"
     assert json.loads(manager.read_text())["name"] == "@jupyter-widgets/jupyterlab-manager"
 
 
@@ -55,20 +58,8 @@ def test_a_kernel_takes_no_other_pythons_packages(tmp_path):
     )
 
 
-def test_no_space_is_one_sentence(tmp_path):
-    (tmp_path / "data").write_text("a file where the folder should be")
-    environment = {
-        **os.environ,
-        "JUPYTER_DATA_DIR": str(tmp_path / "data"),
-        "HOME": str(tmp_path / "none"),
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "workshop", "kernel", "install"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1 and "Traceback" not in done.stderr and "→" in done.stderr
-    assert not Path(tmp_path / "none").exists() or not any(
-        (tmp_path / "none").rglob("package.json")
-    )
+def test_no_space_is_one_sentence(person):
+    (person / "data").write_text("a file where the folder should be")
+    with pytest.raises(WorkshopError, match="Cannot write") as refused:
+        kernel.install()
+    assert refused.value.remedy and not any((person / "person").rglob("package.json"))
