@@ -24,26 +24,6 @@ def test_a_trace_has_the_lengths_and_no_two_prompts_share_a_chunk():
     assert [row["hash_ids"] for row in rows] == [[0, 1, 2], [3]]  # 16 tokens each
 
 
-def test_prompts_of_a_trace_share_the_whole_chunks_of_their_common_pieces():
-    """40 tokens of a system prompt are two whole chunks of 16, and 8 tokens of a third."""
-    system = ("system", 40)
-    load = [
-        Arrival(0.0, 64, 4, pieces=(system, ("agent 1", 10))),
-        Arrival(1.0, 64, 4, pieces=(system, ("agent 1", 10))),
-        Arrival(2.0, 64, 4, pieces=(system, ("agent 2", 10))),
-        Arrival(3.0, 64, 4, prefix="system", prefix_tokens=40),
-        Arrival(4.0, 64, 4, pieces=(("agent 1", 10), system)),
-    ]
-    first, again, other, prefix, turned = [
-        json.loads(line)["hash_ids"] for line in trace_of(load).splitlines()
-    ]
-    assert first[:3] == again[:3] and first[3] != again[3], "the end of a prompt is its own"
-    assert first[:2] == other[:2] == prefix[:2]
-    assert len({first[2], other[2], prefix[2]}) == 3
-    assert not set(turned) & {*first, *again, *other, *prefix}
-    assert len(first) == len(turned) == 4
-
-
 @pytest.mark.live
 def test_vllms_client_measures_the_teaching_server(server, live_home, monkeypatch):
     monkeypatch.setenv("WORKSHOP_HOME", str(live_home))

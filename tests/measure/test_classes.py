@@ -11,7 +11,9 @@ from collections.abc import Callable
 
 import pytest
 import small_server
+from click.testing import CliRunner
 
+from workshop.cli import group
 from workshop.course.notebooks import class_steps
 from workshop.errors import BadInput, WorkshopError
 from workshop.measure import classes
@@ -140,10 +142,15 @@ def test_a_learner_who_is_far_too_late_leaves_steps_out(monkeypatch):
     assert not point.holds and point.errors == {classes.TOO_LATE: 3}, "the third step begins late"
 
 
-@pytest.mark.parametrize("options", [{"learners": 0}, {"learners": 501}, {"seconds": 9.9}, {"seconds": float("nan")}])  # fmt: skip
-def test_a_number_that_makes_no_class_is_refused(options, monkeypatch):
-    with pytest.raises(BadInput, match=r"A class of .* cannot be\."):
-        measure(monkeypatch, token, **options)
+def test_a_number_that_makes_no_class_is_refused(monkeypatch):
+    for options in (
+        {"learners": 0},
+        {"learners": 501},
+        {"seconds": 9.9},
+        {"seconds": float("nan")},
+    ):
+        with pytest.raises(BadInput, match=r"A class of .* cannot be\."):
+            measure(monkeypatch, token, **options)
 
 
 def command(*arguments, home, **more) -> subprocess.CompletedProcess:
@@ -156,26 +163,28 @@ def command(*arguments, home, **more) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
-    [
+def test_wrong_use_is_one_sentence(workshop_home, monkeypatch):
+    monkeypatch.delenv("WORKSHOP_URL", raising=False)
+    monkeypatch.delenv("WORKSHOP_SHARED", raising=False)
+    nobody = "http://127.0.0.1:9/v1"
+    rows = [
         (["--class", "2"], 1, "No server is known here"),
         (["--class", "0"], 2, "Give 1 to 500"),
         ([], 2, "--class 30"),
         (["--class", "2", "--rates", "1"], 2, "not clear how requests are sent"),
         (["--seconds", "20", "--rates", "1"], 2, "--seconds is about a class"),
         (["--class", "2", "--turns", "3"], 2, "--turns is about sessions"),
-        (["--class", "2", "--url", "http://127.0.0.1:9/v1"], 1, "http://127.0.0.1:9/v1 does not"),
+        (["--class", "2", "--url", nobody], 1, f"{nobody} does not"),
         (["--class", "2", "--url", "nowhere"], 2, "no address"),
         (["--class", "2", "one", "--name", "two"], 2, "both given"),
-        (["--class", "2", "one", "--url", "http://127.0.0.1:9/v1"], 2, "both given"),
+        (["--class", "2", "one", "--url", nobody], 2, "both given"),
         (["--class", "2", "--slo", "ttft=0s"], 2, "not a limit"),
-    ],
-)
-def test_wrong_use_is_one_sentence(arguments, code, sentence, tmp_path):
-    done = command(*arguments, home=tmp_path)
-    assert done.returncode == code and sentence in done.stderr, done.stderr
-    assert "Traceback" not in done.stderr
+    ]
+    for arguments, code, sentence in rows:
+        error = CliRunner().invoke(group, ["bench", *arguments]).exception
+        assert isinstance(error, WorkshopError), (arguments, error)
+        assert error.exit_code == code, arguments
+        assert sentence in f"{error.message} {error.remedy}", (arguments, error.message)
 
 
 @pytest.mark.live

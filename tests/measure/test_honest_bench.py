@@ -12,9 +12,11 @@ import pytest
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput
 from workshop.measure import checks, conversations, points, prediction, results
+from workshop.measure.vllm_client import Client
 from workshop.servers import records
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.servers.records.record_file import ServerRecord
+from workshop.simulate.arrivals import NEXT_ANSWER
 from workshop.simulate.report import Outcome
 
 
@@ -65,19 +67,15 @@ def test_a_process_that_the_record_does_not_name_is_a_fault():
     assert checks.other_process(stranger) is None  # nobody listens any more
 
 
-@pytest.mark.parametrize(
-    ("cpu_share", "rate", "starts_s", "slow"),
-    [
-        (0.4, 10.0, [0.0, 5.0, 9.9], False),
+def test_a_client_that_cannot_keep_up_is_a_fault():
+    rows = [
+        (0.4, 10.0, [i / 10 for i in range(100)], False),
         (0.95, None, [], True),
         (0.2, 100.0, [i / 20 for i in range(100)], True),  # 20 a second instead of 100
         (None, 100.0, [i / 100 for i in range(100)], False),
-    ],
-)
-def test_a_client_that_cannot_keep_up_is_a_fault(cpu_share, rate, starts_s, slow):
-    if rate == 10.0:
-        starts_s = [i / 10 for i in range(100)]
-    assert (checks.slow_client(cpu_share, rate, starts_s) is not None) == slow
+    ]
+    for cpu_share, rate, starts_s, is_slow in rows:
+        assert bool(checks.slow_client(cpu_share, rate, starts_s)) == is_slow, (cpu_share, rate)
 
 
 def test_a_load_too_short_for_its_percentiles_is_a_fault():
@@ -100,9 +98,13 @@ def one_at_a_time(arrivals):
     outcomes = []
     free_s = 0.0
     for arrival in arrivals:
-        first_s = max(free_s, arrival.arrival_s) + 1.0
+        arrival_s = arrival.arrival_s
+        if arrival.follows == NEXT_ANSWER:  # of as many answers as requests that followed before
+            followed = sum(earlier.follows == NEXT_ANSWER for earlier in arrivals[: len(outcomes)])
+            arrival_s = outcomes[followed].last_s
+        first_s = max(free_s, arrival_s) + 1.0
         free_s = first_s + 1.0
-        outcome = Outcome(arrival.arrival_s, arrival.prompt_tokens, first_s, free_s)
+        outcome = Outcome(arrival_s, arrival.prompt_tokens, first_s, free_s)
         outcome.output_tokens = arrival.output_tokens
         outcomes.append(outcome)
     return outcomes
@@ -168,30 +170,28 @@ def test_two_results_with_the_same_prompts_may_have_measured_the_cache(tmp_path)
     assert first.figures["ttft"] == {"p50": 80.0, "p95": None, "p99": 300.0, "mean": 95.0}
 
 
-@pytest.mark.parametrize(
-    ("more", "slow_client_unknown"),
-    [
+def test_what_a_file_cannot_rule_out_is_named(tmp_path):
+    rows = [
         ({"start_times": [number / 4 for number in range(200)]}, False),
         ({}, True),  # without --save-detailed
         ({"request_rate": "inf", "start_times": [0.0] * 200, "max_concurrency": 8}, True),
-    ],
-)
-def test_what_a_file_cannot_rule_out_is_named(tmp_path, more, slow_client_unknown):
+    ]
     path = tmp_path / "result.json"
-    path.write_text(json.dumps(vllm_result(**more)))
-    (measurement,) = results.read([path])
-    sentences = " ".join(results.unknown(measurement))
-    assert "Whether another process answered" in sentences
-    assert ("Whether the client was slower than its load" in sentences) == slow_client_unknown
-    assert "send_times_known" not in measurement.to_dict()
+    for more, slow_client_unknown in rows:
+        path.write_text(json.dumps(vllm_result(**more)))
+        (measurement,) = results.read([path])
+        sentences = " ".join(results.unknown(measurement))
+        assert "Whether another process answered" in sentences
+        assert ("Whether the client was slower than its load" in sentences) == slow_client_unknown
+        assert "send_times_known" not in measurement.to_dict()
 
 
-@pytest.mark.parametrize("text", ["", "[1]", "{}", "not JSON", '{"benchmarks": [{}]}'])
-def test_other_files_are_refused_in_one_sentence(tmp_path, text):
+def test_other_files_are_refused_in_one_sentence(tmp_path):
     path = tmp_path / "odd.json"
-    path.write_text(text)
-    with pytest.raises(BadInput):
-        results.read([path])
+    for text in ("", "[1]", "{}", "not JSON", '{"benchmarks": [{}]}'):
+        path.write_text(text)
+        with pytest.raises(BadInput):
+            results.read([path])
 
 
 @pytest.mark.live
@@ -200,8 +200,9 @@ def test_the_same_seed_again_is_found_in_the_prefix_cache(server, live_home, mon
     (record, *_) = [record for record in records.own() if record.state == "ready"]
     load = points.Load(requests=20, prompt_tokens=160, output_tokens=4, concurrency=4)
     options = (record, record.model, str(TEACHING_FOLDER), load)
-    first = points.measure(*options, seed=987_654)
-    again = points.measure(*options, seed=987_654)
+    with Client(record) as sender:
+        first = points.measure(*options, sender=sender, seed=987_654)
+        again = points.measure(*options, sender=sender, seed=987_654)
     assert "prefix cache" not in [fault.kind for fault in first.faults]
     assert first.prefix_hit_share == 0.0
     assert "prefix cache" in [fault.kind for fault in again.faults]

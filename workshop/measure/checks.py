@@ -146,7 +146,7 @@ def _family(pid: int) -> set[int]:
     return family
 
 
-def slow_client(cpu_share: float | None, rate: float | None, starts_s: list[float]) -> Fault | None:
+def slow_client(cpu_share: float | None, rate: float | None, starts_s: list[float]) -> list[Fault]:
     """Return the fault if the client, and not the server, set the pace.
 
     Args:
@@ -162,14 +162,14 @@ def slow_client(cpu_share: float | None, rate: float | None, starts_s: list[floa
                 f"The client took {taken_s:.1f} s to send what {rate:g} requests a second would have sent in "
                 f"{planned_s:.1f} s: it was slower than the load. Give fewer requests a second, or more clients."
             )
-            return Fault("slow client", sentence)
+            return [Fault("slow client", sentence)]
     if cpu_share is not None and cpu_share >= BUSY_CLIENT:
         sentence = (
             f"The client took {cpu_share:.0%} of a core, which is all that it can use: it may have been slower than the "
             "server. Run it on another machine, or give fewer requests at once."
         )
-        return Fault("slow client", sentence)
-    return None
+        return [Fault("slow client", sentence)]
+    return []
 
 
 def too_short(

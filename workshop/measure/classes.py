@@ -17,11 +17,11 @@ from workshop.client.client import Client
 from workshop.errors import BadInput, WorkshopError
 from workshop.measure import checks, timed
 from workshop.measure.checks import Fault
-from workshop.measure.points import MEASURES, Figures, Point, Watch
-from workshop.measure.prediction import goodput, times_ms
+from workshop.measure.points import Point, Watch
+from workshop.measure.prediction import goodput, percentiles_of
 from workshop.measure.timed import Timed
 from workshop.servers.records.record_file import ServerRecord
-from workshop.simulate.report import Outcome, parse_slo, percentiles
+from workshop.simulate.report import Outcome, parse_slo
 
 MOST_LEARNERS = 500
 LEAST_S, MOST_S = 10.0, 3600.0
@@ -155,9 +155,7 @@ def measure(
     if errors:  # what became of them, the server may have counted or not
         faults = [fault for fault in faults if fault.kind not in ("other requests", "restarted")]
         faults.append(_unanswered(errors, len(sent)))
-    slow_client = checks.slow_client(watch.cpu_share, None, [])
-    if slow_client:
-        faults.append(slow_client)
+    faults += checks.slow_client(watch.cpu_share, None, [])
     output_tokens = sum(answer.output_tokens for _, answer in answered)
     return ClassPoint(
         load=ClassLoad(learners, timetable.seconds, len(sent)),
@@ -166,7 +164,7 @@ def measure(
         tokens_per_s=output_tokens / watch.seconds,
         requests_per_s=len(answered) / watch.seconds,
         goodput_per_s=goodput(outcomes, limits, watch.seconds),
-        figures=_figures(outcomes),
+        figures=percentiles_of(outcomes),
         prefix_hit_share=None,  # learners send the same prompts: hits are no fault
         client_cpu_share=watch.cpu_share,
         energy=watch.energy(output_tokens),
@@ -297,10 +295,6 @@ async def _learner(sender: timed.Sender, timetable: Timetable, number: int) -> l
     return sent
 
 
-def _figures(outcomes: Sequence[Outcome]) -> Figures:
-    return {name: percentiles(times_ms(outcomes, name)) for name in MEASURES}
-
-
 def _waits(sent: Sequence[Sent]) -> list[Waits]:
     """Return the waits of each step, in the order of the course."""
     outcomes: dict[str, list[Outcome]] = {}
@@ -312,7 +306,7 @@ def _waits(sent: Sequence[Sent]) -> list[Waits]:
             answered.append(answer.outcome(request.get("n", 1)))
     waits = []
     for name, answered in outcomes.items():
-        figures = _figures(answered)
+        figures = percentiles_of(answered)
         errors = requests[name] - len(answered)
         waits.append(Waits(name, requests[name], errors, figures["ttft"], figures["e2el"]))
     return waits

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,12 +18,13 @@ from workshop.client.client import Client
 from workshop.errors import WorkshopError
 from workshop.measure import conversations, server_clock, timed, vllm_client
 from workshop.measure.points import MEASURES, Figures, figures_of
+from workshop.measure.prediction import percentiles_of
 from workshop.servers import records
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, drawn
 from workshop.simulate.clock import Clock
-from workshop.simulate.report import PERCENTILES, Outcome, percentiles
+from workshop.simulate.report import PERCENTILES
 
 SECONDS = 12.0
 CHUNK_TOKENS = 16  # that one hash of vllm bench's trace stands for
@@ -97,7 +98,7 @@ def compare(seed: int = 0, vllm_bench: bool = False) -> Comparison:
         measured = bench(server, model["id"], model["root"], load)
         del measured["tokens_per_s"]
     else:
-        measured = _figures(timed.run(conversations.send(client, load)))
+        measured = percentiles_of(timed.run(conversations.send(client, load)))
     # other programs may have taken the processor meanwhile
     after, _ = timed.run(server_clock.measure(client))
     rules = server_clock.rules(server, model["max_model_len"])
@@ -110,16 +111,8 @@ def compare(seed: int = 0, vllm_bench: bool = False) -> Comparison:
         rate=rate,
         steps_ms=(before.gpu_ms([(1, 0)]), after.gpu_ms([(1, 0)])),
         measured=measured,
-        simulated=_figures(outcome["requests"]),
+        simulated=percentiles_of(outcome["requests"]),
     )
-
-
-def _figures(requests: list[Outcome]) -> Figures:
-    figures = {}
-    for name in MEASURES:
-        times_ms = [getattr(outcome, f"{name}_ms") for outcome in requests]
-        figures[name] = percentiles(times_ms)
-    return figures
 
 
 def _mean(before: Clock, after: Clock) -> Clock:
@@ -137,43 +130,20 @@ def _mean(before: Clock, after: Clock) -> Clock:
 def trace_of(arrivals: Sequence[Arrival]) -> str:
     """Return the requests as a trace of Mooncake's form, with times in s.
 
-    A hash id stands for CHUNK_TOKENS tokens. Prompts that begin with the same pieces share the ids
-    of the whole chunks in them; all other chunks are different.
+    A hash id stands for CHUNK_TOKENS tokens. All chunks are different: no two prompts share one.
     """
     lines = []
     new_ids = itertools.count()
-    shared_ids: dict[tuple[int | None, tuple[str, ...]], int] = {}
     for arrival in arrivals:
-        hash_ids: list[int] = []
-        before = None
-        for chunk in _shared_chunks(arrival):
-            key = (before, chunk)
-            if key not in shared_ids:
-                shared_ids[key] = next(new_ids)
-            before = shared_ids[key]
-            hash_ids.append(before)
         chunks = -(-arrival.prompt_tokens // CHUNK_TOKENS)
-        hash_ids += itertools.islice(new_ids, chunks - len(hash_ids))
         row = {
             "timestamp": arrival.arrival_s,
             "input_length": arrival.prompt_tokens,
             "output_length": arrival.output_tokens,
-            "hash_ids": hash_ids,
+            "hash_ids": list(itertools.islice(new_ids, chunks)),
         }
         lines.append(json.dumps(row) + "\n")
     return "".join(lines)
-
-
-def _shared_chunks(arrival: Arrival) -> Iterator[tuple[str, ...]]:
-    """Yield, for each whole chunk of the prompt's named pieces, the piece of each of its tokens."""
-    names = itertools.chain.from_iterable(
-        itertools.repeat(name, tokens) for name, tokens in arrival.named_pieces
-    )
-    while True:
-        chunk = tuple(itertools.islice(names, CHUNK_TOKENS))
-        if len(chunk) < CHUNK_TOKENS:
-            return
-        yield chunk
 
 
 def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[Arrival]) -> dict:
@@ -202,5 +172,6 @@ def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[A
             "--percentile-metrics": ",".join(MEASURES),
             "--metric-percentiles": ",".join(map(str, PERCENTILES)),
         }
-        result = vllm_client.run(server, options).result
+        with vllm_client.Client(server) as sender:
+            result = sender.run(options).result
     return {**figures_of(result), "tokens_per_s": result["output_throughput"]}

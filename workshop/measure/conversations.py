@@ -13,11 +13,11 @@ from workshop.client.client import Client
 from workshop.engine.metrics import Metrics
 from workshop.measure import checks, points, timed
 from workshop.measure.checks import Fault
-from workshop.measure.points import MEASURES, Point, SessionLoad
-from workshop.measure.prediction import Simulate, figures_of, goodput, times_ms
+from workshop.measure.points import Point, SessionLoad
+from workshop.measure.prediction import Simulate, figures_of, goodput, percentiles_of
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.arrivals import Arrival
-from workshop.simulate.report import Outcome, parse_slo, percentiles
+from workshop.simulate.report import Outcome, parse_slo
 from workshop.simulate.sessions import Sessions, drawn_sessions
 
 LOST = 0.5  # of the prefixes that return: fewer hits mean that something destroys them
@@ -75,8 +75,10 @@ def measure(
     share = None
     if watch.before and watch.after:
         share, lost = hits_of_sessions(watch.before, watch.after, returning_share(arrivals))
-        faults += filter(None, (lost, checks.slow_client(watch.cpu_share, None, [])))
-    figures = {name: percentiles(times_ms(outcomes, name)) for name in MEASURES}
+        if lost:
+            faults.append(lost)
+        faults += checks.slow_client(watch.cpu_share, None, [])
+    figures = percentiles_of(outcomes)
     answer_s = (figures["e2el"]["p95"] or 0.0) / 1e3
     faults += checks.too_short(len(arrivals), None, answer_s, "--sessions or --turns")
     output_tokens = sum(outcome.output_tokens for outcome in outcomes)

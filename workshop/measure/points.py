@@ -180,9 +180,9 @@ def measure(
     tokenizer: str,
     load: Load,
     *,
+    sender: vllm_client.Client,
     slo: str | None = None,
     seed: int | None = None,
-    sender: vllm_client.Client | None = None,
 ) -> Point:
     """Measure one load with `vllm bench serve`, and look for what could spoil the figures.
 
@@ -190,10 +190,9 @@ def measure(
         server: where it is, and its key.
         model: the name that requests give.
         tokenizer: a folder or a Hub id.
+        sender: the client's process, which several points share.
         slo: limits such as "ttft=500ms,tpot=50ms".
         seed: of the prompts; None draws a new one, so that no prompt was seen before.
-        sender: the client's process, which several points share; None starts one for this point
-            alone.
 
     Raises:
         WorkshopError: the client failed, or some requests were not answered.
@@ -202,10 +201,7 @@ def measure(
     warm_up(Client(server, model), load.prompt_tokens, load.output_tokens)
     options = {**_options(model, tokenizer, load, seed), **_goodput(slo)}
     with Watch(server) as watch:
-        if sender is None:
-            ran = vllm_client.run(server, options, ("--ignore-eos",))
-        else:
-            ran = sender.run(options, ("--ignore-eos",))
+        ran = sender.run(options, ("--ignore-eos",))
     faults = watch.faults(load.requests) + _client_faults(ran, load)
     hit_share = None
     if watch.before and watch.after:
@@ -354,11 +350,8 @@ def _vocabulary(tokenizer: str) -> int:
 
 
 def _client_faults(ran: vllm_client.ClientRun, load: Load) -> list[Fault]:
-    faults = []
     starts_s = ran.result.get("start_times", [])
-    slow = checks.slow_client(ran.cpu_share, load.rate, starts_s)
-    if slow:
-        faults.append(slow)
+    faults = checks.slow_client(ran.cpu_share, load.rate, starts_s)
     arriving_s = None
     if load.rate is not None and len(starts_s) > 1:
         arriving_s = max(starts_s) - min(starts_s)

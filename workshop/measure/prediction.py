@@ -9,19 +9,18 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from workshop.client.client import Client
 from workshop.measure import server_clock, timed
-from workshop.measure.points import MEASURES, Load
+from workshop.measure.points import MEASURES, Figures, Load
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate import process
-from workshop.simulate.arrivals import Arrival
+from workshop.simulate.arrivals import NEXT_ANSWER, Arrival
 from workshop.simulate.report import Outcome, percentiles
 
 GENERATIONS = 6  # of a closed loop: so many requests one after the other show what all others do
-ROUNDS = 12  # beyond one for each generation, until the times no longer change
-SETTLED_S = 0.002  # two rounds that differ by less are the same
 
 # requests in order of arrival → their outcomes in the same order
 Simulate = Callable[[Sequence[Arrival]], list[Outcome]]
@@ -75,10 +74,10 @@ def predict(
         limits: of the SLO in ms by name (ttft, tpot, e2el).
     """
     if load.rate is not None:
-        outcomes = simulate(_arrivals_at_rate(load, load.rate, seed))
+        arrivals = _arrivals_at_rate(load, load.rate, seed)
     else:
-        outcomes = _closed_loop(simulate, load, load.concurrency or 1)
-    return figures_of(outcomes, limits or {})
+        arrivals = _closed_loop(load, load.concurrency or 1)
+    return figures_of(simulate(arrivals), limits or {})
 
 
 def figures_of(outcomes: Sequence[Outcome], limits: Mapping[str, float]) -> dict[str, Any]:
@@ -95,9 +94,22 @@ def figures_of(outcomes: Sequence[Outcome], limits: Mapping[str, float]) -> dict
         "tokens_per_s": tokens / seconds,
         "goodput_per_s": goodput(outcomes, limits, seconds),
     }
-    for name in MEASURES:
-        result[f"{name}_ms"] = percentiles(times_ms(outcomes, name))
+    for name, figures in percentiles_of(outcomes).items():
+        result[f"{name}_ms"] = figures
     return result
+
+
+def percentiles_of(outcomes: Sequence[Outcome]) -> Figures:
+    """Return p50, p95, p99 and mean of each measure, in ms."""
+    figures: Figures = {}
+    for name in MEASURES:
+        times_ms: list[float] = []
+        for outcome in outcomes:
+            time_ms = getattr(outcome, f"{name}_ms")
+            if time_ms is not None:  # an answer of one token has no tpot
+                times_ms.append(time_ms)
+        figures[name] = percentiles(times_ms)
+    return figures
 
 
 def goodput(
@@ -108,19 +120,6 @@ def goodput(
         return None
     met = sum(outcome.meets(limits) for outcome in outcomes)
     return met / seconds
-
-
-def times_ms(outcomes: Sequence[Outcome], measure: str) -> list[float]:
-    """Return the times in ms of a measure (ttft, tpot, e2el).
-
-    An answer of one token has no tpot.
-    """
-    times_ms = []
-    for outcome in outcomes:
-        time_ms = getattr(outcome, f"{measure}_ms")
-        if time_ms is not None:
-            times_ms.append(time_ms)
-    return times_ms
 
 
 def _arrivals_at_rate(load: Load, rate: float, seed: int) -> list[Arrival]:
@@ -141,24 +140,9 @@ def _arrivals_at_rate(load: Load, rate: float, seed: int) -> list[Arrival]:
     return arrivals
 
 
-def _closed_loop(simulate: Simulate, load: Load, concurrency: int) -> list[Outcome]:
-    """Return the outcomes where a new request is sent as soon as one is answered.
-
-    The simulator takes arrival times, and here they depend on the answers. So it is run again and
-    again: request number n + concurrency arrives when the n-th answer of the round before came,
-    until the times no longer change.
-    """
+def _closed_loop(load: Load, concurrency: int) -> list[Arrival]:
+    """Return requests of which the next is sent as soon as one is answered."""
+    first = Arrival(0.0, load.prompt_tokens, load.output_tokens)
     requests = min(load.requests, GENERATIONS * concurrency)
     at_once = min(concurrency, requests)
-    arrivals_s = [0.0] * requests
-    outcomes: list[Outcome] = []
-    for _ in range(ROUNDS + GENERATIONS):
-        arrivals = [Arrival(at_s, load.prompt_tokens, load.output_tokens) for at_s in arrivals_s]
-        outcomes = simulate(arrivals)
-        ends_s = sorted(outcome.last_s for outcome in outcomes)
-        next_s = [0.0] * at_once + ends_s[:-at_once]
-        moved_s = max(abs(a - b) for a, b in zip(arrivals_s, next_s, strict=True))
-        arrivals_s = next_s
-        if moved_s < SETTLED_S:
-            break
-    return outcomes
+    return [first] * at_once + [replace(first, follows=NEXT_ANSWER)] * (requests - at_once)

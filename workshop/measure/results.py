@@ -110,9 +110,7 @@ def _measurement(source: str, data: dict[str, Any]) -> Measurement:
     seconds = _number(data["duration"])
     starts_s = [start for start in data.get("start_times", []) if _number(start) is not None]
     faults = _short(requests, figures, _number(rate), starts_s)
-    slow = checks.slow_client(None, _number(rate), starts_s)
-    if slow:
-        faults.append(slow)
+    faults += checks.slow_client(None, _number(rate), starts_s)
     faults += _unanswered(requests, _number(data.get("num_prompts")))
     seed = _written_seed(data)
     prompts = _fingerprint(data, seed)

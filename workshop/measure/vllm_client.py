@@ -115,14 +115,6 @@ class Client:
         return ClientRun(result, watch.share_of_last(float(result["duration"])))
 
 
-def run(
-    server: ServerRecord, options: Mapping[str, str | list[str]], flags: tuple[str, ...] = ()
-) -> ClientRun:
-    """Send one load from a process of its own; see `Client.run`."""
-    with Client(server) as sender:
-        return sender.run(options, flags)
-
-
 class _CpuWatch:
     """Notes a process's processor time a few times a second, in a thread."""
 
