@@ -62,7 +62,7 @@ class Texts:
     def prompt(self, arrival: Arrival) -> list[int]:
         """Return the ids of a request's prompt; an answer in it must have come."""
         ids: list[int] = []
-        for name, length in arrival.named_pieces:
+        for name, length in arrival.pieces:
             piece = self.pieces.setdefault(name, [])
             piece += self.drawn(length - len(piece))
             ids += piece[:length]

@@ -126,10 +126,8 @@ def arrivals_of(load: dict) -> list[Arrival]:
     if "sessions" in load:
         return arrivals_of_sessions(load)
     rows = sorted(load["rows"])
-    return [
-        Arrival(at, prompt, output, "shared" if prefix else None, prefix)
-        for at, _, _, prompt, output in rows
-    ]
+    pieces = (("shared", prefix),) if prefix else ()
+    return [Arrival(at, prompt, output, pieces) for at, _, _, prompt, output in rows]
 
 
 def arrivals_of_sessions(load: dict) -> list[Arrival]:

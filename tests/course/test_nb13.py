@@ -49,10 +49,9 @@ def test_what_was_recorded_is_what_is_simulated():
 
 def test_questions_share_their_handbook_and_nothing_else():
     load = nb13.handbooks(4, 1000, rate=50, seconds=2)
-    assert {request.prefix for request in load} == {f"handbook {n}" for n in range(4)}
-    assert all(
-        1050 <= request.prompt_tokens <= 1200 and request.prefix_tokens == 1000 for request in load
-    )
+    handbooks = {((f"handbook {number}", 1000),) for number in range(4)}
+    assert {request.pieces for request in load} == handbooks
+    assert all(1050 <= request.prompt_tokens <= 1200 for request in load)
     with_two = nb13.handbooks(2, 1000, rate=50, seconds=2)
     assert [request.arrival_s for request in with_two] == [request.arrival_s for request in load]
 

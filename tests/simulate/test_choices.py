@@ -42,9 +42,8 @@ def test_a_million_tokens_cost_what_all_gpus_take_meanwhile():
     assert choice(4).usd_per_million_tokens is None
 
 
-@pytest.mark.parametrize(
-    ("better", "worse"),
-    [
+def test_which_choice_is_better():
+    pairs = [
         (choice(2, 0.95), choice(1, 0.94)),  # 95 % are enough, and less is not
         (choice(1, 0.95), choice(2, 1.0)),  # of enough, fewer GPUs
         (choice(4, 0.60), choice(1, 0.38)),  # of too little, more requests
@@ -55,10 +54,9 @@ def test_a_million_tokens_cost_what_all_gpus_take_meanwhile():
         (choice(1, 1.0, 200), choice(1, 1.0, 100, kv_cache_dtype="fp8")),
         (choice(1, 1.0, 200), choice(1, 1.0, 100, quantization="fp8")),
         (choice(1, 1.0, 200), choice(1, 1.0, 100, max_num_seqs=64)),  # nor a flag taken
-    ],
-)
-def test_which_choice_is_better(better, worse):
-    assert better.rank < worse.rank
+    ]
+    for number, (better, worse) in enumerate(pairs):
+        assert better.rank < worse.rank, f"pair {number}"
 
 
 def test_listed_is_what_no_other_beats_and_of_equals_what_was_tried_first():
@@ -149,8 +147,8 @@ def test_options_of_the_servers_and_of_the_plan_hold_for_all_candidates(monkeypa
         assert "--enforce-eager" in command and "--no-enable-prefix-caching" in command
 
 
-@pytest.mark.parametrize("name", DECIDED)
-def test_what_the_search_decides_is_refused(name):
-    flag = name.replace("_", "-")
-    with pytest.raises(BadInput, match=f"--{flag} and --search cannot go together"):
-        search("llama-3.1-8b", "h100", slo="ttft=1s", burst=4, **{name: 2})
+def test_what_the_search_decides_is_refused():
+    for name in DECIDED:
+        flag = name.replace("_", "-")
+        with pytest.raises(BadInput, match=f"--{flag} and --search cannot go together"):
+            search("llama-3.1-8b", "h100", slo="ttft=1s", burst=4, **{name: 2})

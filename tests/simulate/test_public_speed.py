@@ -27,8 +27,7 @@ SETTINGS: dict[str, Any] = {"tensor_parallel_size": 1, "max_model_len": 4096}
 EVERY = 40
 
 
-@pytest.mark.parametrize("version", ["0.32.0", "0.12.0"])
-@pytest.mark.parametrize("concurrency", [4, 48])
+@pytest.mark.parametrize(("concurrency", "version"), [(4, "0.32.0"), (48, "0.12.0")])
 def test_one_wave_takes_as_long_as_with_the_scheduler_of_vllm(concurrency, version):
     if not installed()[0]:
         lacking("vLLM is not installed: make test installs it on Linux")

@@ -12,7 +12,7 @@ import pytest
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.simulate.arrivals import Arrival, prompts, read_trace
+from workshop.simulate.arrivals import Arrival, read_trace
 from workshop.simulate.load import arriving, on_plan
 from workshop.simulate.sessions import Sessions, drawn_sessions
 
@@ -41,12 +41,11 @@ def test_a_trace_names_the_pieces_of_a_prompt_and_its_answer(tmp_path):
     }
     (arrival,) = read_trace(written(tmp_path, row))
     assert arrival.pieces == (SYSTEM, ("agent 3", 824))
-    assert arrival.answer == "turn 1 of agent 3" and arrival.prefix is None
+    assert arrival.answer == "turn 1 of agent 3"
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
+def test_a_piece_that_cannot_be_is_refused_by_its_line(tmp_path):
+    rows = [
         ({"prefix": [["system"]]}, r"is not \[name, tokens\]"),
         ({"prefix": [["system", 0]]}, r"is not \[name, tokens\]"),
         ({"prefix": [["", 5]]}, r"is not \[name, tokens\]"),
@@ -54,12 +53,11 @@ def test_a_trace_names_the_pieces_of_a_prompt_and_its_answer(tmp_path):
         ({"prefix": [["system", 60], ["a", 41]]}, "have 101 tokens, its prompt 100"),
         ({"prefix": [["system", 60]], "prefix_tokens": 60}, "prefix_tokens, too"),
         ({"answer": 3}, "The answer of line 1 of .* is not a name"),
-    ],
-)
-def test_a_piece_that_cannot_be_is_refused_by_its_line(more, message, tmp_path):
-    row = {"arrival_s": 0, "prompt_tokens": 100, "output_tokens": 4, **more}
-    with pytest.raises(BadInput, match=message):
-        read_trace(written(tmp_path, row))
+    ]
+    for more, message in rows:
+        row = {"arrival_s": 0, "prompt_tokens": 100, "output_tokens": 4, **more}
+        with pytest.raises(BadInput, match=message):
+            read_trace(written(tmp_path, row))
 
 
 def hits(p, *arrivals: Arrival) -> list[int]:
@@ -86,22 +84,6 @@ def test_an_answer_that_returns_in_the_next_prompt_is_cached_but_for_its_last_to
         assert hits(p8b, first, second, unknown) == [0, cached, 160]
 
 
-def test_the_former_form_of_a_prefix_is_one_piece(p8b):
-    named = [Arrival(0, 900, 4, "system", 800), Arrival(3, 900, 4, "system", 800)]
-    pieces = [replace(arrival, prefix=None, pieces=(("system", 800),)) for arrival in named]
-    assert hits(p8b, *named) == hits(p8b, *pieces) == [0, 800]
-
-
-def test_real_prompts_share_the_tokens_of_common_pieces_alone():
-    load = [
-        Arrival(0, 30, 1, pieces=(("a", 10), ("b", 10))),
-        Arrival(0, 30, 1, pieces=(("a", 10), ("c", 10))),
-    ]
-    first, second = prompts(load)
-    assert first[:10] == second[:10] and not set(first[10:]) & set(second[10:])
-    assert (len(first), len(second)) == (30, 30)
-
-
 def test_a_sessions_prompt_grows_by_its_answer_and_what_a_tool_says():
     options = Sessions(sessions=20, turns=(4, 6), system=100, prompt=(30, 50), tool=(5, 9), seed=3)
     load = drawn_sessions(options)
@@ -126,9 +108,8 @@ def test_a_turn_is_sent_when_the_answer_before_it_has_ended_and_was_thought_abou
             assert request.hit_tokens >= requests[arrival.follows].prompt_tokens - 16
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_sessions_that_cannot_be_are_refused():
+    rows = [
         ({"turns": (2, 3)}, "Say how many"),
         ({"sessions": 0}, "0 sessions"),
         ({"sessions": 3, "burst": 4}, "cannot be one load"),
@@ -137,11 +118,10 @@ def test_a_turn_is_sent_when_the_answer_before_it_has_ended_and_was_thought_abou
         ({"sessions": 3, "turns": (5, 2)}, "turns is 5:2"),
         ({"sessions": 3, "rate": 0}, "0 sessions a second"),
         ({"sessions": 200_000, "turns": (9, 9)}, "more than 200,000 requests"),
-    ],
-)
-def test_sessions_that_cannot_be_are_refused(options, message):
-    with pytest.raises(BadInput, match=message):
-        arriving(options)
+    ]
+    for options, message in rows:
+        with pytest.raises(BadInput, match=message):
+            arriving(options)
 
 
 @pytest.mark.live

@@ -11,7 +11,7 @@ from workshop.simulate.worker import Watch, route
 def test_a_prefix_stays_at_home_until_its_replica_is_crowded():
     """Beside an idlest replica of 2 requests a home of 1.5 × 2 + 4 = 7 is not crowded, and one of 8 is."""
     idle, home = SimpleNamespace(unfinished=2), SimpleNamespace(unfinished=7)
-    same, other = Arrival(0.0, 100, 5, "same", 64), Arrival(0.0, 100, 5)
+    same, other = Arrival(0.0, 100, 5, (("same", 64),)), Arrival(0.0, 100, 5)
     homes = {"same": home}
     assert route("prefix", [home, idle], 0, same, homes) is home
     assert (

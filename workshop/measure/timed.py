@@ -229,7 +229,7 @@ class Texts:
     def body(self, arrival: Arrival) -> dict[str, Any]:
         """Return a request with the lengths of an arrival; what it shares is the same text."""
         prompt: list[int] = []
-        for name, tokens in arrival.named_pieces:
+        for name, tokens in arrival.pieces:
             text = self._texts.setdefault(name, [])
             text += self._words(tokens - len(text))
             prompt += text[:tokens]

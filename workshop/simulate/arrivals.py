@@ -51,8 +51,7 @@ class Arrival:
     Requests whose prompts begin with the same pieces share them.
 
     Attributes:
-        prefix, prefix_tokens: one piece, with which the prompt begins.
-        pieces: or several in their order. What is left of the prompt no other request has.
+        pieces: in their order. What is left of the prompt no other request has.
         answer: the name of this request's answer, so that a later prompt can have it as a piece.
         follows: the place in the load of the request whose answer the client waits for, or None.
             NEXT_ANSWER in a closed loop, whose clients take the next request of the load when they
@@ -64,19 +63,10 @@ class Arrival:
     arrival_s: float
     prompt_tokens: int
     output_tokens: int
-    prefix: str | None = None
-    prefix_tokens: int = 0
     pieces: tuple[Piece, ...] = ()
     answer: str | None = None
     follows: int | None = None
     think_s: float = 0.0
-
-    @property
-    def named_pieces(self) -> tuple[Piece, ...]:
-        """The pieces that the prompt begins with."""
-        if self.prefix and self.prefix_tokens:
-            return ((self.prefix, self.prefix_tokens),)
-        return self.pieces
 
 
 def drawn(
@@ -115,7 +105,7 @@ def drawn(
         remedy = "Give a shorter --prefix or longer prompts: the prefix is a part of each prompt."
         raise BadInput(problem, remedy)
     dice = random.Random(seed)
-    prefix_name = "shared" if prefix else None
+    pieces: tuple[Piece, ...] = (("shared", prefix),) if prefix else ()
     kinds = ((rate, seconds), (burst,), (concurrency, requests))
     kinds_given = [kind for kind in kinds if any(value is not None for value in kind)]
     if len(kinds_given) != 1 or None in kinds_given[0]:
@@ -130,7 +120,7 @@ def drawn(
     for number, arrival_s in enumerate(_times(rate, seconds, burst, dice)):
         prompt_tokens = dice.randint(*prompt)
         output_tokens = dice.randint(*output)
-        arrival = Arrival(arrival_s, prompt_tokens, output_tokens, prefix_name, prefix)
+        arrival = Arrival(arrival_s, prompt_tokens, output_tokens, pieces)
         if concurrency is not None and number >= concurrency:
             arrival = replace(arrival, follows=NEXT_ANSWER)
         arrivals.append(arrival)
@@ -243,8 +233,6 @@ def _arrival(line: str, where: str) -> Arrival:
         time = row["arrival_s"] if in_seconds else row["timestamp"]
         prompt_tokens = _field(row, "prompt_tokens")
         output_tokens = _field(row, "output_tokens")
-        prefix = row.get("prefix")
-        prefix_tokens = row.get("prefix_tokens", 0)
         answer = row.get("answer")
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
         raise BadInput(
@@ -252,49 +240,45 @@ def _arrival(line: str, where: str) -> Arrival:
         ) from None
     lengths_are_valid = _is_length(prompt_tokens) and _is_length(output_tokens)
     time_is_valid = type(time) in (int, float) and 0 <= time <= LATEST_MS
-    if not lengths_are_valid or type(prefix_tokens) is not int or not time_is_valid:
+    if not lengths_are_valid or not time_is_valid:
         raise BadInput(f"A time or a length of {where} is not a number that can be.", REMEDY)
     if not isinstance(answer, str | None):
         raise BadInput(
             f"The answer of {where} is not a name.", 'Write "answer": "turn 1 of agent 3".'
         )
-    pieces: tuple[Piece, ...] = ()
-    if isinstance(prefix, list):
-        pieces = _pieces(prefix, prompt_tokens, where)
-        if "prefix_tokens" in row:
-            raise BadInput(
-                f"The prefix of {where} is a list of pieces and has prefix_tokens, too.",
-                "Leave prefix_tokens out: each piece has its own.",
-            )
-        prefix = None
-    if not 0 <= prefix_tokens <= prompt_tokens or not isinstance(prefix, str | None):
-        raise BadInput(
-            f"The prefix of {where} is not a name with at most as many tokens as the prompt.",
-            REMEDY,
-        )
     return Arrival(
         arrival_s=float(time) if in_seconds else time / 1e3,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
-        prefix=prefix,
-        prefix_tokens=prefix_tokens if prefix else 0,
-        pieces=pieces,
+        pieces=_pieces(row, prompt_tokens, where),
         answer=answer or None,
     )
 
 
-def _pieces(rows: list[Any], prompt_tokens: int, where: str) -> tuple[Piece, ...]:
-    """Return the named pieces of a prefix.
+def _pieces(row: dict[str, Any], prompt_tokens: int, where: str) -> tuple[Piece, ...]:
+    """Return the named pieces that a prompt begins with.
 
     Raises BadInput: one is not [name, tokens], or they exceed the prompt.
     """
-    remedy = 'A prefix is a list of names with their tokens: [["system", 1024], ["agent 3", 824]].'
+    rows = row.get("prefix")
+    prefix_tokens = row.get("prefix_tokens", 0)
+    if not isinstance(rows, list):
+        rows = [[rows, prefix_tokens]] if rows and prefix_tokens != 0 else []
+    elif "prefix_tokens" in row:
+        raise BadInput(
+            f"The prefix of {where} is a list of pieces and has prefix_tokens, too.",
+            "Leave prefix_tokens out: each piece has its own.",
+        )
     pieces: list[Piece] = []
-    for row in rows:
-        is_pair = isinstance(row, list) and len(row) == 2
-        if not is_pair or not isinstance(row[0], str) or not row[0] or not _is_length(row[1]):
-            raise BadInput(f"A piece of the prefix of {where} is not [name, tokens].", remedy)
-        pieces.append((row[0], row[1]))
+    for piece in rows:
+        is_pair = isinstance(piece, list) and len(piece) == 2
+        if not is_pair or not isinstance(piece[0], str) or not piece[0] or not _is_length(piece[1]):
+            raise BadInput(
+                f"A piece of the prefix of {where} is not [name, tokens].",
+                'Write "prefix": "system", "prefix_tokens": 1024, or a list of names with their '
+                'tokens: [["system", 1024], ["agent 3", 824]].',
+            )
+        pieces.append((piece[0], piece[1]))
     tokens = sum(length for _, length in pieces)
     if tokens > prompt_tokens:
         raise BadInput(
@@ -339,7 +323,7 @@ class Texts:
         """Return the token ids of the prompt of the request of this number."""
         tokens = [0] * arrival.prompt_tokens
         start = 0
-        for name, length in arrival.named_pieces:
+        for name, length in arrival.pieces:
             if name in self._answers:
                 tokens[start : start + length] = [ANSWER_MARK - self._number(name)] * length
             else:
@@ -350,14 +334,9 @@ class Texts:
         return tokens
 
 
-def memory_bytes(tokens: int, requests: int) -> int:
-    """Return roughly the memory that the scheduler needs for so many unfinished requests."""
-    return tokens * TOKEN_BYTES + requests * REQUEST_BYTES
-
-
 def refuse_large(tokens: int, requests: int, arrival: Arrival) -> None:
     """Raise BadInput if unfinished requests need too much memory for so many prompt tokens."""
-    size = memory_bytes(tokens, requests)
+    size = tokens * TOKEN_BYTES + requests * REQUEST_BYTES
     if size > MOST_BYTES:
         unfinished = f"{requests:,} requests of {tokens:,} tokens are unfinished at {arrival.arrival_s:,.1f} s"
         needed = f"to simulate so many takes about {size / 1e9:,.1f} GB of memory, more than {MOST_BYTES / 1e9:.1f}"
@@ -390,27 +369,3 @@ def check_size(arrivals: Sequence[Arrival]) -> None:
             f"{limit}: so many take about {size:,.1f} GB of memory.",
             "Give fewer or shorter requests.",
         )
-
-
-def prompts(arrivals: list[Arrival]) -> list[list[int]]:
-    """Return token ids for each request, each id used once.
-
-    Two requests share the tokens of their common pieces alone.
-    """
-    next_token = 0
-    texts: dict[str, list[int]] = {}
-    all_prompts = []
-    for arrival in arrivals:
-        tokens: list[int] = []
-        for name, length in arrival.named_pieces:
-            text = texts.setdefault(name, [])
-            missing = length - len(text)
-            if missing > 0:
-                text += range(next_token, next_token + missing)
-                next_token += missing
-            tokens += text[:length]
-        rest = arrival.prompt_tokens - len(tokens)
-        tokens += range(next_token, next_token + rest)
-        all_prompts.append(tokens)
-        next_token += rest
-    return all_prompts

@@ -173,18 +173,6 @@ class Clock:
         return 0.0
 
 
-@dataclass(frozen=True)
-class Scans:
-    """The times of recurrent layers' scans in ms.
-
-    To launch them with a CUDA graph or without, and for one token.
-    """
-
-    piecewise_ms: float = 0.0
-    eager_ms: float = 0.0
-    token_ms: float = 0.0
-
-
 def of(deployment: Deployment, host: float = 1.0) -> Clock:
     """Return the clock of a deployment.
 
@@ -197,7 +185,7 @@ def of(deployment: Deployment, host: float = 1.0) -> Clock:
     sent_ms, message_ms = _messages_ms(deployment)
     token_ms = _token_ms(deployment)
     idle_experts = _idle_experts(deployment)
-    scans = _scans(deployment)
+    scan_launch_ms, scan_token_ms = _scans(deployment)
     fp8 = _multiplies_in_fp8(deployment)
     return Clock(
         weights_ms=terms_ms["weights"],
@@ -206,7 +194,7 @@ def of(deployment: Deployment, host: float = 1.0) -> Clock:
         request_ms=_request_ms(deployment) + states_ms,
         attention=_attention(deployment),
         message_ms=message_ms,
-        scan_token_ms=scans.token_ms,
+        scan_token_ms=scan_token_ms,
         rows=fitted.FP8_TILE_ROWS if fp8 else 1,
         ramp=0.0 if fp8 else fitted.RAMP_SHARE,
         odd_ms=fitted.FP8_ODD_TILES * fitted.FP8_TILE_ROWS * token_ms if fp8 else 0.0,
@@ -215,8 +203,8 @@ def of(deployment: Deployment, host: float = 1.0) -> Clock:
         experts_many_ms=_moe_layers(deployment) * fitted.EXPERTS_SORT_MS,
         host_step_ms=host * speed.HOST_STEP_MS,
         host_request_ms=host * fitted.HOST_REQUEST_MS,
-        piecewise_ms=host * (_piecewise_ms(deployment) + scans.piecewise_ms) / deployment.pp,
-        eager_ms=(_eager_ms(deployment, host) + host * scans.eager_ms) / deployment.pp,
+        piecewise_ms=host * (_piecewise_ms(deployment) + scan_launch_ms) / deployment.pp,
+        eager_ms=(_eager_ms(deployment, host) + host * scan_launch_ms) / deployment.pp,
         launch_waits=deployment.settings.version.launch_waits,
         largest_graph=deployment.settings.largest_graph,
         way_in_s=host * fitted.CLIENT_MS / 2e3,
@@ -301,21 +289,22 @@ def _attention(deployment: Deployment) -> tuple[Layers, ...]:
     return tuple(groups)
 
 
-def _scans(deployment: Deployment) -> Scans:
-    """Return how long the scans of all recurrent layers take."""
-    piecewise_ms = 0.0
-    eager_ms = 0.0
+def _scans(deployment: Deployment) -> tuple[float, float]:
+    """Return the scans of all recurrent layers in ms: (to launch them, for one token).
+
+    They are launched without a CUDA graph, whether the step has one or not.
+    """
+    launch_ms = 0.0
     token_ms = 0.0
     for (kind, _), count in Counter(layers(deployment.model)).items():
         states = kind.states(deployment.model, deployment.tp)
         if states is None:
             continue
         operations = SCAN_OPERATIONS * states.recurrence_elements / deployment.tp
-        launch_ms = fitted.DELTA_LAUNCH_MS if states.has_delta_rule else fitted.MAMBA_LAUNCH_MS
-        piecewise_ms += count * launch_ms
-        eager_ms += count * launch_ms
+        layer_ms = fitted.DELTA_LAUNCH_MS if states.has_delta_rule else fitted.MAMBA_LAUNCH_MS
+        launch_ms += count * layer_ms
         token_ms += count * operations / (deployment.gpu.bf16_tflops * 1e9) / fitted.SCAN_SHARE
-    return Scans(piecewise_ms=piecewise_ms, eager_ms=eager_ms, token_ms=token_ms)
+    return launch_ms, token_ms
 
 
 # Communication

@@ -302,16 +302,15 @@ def on_plan(
         "router": router,
     }
     scheduler_rules = rules(plan, enable_prefix_caching, num_gpu_blocks)
-    watcher = watch if seen else None
-    if steps is None:
-        outcome = process.run(scheduler_rules, clock, arrivals, watcher, **job)
-        return simulation(outcome) if outcome else None
-    names = steps_files(steps, (replicas + prefill_replicas) * plan.data_parallel_size)
+    names: list[str] = []
+    if steps is not None:
+        names = steps_files(steps, (replicas + prefill_replicas) * plan.data_parallel_size)
     with contextlib.suppress(GivenUp), contextlib.ExitStack() as files:
         parts = []
         for name in names:
             file = files.enter_context(output(name, force=force, inputs=inputs))
             parts.append(file.name)
+        watcher = watch if seen else None
         outcome = process.run(scheduler_rules, clock, arrivals, watcher, steps=parts, **job)
         if not outcome:
             raise GivenUp  # so that no file is written

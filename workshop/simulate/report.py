@@ -129,14 +129,11 @@ class Simulation:
     @property
     def tokens_per_s_interval(self) -> Interval:
         """The low and the high value of tokens_per_s."""
-        return self._interval_of_rate(self.tokens_per_s)
+        return of_rate(self.tokens_per_s, self.seconds, self._last_arrival_s, self.time_share)
 
     @cached_property
     def _last_arrival_s(self) -> float:
         return max(request.arrival_s for request in self.requests)
-
-    def _interval_of_rate(self, rate: float) -> Interval:
-        return of_rate(rate, self.seconds, self._last_arrival_s, self.time_share)
 
     @cached_property
     def goodput_per_s(self) -> float | None:

@@ -59,11 +59,6 @@ def drawn_sessions(options: Sessions) -> list[Arrival]:
         else:
             begin_s += dice.expovariate(options.rate)
         arrivals += _session(session, begin_s, len(arrivals), options, dice)
-        if len(arrivals) > MOST_REQUESTS:
-            raise BadInput(
-                f"The sessions have more than {MOST_REQUESTS:,} requests.",
-                "Give fewer --sessions or --turns.",
-            )
     return arrivals
 
 
@@ -116,6 +111,11 @@ def _check(options: Sessions) -> None:
             raise BadInput(
                 f"{name} is {low}:{high}.", f"Give --{name} FEWEST:MOST, from 1 to {most:,}."
             )
+    if options.sessions * options.turns[1] > MOST_REQUESTS:
+        raise BadInput(
+            f"The sessions may have more than {MOST_REQUESTS:,} requests.",
+            "Give fewer --sessions or --turns.",
+        )
     if not 0 <= options.system <= MOST_TOKENS:
         raise BadInput(
             f"A system prompt of {options.system} tokens cannot be.",

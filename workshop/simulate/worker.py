@@ -405,7 +405,7 @@ def route(
     if router == "round-robin":
         return replicas[number % len(replicas)]
     idlest = min(replicas, key=lambda replica: replica.unfinished)
-    names = [name for name, _ in arrival.named_pieces]
+    names = [name for name, _ in arrival.pieces]
     if router == "least-busy" or not names:
         return idlest
     home = idlest

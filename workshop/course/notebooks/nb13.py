@@ -5,7 +5,7 @@ benchmarks/simulate/scale_out.py.
 
 >>> from workshop.course.notebooks import nb13
 >>> load = nb13.handbooks(32, 6000, rate=8, seconds=20)
->>> len(load), load[0].prefix_tokens
+>>> len(load), load[0].pieces[0][1]
 (174, 6000)
 >>> nb13.toy().W1.shape                         # a small mixture of 8 experts
 (8, 4, 6)
@@ -91,8 +91,7 @@ def handbooks(
         question = replace(
             arrival,
             prompt_tokens=arrival.prompt_tokens + tokens,
-            prefix=f"handbook {number}",
-            prefix_tokens=tokens,
+            pieces=((f"handbook {number}", tokens),),
         )
         questions.append(question)
     return questions
@@ -128,8 +127,8 @@ def key_of_load(model: str, gpu: str, load: Sequence[Arrival], options: dict) ->
     for arrival in load:
         prompt_tokens += arrival.prompt_tokens
         output_tokens += arrival.output_tokens
-        if arrival.prefix:
-            prefixes.add(arrival.prefix)
+        for name, _ in arrival.pieces:
+            prefixes.add(name)
     settings = []
     for name, value in sorted(options.items()):
         if value is not None:
