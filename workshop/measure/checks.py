@@ -201,3 +201,25 @@ def too_short(
         )
         faults.append(Fault("too short", sentence))
     return faults
+
+
+def of_sending(
+    requests: int,
+    rate: float | None,
+    starts_s: list[float],
+    answer_s: float,
+    cpu_share: float | None = None,
+) -> list[Fault]:
+    """Return the faults of a slow client, and of a load that is too short.
+
+    Args:
+        requests: how many were answered.
+        rate: requests a second that were to be sent; None with a concurrency.
+        starts_s: when each was sent.
+        answer_s: how long nine of ten answers took at most.
+        cpu_share: of one core that the client took.
+    """
+    arriving_s = None
+    if rate is not None and len(starts_s) > 1:
+        arriving_s = max(starts_s) - min(starts_s)
+    return slow_client(cpu_share, rate, starts_s) + too_short(requests, arriving_s, answer_s)

@@ -202,14 +202,17 @@ def measure(
     options = {**_options(model, tokenizer, load, seed), **_goodput(slo)}
     with Watch(server) as watch:
         ran = sender.run(options, ("--ignore-eos",))
-    faults = watch.faults(load.requests) + _client_faults(ran, load)
+    result = ran.result
+    starts_s = result.get("start_times", [])
+    answer_s = (result.get("p95_e2el_ms") or 0.0) / 1e3
+    faults = watch.faults(load.requests)
+    faults += checks.of_sending(load.requests, load.rate, starts_s, answer_s, ran.cpu_share)
     hit_share = None
     if watch.before and watch.after:
         accidental = checks.accidental_share(load.requests, _vocabulary(tokenizer))
         hit_share, hits = checks.prefix_hits(watch.before, watch.after, accidental)
         if hits:
             faults.append(hits)
-    result = ran.result
     return Point(
         load=load,
         seed=seed,
@@ -347,16 +350,6 @@ def _vocabulary(tokenizer: str) -> int:
         return int((config.get("text_config") or config)["vocab_size"])
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return SMALL_VOCABULARY
-
-
-def _client_faults(ran: vllm_client.ClientRun, load: Load) -> list[Fault]:
-    starts_s = ran.result.get("start_times", [])
-    faults = checks.slow_client(ran.cpu_share, load.rate, starts_s)
-    arriving_s = None
-    if load.rate is not None and len(starts_s) > 1:
-        arriving_s = max(starts_s) - min(starts_s)
-    answer_ms = ran.result.get("p95_e2el_ms") or 0.0
-    return faults + checks.too_short(load.requests, arriving_s, answer_ms / 1e3)
 
 
 def tokenizer_of(server: ServerRecord, root: str | None, tokenizer: str | None) -> str:

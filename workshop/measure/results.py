@@ -107,22 +107,20 @@ def _measurement(source: str, data: dict[str, Any]) -> Measurement:
     if _number(at_once) is not None:
         parts.append(f"{at_once} at once")
     figures = figures_of(data)
-    seconds = _number(data["duration"])
     starts_s = [start for start in data.get("start_times", []) if _number(start) is not None]
-    faults = _short(requests, figures, _number(rate), starts_s)
-    faults += checks.slow_client(None, _number(rate), starts_s)
+    answer_ms = figures["e2el"]["p95"] or figures["e2el"]["p99"] or 0.0
+    faults = checks.of_sending(requests, _number(rate), starts_s, answer_ms / 1e3)
     faults += _unanswered(requests, _number(data.get("num_prompts")))
     seed = _written_seed(data)
-    prompts = _fingerprint(data, seed)
     return Measurement(
         source=source,
         name=", ".join(parts) or "all at once",
         requests=requests,
-        seconds=seconds,
+        seconds=_number(data["duration"]),
         tokens_per_s=_number(data.get("output_throughput")),
         figures=figures,
         seed=seed,
-        prompts=prompts,
+        prompts=_fingerprint(data, seed),
         send_times_known=_number(rate) is not None and len(starts_s) > 1,
         faults=faults,
     )
@@ -161,17 +159,6 @@ def _fingerprint(data: dict[str, Any], seed: int | None) -> str:
     lengths = data.get("input_lens")
     total = data.get("total_input_tokens")
     return json.dumps([data.get("num_prompts"), total, lengths, data.get("model_id"), seed])
-
-
-def _short(
-    requests: int, figures: Figures, rate: float | None, starts_s: list[float]
-) -> list[Fault]:
-    arriving_s = None
-    if rate is not None and len(starts_s) > 1:
-        arriving_s = max(starts_s) - min(starts_s)
-    answer = figures["e2el"]
-    answer_ms = answer["p95"] or answer["p99"] or 0.0
-    return checks.too_short(requests, arriving_s, answer_ms / 1e3)
 
 
 def _note_same_prompts(measurements: Sequence[Measurement]) -> None:
