@@ -8,24 +8,16 @@ from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
-from needs import lacking
 
 from workshop.cli.simulate import command as simulate
 from workshop.cli.simulate import curve
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers.vllm_main import installed
 from workshop.simulate import choices
 from workshop.simulate.choices import candidates
 
 MEASURES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
 LOAD = ["--gpu", "h100", "--max-model-len", "8192", "--rate", "10", "--seconds", "2"]
-
-
-@pytest.fixture(scope="module")
-def vllm():
-    if not installed()[0]:
-        lacking("vLLM is not installed: make test installs it on Linux")
 
 
 def run(command, *args: str, code: int = 0) -> str:

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from needs import lacking
 
 from workshop import plan
 from workshop.simulate.arrivals import drawn
 from workshop.simulate.load import on_plan
-from workshop.vllm_package import installed
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
@@ -27,10 +25,9 @@ SETTINGS: dict[str, Any] = {"tensor_parallel_size": 1, "max_model_len": 4096}
 EVERY = 40
 
 
+@pytest.mark.usefixtures("vllm")
 @pytest.mark.parametrize(("concurrency", "version"), [(4, "0.32.0"), (48, "0.12.0")])
 def test_one_wave_takes_as_long_as_with_the_scheduler_of_vllm(concurrency, version):
-    if not installed()[0]:
-        lacking("vLLM is not installed: make test installs it on Linux")
     planned = plan("llama-3.1-8b", "h100", vllm_version=version, **SETTINGS)
     ours = closed_loop(planned, concurrency, PROMPT, OUTPUT, waves=1)
     load = drawn(burst=concurrency, prompt=(PROMPT, PROMPT), output=(OUTPUT, OUTPUT))

@@ -7,9 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from needs import lacking
 
-from workshop.servers.vllm_main import installed
 from workshop.simulate.load import on_plan
 
 ROOT = Path(__file__).parents[2]
@@ -33,10 +31,7 @@ LOADS = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def vllm():
-    if not installed()[0]:
-        lacking("vLLM is not installed: make test installs it on Linux")
+pytestmark = pytest.mark.usefixtures("vllm")
 
 
 @pytest.mark.parametrize("name", LOADS)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from workshop.engine.exact import plan
 from workshop.errors import BadInput
 from workshop.simulate.arrivals import Arrival, read_trace
 from workshop.simulate.load import arriving, on_plan
@@ -18,11 +17,6 @@ from workshop.simulate.sessions import Sessions, drawn_sessions
 
 HERE = Path(__file__).parent
 SYSTEM = ("system", 1024)
-
-
-@pytest.fixture(scope="module")
-def p8b():
-    return plan("llama-3.1-8b", "h100", max_model_len=8192)
 
 
 def written(folder: Path, *rows: dict) -> Path:
