@@ -15,7 +15,6 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from workshop import files
 from workshop.cli.keys import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.guard import auth, keys
@@ -199,7 +198,7 @@ def test_a_file_that_is_unreadable_for_a_moment_is_refused_and_kept(workshop_hom
             raise OSError(code, os.strerror(code))
 
         with monkeypatch.context() as patch:
-            patch.setattr(files.os, "open", fails)
+            patch.setattr("inference_planner.files.open", fails, raising=False)
             with pytest.raises(WorkshopError, match=os.strerror(error)):
                 keys.read_table(workshop_home / "keys.json")
     assert (workshop_home / "keys.json").read_bytes() == before

@@ -10,18 +10,17 @@ import re
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from workshop.lab.places import place_of
+from workshop.lab.places import PAGE, place_of
 
 FOLDERS = ("docs", "kubernetes")
 SUFFIXES = (".md", ".png", ".svg")
 # [text](../docs/page.md#part): what is before the path, the path, and the part of the page
 LINK = re.compile(r"(!?\[[^\]]*\])\(([^)#\s]+)(#[^)\s]*)?\)")
-FROM_NOTEBOOK = re.compile(rb"\]\(\.\./((?:docs|kubernetes)/)")
 
 
 def with_links_inside(notebook: bytes) -> bytes:
     """Return a notebook's file whose links to pages lead to copies in its own folder."""
-    return FROM_NOTEBOOK.sub(rb"](\1", notebook)
+    return PAGE.sub(rb"](\1", notebook)
 
 
 def linked_pages(notebooks: Path, place: Callable[[str], str] = place_of) -> dict[str, bytes]:
