@@ -101,7 +101,6 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize(
     "schema",
     [
@@ -116,8 +115,8 @@ QUESTIONS = {
     ],
     ids=lambda schema: str(schema.get("title", list(schema))),
 )
-def test_what_is_on_the_list_passes_in_every_spelling(schema, spelling):
-    assert problem(spelled(spelling, schema)) == ""
+def test_what_is_on_the_list_passes_in_every_spelling(schema):
+    assert {problem(spelled(spelling, schema)) for spelling in SPELLINGS} == {""}
 
 
 OTHER_KEYWORDS = (
@@ -163,13 +162,13 @@ REFUSED = {keyword: {keyword: TEXT} for keyword in OTHER_KEYWORDS.split()} | {
 }
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_on_the_list_is_refused_by_name_and_says_what_is(name, spelling):
-    message = problem(spelled(spelling, REFUSED[name]))
-    assert message.startswith('"') and message.endswith("a server of your own.")
-    assert len(message) < 600
-    assert name.split()[0].strip(",") in message
+def test_what_is_not_on_the_list_is_refused_by_name_and_says_what_is(name):
+    for spelling in SPELLINGS:
+        message = problem(spelled(spelling, REFUSED[name]))
+        assert message.startswith('"') and message.endswith("a server of your own."), spelling
+        assert len(message) < 600, spelling
+        assert name.split()[0].strip(",") in message, spelling
 
 
 @pytest.mark.parametrize(
