@@ -84,15 +84,16 @@ def settings_of(monkeypatch, tmp_path):
     return settings
 
 
-@pytest.mark.parametrize("flag", sorted(OPTIONS.keys() - OF_THE_COMMAND))
-def test_an_option_arrives_in_the_run(flag, settings_of):
-    offline = ["--offline"] if flag in ONLY_OFFLINE else []
-    without = settings_of(*offline)
-    assert settings_of(*offline) == without
-    assert settings_of(*offline, flag, *value_of(flag)) - without, (
-        f"{flag} is taken and then forgotten: `_batch` of workshop/cli/batch.py has to hand it to "
-        "Limits or to Batch."
-    )
+def test_an_option_arrives_in_the_run(settings_of, subtests):
+    for flag in sorted(OPTIONS.keys() - OF_THE_COMMAND):
+        with subtests.test(flag):
+            offline = ["--offline"] if flag in ONLY_OFFLINE else []
+            without = settings_of(*offline)
+            assert settings_of(*offline) == without
+            assert settings_of(*offline, flag, *value_of(flag)) - without, (
+                f"{flag} is taken and then forgotten: `_batch` of workshop/cli/batch.py has to hand it to "
+                "Limits or to Batch."
+            )
 
 
 def test_the_page_names_every_option():

@@ -39,11 +39,12 @@ def workshop(*args: str, **options) -> subprocess.CompletedProcess:
     return subprocess.run([*CLI, *args], capture_output=True, text=True, timeout=60, **options)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_and_the_same_summary(command):
-    shown = CliRunner().invoke(group, [command, "--help"])
-    assert shown.exit_code == 0, shown.output
-    assert "Usage:" in shown.output and len(shown.output.splitlines()) > 4
+def test_every_command_has_help_and_the_same_summary(subtests):
+    for command in COMMANDS:
+        with subtests.test(command):
+            shown = CliRunner().invoke(group, [command, "--help"])
+            assert shown.exit_code == 0, shown.output
+            assert "Usage:" in shown.output and len(shown.output.splitlines()) > 4
 
 
 def test_every_command_is_in_one_of_five_groups():
@@ -129,9 +130,8 @@ def test_doctor_sees_a_home_that_cannot_be_written_and_a_server_that_does_not_an
     )
 
 
-@pytest.mark.parametrize(
-    ("args", "model", "theirs"),
-    [
+def test_serve_tells_its_own_flags_from_those_of_vllm(subtests):
+    for args, model, theirs in [
         ((), None, ()),
         (("m",), "m", ()),
         (("m", "--max-model-len", "5"), "m", ("--max-model-len", "5")),
@@ -146,24 +146,24 @@ def test_doctor_sees_a_home_that_cannot_be_written_and_a_server_that_does_not_an
             "m",
             ("--compilation-config", '{"mode": 3}'),
         ),
-    ],
-)
-def test_serve_tells_its_own_flags_from_those_of_vllm(args, model, theirs):
-    from workshop.cli.serve import command
+    ]:
+        with subtests.test(str(args)):
+            from workshop.cli.serve import command
 
-    with command.make_context("serve", list(args)) as context:
-        assert context.params["model"] == model and context.obj == theirs
+            with command.make_context("serve", list(args)) as context:
+                assert context.params["model"] == model and context.obj == theirs
 
 
-@pytest.mark.parametrize("line", PASTED)
-def test_every_line_of_a_document_can_be_pasted(line):
-    arguments = shlex.split(line.split(" | ")[0].split(" > ")[0], comments=True)[1:]
-    context = group.make_context("workshop", arguments)
-    while isinstance(context.command, click.Group):
-        name, command, rest = context.command.resolve_command(
-            context, [*context._protected_args, *context.args]
-        )
-        context = command.make_context(name, rest, parent=context)
+def test_every_line_of_a_document_can_be_pasted(subtests):
+    for line in PASTED:
+        with subtests.test(line):
+            arguments = shlex.split(line.split(" | ")[0].split(" > ")[0], comments=True)[1:]
+            context = group.make_context("workshop", arguments)
+            while isinstance(context.command, click.Group):
+                name, command, rest = context.command.resolve_command(
+                    context, [*context._protected_args, *context.args]
+                )
+                context = command.make_context(name, rest, parent=context)
 
 
 def test_documents_have_lines_to_paste():

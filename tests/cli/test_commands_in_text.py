@@ -8,7 +8,6 @@ import shlex
 from pathlib import Path
 
 import click
-import pytest
 
 from workshop import cli
 
@@ -76,13 +75,14 @@ def refusal(command: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_the_command_line_takes_every_command_of_the_text(path):
-    refused = {}
-    for command in commands(text_of(path)):
-        if reason := refusal(command):
-            refused[command] = reason
-    assert refused == {}
+def test_the_command_line_takes_every_command_of_the_text(subtests):
+    for path in SOURCES:
+        with subtests.test(path.name):
+            refused = {}
+            for command in commands(text_of(path)):
+                if reason := refusal(command):
+                    refused[command] = reason
+            assert refused == {}
 
 
 def test_the_notebooks_name_commands():
@@ -91,14 +91,12 @@ def test_the_notebooks_name_commands():
     assert len(command_lines) >= 15
 
 
-@pytest.mark.parametrize(
-    ("command", "reason"),
-    [
+def test_a_command_that_does_not_exist_is_found(subtests):
+    for command, reason in [
         ("workshop launch 70b", "no command 'launch'"),
         ("workshop progress --sharing", "No such option"),
         ("workshop slurm cancel 70b", "no command 'cancel'"),
         ("workshop serve --background | tee log", ""),
-    ],
-)
-def test_a_command_that_does_not_exist_is_found(command, reason):
-    assert (reason in refusal(command)) if reason else refusal(command) == ""
+    ]:
+        with subtests.test(command):
+            assert (reason in refusal(command)) if reason else refusal(command) == ""

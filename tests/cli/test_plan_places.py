@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
 import yaml
 from command_line import run
 
@@ -55,9 +54,8 @@ def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
     assert "14 × Tesla T4 hold it" in done.err
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
+def test_bad_input_is_one_sentence_and_exit_code_2(subtests):
+    for line, message in [
         ("llama-3.1-70b --as kubernetes --gpu h100 --gpus-per-node 4 --pvc-size 130", "131.4 GiB"),
         (f"mistral-7b-v0.3 --as kubernetes {T4} --dtype bfloat16", "no bfloat16"),
         (f"mistral-7b-v0.3 --as kubernetes {T4} --quantization awq", "cannot make awq weights"),
@@ -69,12 +67,11 @@ def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
         (f"{NVL} --disk-gb 120", "141.1 GB"),
         ("mistral-7b-v0.3 --as kubernetes", "--gpu is missing"),
         ("--machines", "MODEL is missing"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_exit_code_2(line, message):
-    done = run(f"plan {line}")
-    assert done.code == 2 and not done.out
-    assert message in done.err and "Traceback" not in done.err
+    ]:
+        with subtests.test(line):
+            done = run(f"plan {line}")
+            assert done.code == 2 and not done.out
+            assert message in done.err and "Traceback" not in done.err
 
 
 def test_fp8_weights_made_while_loading_need_the_volume_of_16_bit_ones():
@@ -135,26 +132,27 @@ def test_as_vllm_prints_the_command_alone():
     assert done.out == "vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4\n"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_an_option_without_its_place_is_refused(subtests):
+    for options, message in [
         ("--pvc-size 40", "--pvc-size belongs to --as kubernetes"),
         ("--as systemd --pvc-size 40", "--pvc-size belongs to --as kubernetes"),
         ("--name mine", "--name belongs to --as"),
         ("--as vllm --json", "--as and --json print different things"),
         ("--as vllm --gpus-per-node 1", "llama-3.1-70b"),  # does not fit
-    ],
-)
-def test_an_option_without_its_place_is_refused(options, message):
-    done = run(f"plan llama-3.1-70b --gpu h100 {options}")
-    assert done.code in (1, 2) and message.lower() in done.err.lower()
+    ]:
+        with subtests.test(options):
+            done = run(f"plan llama-3.1-70b --gpu h100 {options}")
+            assert done.code in (1, 2) and message.lower() in done.err.lower()
 
 
-@pytest.mark.parametrize("place", ["kubernetes", "systemd"])
-def test_a_server_for_hardly_one_request_is_warned_of_beside_the_manifests(place):
-    few = run(f"plan qwen3-32b --as {place} --gpu h100 --gpus-per-node 1 --max-model-len 20000").err
-    assert re.search(r"# ! Only 1\.\d\d requests of 20,000 tokens at once", few), few
-    assert "--max-model-len" in few.splitlines()[1]
-    # both streams in one file are still YAML, or a unit
-    assert all(line.startswith("#") for line in few.splitlines())
-    assert run(f"plan qwen3-32b --as {place} --gpu h200 --max-model-len 8192").err == ""
+def test_a_server_for_hardly_one_request_is_warned_of_beside_the_manifests(subtests):
+    for place in ["kubernetes", "systemd"]:
+        with subtests.test(place):
+            few = run(
+                f"plan qwen3-32b --as {place} --gpu h100 --gpus-per-node 1 --max-model-len 20000"
+            ).err
+            assert re.search(r"# ! Only 1\.\d\d requests of 20,000 tokens at once", few), few
+            assert "--max-model-len" in few.splitlines()[1]
+            # both streams in one file are still YAML, or a unit
+            assert all(line.startswith("#") for line in few.splitlines())
+            assert run(f"plan qwen3-32b --as {place} --gpu h200 --max-model-len 8192").err == ""

@@ -23,28 +23,28 @@ def prepare_arguments(monkeypatch) -> dict:
     return arguments
 
 
-@pytest.mark.parametrize(
-    ("args", "learners"),
-    [
+def test_the_size_of_a_class_is_ours_and_not_vllms(prepare_arguments, subtests):
+    for args, learners in [
         (["--learners", "30"], 30),
         (["--learners=30", "some/model"], 30),
         (["some/model", "--learners", "1"], 1),
         (["some/model", "--host", "0.0.0.0", "--learners", "30"], 30),
         ([], 0),
-    ],
-    ids=str,
-)
-def test_the_size_of_a_class_is_ours_and_not_vllms(prepare_arguments, args, learners):
-    CliRunner().invoke(serve.command, args)
-    assert prepare_arguments["learners"] == learners and prepare_arguments["vllm_args"] == ()
-    assert prepare_arguments["model"] == ("some/model" if "some/model" in args else None)
-    assert prepare_arguments["host"] == ("0.0.0.0" if "--host" in args else "127.0.0.1")
+    ]:
+        with subtests.test(str(args)):
+            CliRunner().invoke(serve.command, args)
+            assert (
+                prepare_arguments["learners"] == learners and prepare_arguments["vllm_args"] == ()
+            )
+            assert prepare_arguments["model"] == ("some/model" if "some/model" in args else None)
+            assert prepare_arguments["host"] == ("0.0.0.0" if "--host" in args else "127.0.0.1")
 
 
-@pytest.mark.parametrize("value", ["-1", "many", "3.5"])
-def test_a_class_has_a_whole_number_of_learners(prepare_arguments, value):
-    done = CliRunner().invoke(serve.command, [f"--learners={value}"])
-    assert done.exit_code == 2 and not prepare_arguments
+def test_a_class_has_a_whole_number_of_learners(prepare_arguments, subtests):
+    for value in ["-1", "many", "3.5"]:
+        with subtests.test(value):
+            done = CliRunner().invoke(serve.command, [f"--learners={value}"])
+            assert done.exit_code == 2 and not prepare_arguments
 
 
 def test_help_names_the_limits_and_where_they_are_written():

@@ -211,9 +211,8 @@ def test_with_several_servers_batch_and_ask_name_their_own_option(server, worksh
     assert "several" not in done.stderr.lower()
 
 
-@pytest.mark.parametrize(
-    ("word", "command"),
-    [
+def test_an_unknown_command_gets_the_nearest(subtests):
+    for word, command in [
         ("severs", "servers"),
         ("sevre", "serve"),
         ("reconsile", "reconcile"),
@@ -229,11 +228,10 @@ def test_with_several_servers_batch_and_ask_name_their_own_option(server, worksh
         ("slurm cancel", "stop NAME"),
         ("slurm submitt", "slurm submit"),
         ("keys rm", "keys revoke"),
-    ],
-)
-def test_an_unknown_command_gets_the_nearest(word, command):
-    done = CliRunner().invoke(group, word.split())
-    assert done.exit_code == 2 and f"Did you mean `workshop {command}`?" in done.stderr
+    ]:
+        with subtests.test(word):
+            done = CliRunner().invoke(group, word.split())
+            assert done.exit_code == 2 and f"Did you mean `workshop {command}`?" in done.stderr
 
 
 def test_a_flag_of_another_name_leads_to_ours():

@@ -129,16 +129,21 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_a_bad_file_is_passed_over(folder, what):
-    (folder / "good.json").write_text(json.dumps(GOOD | {"checks": TRIED}))
-    (folder / "bad.json").write_bytes(
-        BAD[what] if isinstance(BAD[what], bytes) else BAD[what].encode()
-    )
-    [learner], [passed] = read(all_exercises())
-    assert learner.name == "ada" and passed.startswith("bad.json: ")
-    done = CliRunner().invoke(cli.command, ["--shared"])
-    assert done.exit_code == 0 and "ada" in done.stdout and "passed over: bad.json" in done.stderr
+def test_a_bad_file_is_passed_over(folder, subtests):
+    for what in BAD:
+        with subtests.test(str(what)):
+            (folder / "good.json").write_text(json.dumps(GOOD | {"checks": TRIED}))
+            (folder / "bad.json").write_bytes(
+                BAD[what] if isinstance(BAD[what], bytes) else BAD[what].encode()
+            )
+            [learner], [passed] = read(all_exercises())
+            assert learner.name == "ada" and passed.startswith("bad.json: ")
+            done = CliRunner().invoke(cli.command, ["--shared"])
+            assert (
+                done.exit_code == 0
+                and "ada" in done.stdout
+                and "passed over: bad.json" in done.stderr
+            )
 
 
 def test_what_is_no_file_is_passed_over(folder):
@@ -180,12 +185,14 @@ def test_a_folder_that_goes_away_does_not_stop_a_learner(folder):
     assert check("memory.weights_405b", 810)
 
 
-@pytest.mark.parametrize(
-    "wrong", [("--shared", "--share"), ("--share", "ada", "--withdraw"), ("--shared", "--withdraw")]
-)
-def test_options_that_contradict_are_refused(folder, wrong):
-    with pytest.raises(BadInput, match="Give one"):
-        CliRunner().invoke(cli.command, wrong, catch_exceptions=False)
+def test_options_that_contradict_are_refused(folder, subtests):
+    for wrong in [
+        ("--shared", "--share"),
+        ("--share", "ada", "--withdraw"),
+        ("--shared", "--withdraw"),
+    ]:
+        with subtests.test(str(wrong)), pytest.raises(BadInput, match="Give one"):
+            CliRunner().invoke(cli.command, wrong, catch_exceptions=False)
 
 
 def test_ones_own_progress_says_what_is_not_right_yet(folder):
@@ -266,20 +273,18 @@ def test_links_pipes_and_sockets_in_the_folder_are_passed_over(folder, tmp_path,
     assert all(line.isprintable() for line in passed)
 
 
-@pytest.mark.parametrize(
-    ("mode", "who"),
-    [
+def test_who_sees_the_account_is_said_when_a_learner_shares(folder, subtests):
+    for mode, who in [
         (0o3730, "the folder's owner"),
         (0o3770, "members of the class's group"),
         (0o3777, "everybody on this machine"),
-    ],
-)
-def test_who_sees_the_account_is_said_when_a_learner_shares(folder, mode, who):
-    folder.chmod(mode)
-    output = run("--share")
-    assert f"but its owner does: {who} can see it" in output
-    [file] = folder.iterdir()
-    assert os.environ.get("USER", "nobody at all") not in file.name + file.read_text()
+    ]:
+        with subtests.test(str(mode)):
+            folder.chmod(mode)
+            output = run("--share")
+            assert f"but its owner does: {who} can see it" in output
+            [file] = folder.iterdir()
+            assert os.environ.get("USER", "nobody at all") not in file.name + file.read_text()
 
 
 def test_a_withdrawal_that_did_not_happen_is_not_reported_as_one(folder, tmp_path, workshop_home):

@@ -68,16 +68,17 @@ def test_every_notebook_is_on_the_map_with_its_minutes_and_its_checks(workshop_h
         assert checks == on_map, "the checks of the map are those of the notebook"
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_checks_below_deeper_are_those_that_the_path_does_not_count(path):
-    in_deeper, below_deeper = False, set()
-    for source in cells(path):
-        if source.startswith("## "):
-            in_deeper = source.startswith("## Deeper")
-        if in_deeper:
-            below_deeper |= set(re.findall(r'check\("([\w.]+)"', source))
-    (chapter,) = [chapter for chapter in chapters() if chapter.name == path.stem]
-    assert set(chapter.deeper) == below_deeper, "deeper = true in the exercise's table"
+def test_checks_below_deeper_are_those_that_the_path_does_not_count(subtests):
+    for path in NOTEBOOKS:
+        with subtests.test(path.stem):
+            in_deeper, below_deeper = False, set()
+            for source in cells(path):
+                if source.startswith("## "):
+                    in_deeper = source.startswith("## Deeper")
+                if in_deeper:
+                    below_deeper |= set(re.findall(r'check\("([\w.]+)"', source))
+            (chapter,) = [chapter for chapter in chapters() if chapter.name == path.stem]
+            assert set(chapter.deeper) == below_deeper, "deeper = true in the exercise's table"
 
 
 def test_a_learner_who_answers_the_core_alone_reaches_its_end(workshop_home):

@@ -75,49 +75,58 @@ def put(answer, output):
     return (output, answer[1]) if isinstance(answer, tuple) and answer[0] is OUTPUT else answer
 
 
-@pytest.mark.parametrize("notebook", sorted(path.stem[1:] for path in SETS.glob("*.toml")))
-def test_every_check_of_a_notebook_has_its_row_with_five_wrong_answers(notebook):
-    keys = [key for key in of_notebook(notebook) if not all_exercises()[key].options]
-    assert keys and list(ROWS.get(notebook, ())) == keys, f"tests/course/rows/{notebook}.py"
-    assert [key for key in keys if not CHECKS[key][0] or len(CHECKS[key][1]) < 5] == []
+def test_every_check_of_a_notebook_has_its_row_with_five_wrong_answers(subtests):
+    for notebook in sorted(path.stem[1:] for path in SETS.glob("*.toml")):
+        with subtests.test(notebook):
+            keys = [key for key in of_notebook(notebook) if not all_exercises()[key].options]
+            assert keys and list(ROWS.get(notebook, ())) == keys, f"tests/course/rows/{notebook}.py"
+            assert [key for key in keys if not CHECKS[key][0] or len(CHECKS[key][1]) < 5] == []
 
 
-@pytest.mark.parametrize("key", CHECKS)
-def test_right_answers_are_right(key, output):
-    for answer in CHECKS[key][0]:
-        assert all_exercises()[key].test(put(answer, output)) is None, repr(answer)
+def numpys(part):
+    """Return an answer whose numbers are numpy's."""
+    if isinstance(part, dict):
+        return {name: numpys(value) for name, value in part.items()}
+    if isinstance(part, tuple | list):
+        return type(part)(map(numpys, part))
+    if isinstance(part, int):
+        return np.int64(part)
+    if isinstance(part, float):
+        return np.float64(part)
+    return part
 
 
-@pytest.mark.parametrize(("key", "right"), NUMBERS)
-def test_a_number_is_a_number_whoever_made_it(key, right):
-    for answer in forms(right):
-        assert all_exercises()[key].test(answer) is None, repr(answer)
+def test_right_answers_are_right_also_with_numpys_numbers(output, subtests):
+    for key, (rights, _) in CHECKS.items():
+        test = all_exercises()[key].test
+        with subtests.test(key):
+            for answer in rights:
+                assert test(put(answer, output)) is None, repr(answer)
+                assert test(numpys(put(answer, output))) is None, repr(answer)
 
 
-@pytest.mark.parametrize("key", CHECKS)
-def test_parts_of_an_answer_may_be_numpys(key, output):
-    def numpys(part):
-        if isinstance(part, dict):
-            return {name: numpys(value) for name, value in part.items()}
-        if isinstance(part, tuple | list) and not isinstance(part, np.ndarray):
-            return type(part)(map(numpys, part))
-        return (
-            np.int64(part)
-            if isinstance(part, int)
-            else np.float64(part)
-            if isinstance(part, float)
-            else part
-        )
-
-    for answer in CHECKS[key][0]:
-        assert all_exercises()[key].test(numpys(put(answer, output))) is None, repr(answer)
+def test_a_number_is_a_number_whoever_made_it(subtests):
+    for key, right in NUMBERS:
+        test = all_exercises()[key].test
+        with subtests.test(key):
+            for answer in forms(right):
+                assert test(answer) is None, repr(answer)
+            table = pd.DataFrame({"GiB": [right]})
+            for answer in (table, table.GiB, np.array([right]), np.array([[right]])):
+                assert "give a number" in test(answer), repr(answer)
 
 
-@pytest.mark.parametrize("key", CHECKS)
-def test_wrong_answers_are_told_what_is_off(key, output):
-    for answer, expected in CHECKS[key][1]:
-        message = all_exercises()[key].test(put(answer, output))
-        assert message and expected in message, (answer, message)
+def test_wrong_answers_are_told_what_is_off(output, subtests):
+    """Each row gets its words, and each sentence of the set is the answer to a row."""
+    for key, (_, wrongs) in CHECKS.items():
+        exercise = all_exercises()[key]
+        with subtests.test(key):
+            messages = set()
+            for answer, expected in wrongs:
+                message = exercise.test(put(answer, output))
+                assert message and expected in message, (answer, message)
+                messages.add(message)
+            assert set(exercise.wrong.values()) <= messages, "words that no row of CHECKS gets"
 
 
 @pytest.mark.parametrize("key", ["start.stop", "sampling.length", "server.endpoint"])
@@ -136,44 +145,31 @@ def test_a_right_answer_stays_right_when_connect_cannot_choose_a_server(key, mon
     assert all_exercises()[key].test(CHECKS[key][0][0]) is None
 
 
-@pytest.mark.parametrize("key", CHECKS)
-def test_every_typical_wrong_answer_of_a_check_is_tried(key, output):
-    messages = {all_exercises()[key].test(put(answer, output)) for answer, _ in CHECKS[key][1]}
-    assert set(all_exercises()[key].wrong.values()) <= messages, "words that no row of CHECKS gets"
+def test_what_is_no_number_is_said_to_be_none(subtests):
+    refusals = ("is not a number", "leave out", "numbers, or their product")
+    for key in dict(NUMBERS):
+        with subtests.test(key):
+            for answer in (True, None, float("nan"), float("inf"), "a number", [1, 2, 3], len, {}):
+                message = all_exercises()[key].test(answer)
+                assert message and any(refusal in message for refusal in refusals), repr(answer)
 
 
-@pytest.mark.parametrize("key", dict(NUMBERS))
-@pytest.mark.parametrize(
-    "answer", [True, None, float("nan"), float("inf"), "a number", [1, 2, 3], len, {}]
-)
-def test_what_is_no_number_is_said_to_be_none(key, answer):
-    message = all_exercises()[key].test(answer)
-    assert message and any(
-        refusal in message
-        for refusal in ("is not a number", "leave out", "numbers, or their product")
-    )
-
-
-@pytest.mark.parametrize(("key", "right"), NUMBERS)
-def test_a_table_or_tensor_is_told_to_give_a_number(key, right):
-    table = pd.DataFrame({"GiB": [right]})
-    for answer in (table, table.GiB, np.array([right]), np.array([[right]])):
-        assert "give a number" in all_exercises()[key].test(answer), repr(answer)
-
-
-@pytest.mark.parametrize("key", CHECKS)
-def test_hints_lead_and_none_is_the_answer(key):
-    exercise = all_exercises()[key]
-    assert len(exercise.hints) >= 2
-    for hint in exercise.hints:
-        for sum_or_call in re.findall(r"-?math\.\w+\([^()]*\)|[\d(][\de\s.*+/()_-]+[\d)]", hint):
-            with contextlib.suppress(SyntaxError):
-                assert exercise.test(eval(sum_or_call, {"math": math})) is not None, (
-                    f"{sum_or_call!r} is the answer"
-                )
-    for answer in CHECKS[key][0]:
-        if isinstance(answer, str | int) and len(str(answer)) > 2:
-            assert not any(str(answer) in hint.replace(",", "") for hint in exercise.hints)
+def test_hints_lead_and_none_is_the_answer(subtests):
+    for key in CHECKS:
+        with subtests.test(key):
+            exercise = all_exercises()[key]
+            assert len(exercise.hints) >= 2
+            for hint in exercise.hints:
+                for sum_or_call in re.findall(
+                    r"-?math\.\w+\([^()]*\)|[\d(][\de\s.*+/()_-]+[\d)]", hint
+                ):
+                    with contextlib.suppress(SyntaxError):
+                        assert exercise.test(eval(sum_or_call, {"math": math})) is not None, (
+                            f"{sum_or_call!r} is the answer"
+                        )
+            for answer in CHECKS[key][0]:
+                if isinstance(answer, str | int) and len(str(answer)) > 2:
+                    assert not any(str(answer) in hint.replace(",", "") for hint in exercise.hints)
 
 
 def test_what_was_done_in_notebook_08_before_it_was_divided_counts_in_both_parts(workshop_home):

@@ -44,11 +44,12 @@ def test_unanswered_is_quiet_and_keeps_no_try():
     assert checking.progress() == {}
 
 
-@pytest.mark.parametrize("answer", [(1, ...), [..., 1], {"A": 1, "B": ...}, {"A": (1, ...)}])
-def test_an_answer_with_open_parts_is_not_wrong(answer):
-    result = check("demo.two", answer)
-    assert result.state == "unanswered" and "each ... that is left" in result.message
-    assert checking.progress() == {}
+def test_an_answer_with_open_parts_is_not_wrong(subtests):
+    for answer in [(1, ...), [..., 1], {"A": 1, "B": ...}, {"A": (1, ...)}]:
+        with subtests.test(str(answer)):
+            result = check("demo.two", answer)
+            assert result.state == "unanswered" and "each ... that is left" in result.message
+            assert checking.progress() == {}
 
 
 def nested(depth: int) -> list:
@@ -78,20 +79,22 @@ ENDLESS_ANSWERS = {"deeper than Python goes": nested(5000), "inside itself": ins
 EXERCISES = checking.all_exercises()
 
 
-@pytest.mark.parametrize("kind", ODD_ANSWERS)
-def test_every_exercise_answers_an_odd_answer_with_a_sentence(kind):
-    for key, exercise in EXERCISES.items():
-        try:
-            message = exercise.test(ODD_ANSWERS[kind])
-        except WorkshopError:
-            continue  # a judge that needs a server, and there is none
-        assert message and "\n" not in message and len(message) < 1000, key
+def test_every_exercise_answers_an_odd_answer_with_a_sentence(subtests):
+    for kind in ODD_ANSWERS:
+        with subtests.test(kind):
+            for key, exercise in EXERCISES.items():
+                try:
+                    message = exercise.test(ODD_ANSWERS[kind])
+                except WorkshopError:
+                    continue  # a judge that needs a server, and there is none
+                assert message and "\n" not in message and len(message) < 1000, key
 
 
-@pytest.mark.parametrize("kind", ODD_ANSWERS | ENDLESS_ANSWERS)
-def test_a_check_answers_an_odd_answer_with_a_sentence(kind):
-    result = check("demo.two", (ODD_ANSWERS | ENDLESS_ANSWERS)[kind])
-    assert result.state == "wrong" and result._repr_html_()
+def test_a_check_answers_an_odd_answer_with_a_sentence(subtests):
+    for kind in ODD_ANSWERS | ENDLESS_ANSWERS:
+        with subtests.test(kind):
+            result = check("demo.two", (ODD_ANSWERS | ENDLESS_ANSWERS)[kind])
+            assert result.state == "wrong" and result._repr_html_()
 
 
 def test_wrong_is_kind_and_opens_hints_one_by_one():
@@ -155,9 +158,8 @@ def test_an_unknown_key_names_those_there_are():
         check("demo.three", 1)
 
 
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
+def test_numbers_are_compared_with_what_went_wrong(subtests):
+    for answer, says in [
         (810, None),
         (810.5, None),
         (405, "half"),
@@ -172,18 +174,16 @@ def test_an_unknown_key_names_those_there_are():
         ((810, 0), "commas"),
         (True, "not a number"),
         (float("nan"), "number of GB"),
-    ],
-)
-def test_numbers_are_compared_with_what_went_wrong(answer, says):
-    message = Exercise("", close_to(810, "GB"), wrong={405: "that is half: 2 bytes each"}).test(
-        answer
-    )
-    assert message is None if says is None else says in message
+    ]:
+        with subtests.test(str(answer)):
+            message = Exercise(
+                "", close_to(810, "GB"), wrong={405: "that is half: 2 bytes each"}
+            ).test(answer)
+            assert message is None if says is None else says in message
 
 
-@pytest.mark.parametrize(
-    ("answer", "unit", "asks"),
-    [
+def test_an_answer_that_is_off_by_a_prefix_is_asked_for_its_unit(subtests):
+    for answer, unit, asks in [
         (810_000, "GB", "too large, by a factor of 1,000: is it in GB, or in another unit?"),
         (0.81 / 1024, "GB", ""),
         (810 / 1024, "GiB", "too small, by a factor of 1,024: is it in GiB"),
@@ -194,12 +194,11 @@ def test_numbers_are_compared_with_what_went_wrong(answer, says):
         (810_000, "tokens", ""),
         (0, "GB", ""),
         (-810, "GB", ""),
-    ],
-)
-def test_an_answer_that_is_off_by_a_prefix_is_asked_for_its_unit(answer, unit, asks):
-    message = close_to(810, unit)(answer)
-    assert asks in message if asks else "factor" not in message
-    assert close_to(0, unit)(answer) is None or "factor" not in close_to(0, unit)(answer)
+    ]:
+        with subtests.test(str(answer)):
+            message = close_to(810, unit)(answer)
+            assert asks in message if asks else "factor" not in message
+            assert close_to(0, unit)(answer) is None or "factor" not in close_to(0, unit)(answer)
 
 
 def test_every_judge_has_words_and_every_key_its_notebooks_prefix():
@@ -334,9 +333,10 @@ def test_a_question_is_shown_with_its_options_and_answers_each_of_them():
     assert checking.progress()["demo.why"] == {"first": "c", "tries": 2, "done": True}
 
 
-@pytest.mark.parametrize("answer", ["d", "", 2, None, "Two."])
-def test_what_is_no_option_is_told_the_letters(answer):
-    assert "give one of a, b, c" in check("demo.why", answer).message
+def test_what_is_no_option_is_told_the_letters(subtests):
+    for answer in ["d", "", 2, None, "Two."]:
+        with subtests.test(str(answer)):
+            assert "give one of a, b, c" in check("demo.why", answer).message
 
 
 def test_a_click_answers_a_question():
@@ -368,15 +368,16 @@ def test_a_damaged_file_of_progress_is_an_empty_one(workshop_home, stored):
     assert checking.progress() == {} and check("demo.two", 2)
 
 
-@pytest.mark.parametrize(
-    ("digits", "right", "wrong"),
-    [(2, (0.12, 0.123, 0.1235, 0.123456), (0.1, 0.13)), (3, (0.123,), (0.12,))],
-)
-def test_a_number_is_right_rounded_to_the_digits_that_were_asked_for_or_more(digits, right, wrong):
-    judge = close_to(0.123456, digits=digits)
-    assert [judge(answer) for answer in right] == [None] * len(right) and all(
-        judge(answer) for answer in wrong
-    )
+def test_a_number_is_right_rounded_to_the_digits_that_were_asked_for_or_more(subtests):
+    for digits, right, wrong in [
+        (2, (0.12, 0.123, 0.1235, 0.123456), (0.1, 0.13)),
+        (3, (0.123,), (0.12,)),
+    ]:
+        with subtests.test(str(digits)):
+            judge = close_to(0.123456, digits=digits)
+            assert [judge(answer) for answer in right] == [None] * len(right) and all(
+                judge(answer) for answer in wrong
+            )
 
 
 def test_a_series_without_labels_is_a_list_and_a_dict_of_whole_numbers_stays_one():

@@ -68,26 +68,28 @@ def way(request):
     return request.param
 
 
-@pytest.mark.parametrize("kind", CASES)
-def test_a_figure_says_its_labels_units_and_numbers_in_both_ways(kind, way):
-    drawn = both(kind, way)
-    aria_label = re.search(r'aria-label="([^"]+)"', drawn)[1]
-    assert aria_label.startswith("It grows. pairs against tokens. ")
-    text = re.sub(r"<[^>]+>", "|", drawn.split("</style>")[-1])
-    for word in ("It grows", "tokens", "pairs", *(label for label in CASES[kind] if label)):
-        assert f"|{word}|" in text, f"{word} is not drawn"
-    rows = [x for x in CASES[kind][list(CASES[kind])[-1]] if isinstance(x, str)]
-    assert all(f"|{row}|" in text for row in rows)
-    for label, points in CASES[kind].items():
-        last = list(points.values())[-1]
-        assert not label or f"{number(last)}" in aria_label
+def test_a_figure_says_its_labels_units_and_numbers_in_both_ways(way, subtests):
+    for kind in CASES:
+        with subtests.test(kind):
+            drawn = both(kind, way)
+            aria_label = re.search(r'aria-label="([^"]+)"', drawn)[1]
+            assert aria_label.startswith("It grows. pairs against tokens. ")
+            text = re.sub(r"<[^>]+>", "|", drawn.split("</style>")[-1])
+            for word in ("It grows", "tokens", "pairs", *(label for label in CASES[kind] if label)):
+                assert f"|{word}|" in text, f"{word} is not drawn"
+            rows = [x for x in CASES[kind][list(CASES[kind])[-1]] if isinstance(x, str)]
+            assert all(f"|{row}|" in text for row in rows)
+            for label, points in CASES[kind].items():
+                last = list(points.values())[-1]
+                assert not label or f"{number(last)}" in aria_label
 
 
-@pytest.mark.parametrize("kind", CASES)
-def test_a_label_has_the_same_colour_in_both_ways(kind, way):
-    drawn, colours = both(kind, way).lower(), colours_of(series_of(CASES[kind]), None)
-    assert all(colour.lower() in drawn for colour in colours.values())
-    assert both(kind, way, colours={list(CASES[kind])[-1]: "#123456"}).count("#123456") > 0
+def test_a_label_has_the_same_colour_in_both_ways(way, subtests):
+    for kind in CASES:
+        with subtests.test(kind):
+            drawn, colours = both(kind, way).lower(), colours_of(series_of(CASES[kind]), None)
+            assert all(colour.lower() in drawn for colour in colours.values())
+            assert both(kind, way, colours={list(CASES[kind])[-1]: "#123456"}).count("#123456") > 0
 
 
 def test_bars_are_as_long_as_their_numbers_in_both_ways(way):
@@ -116,19 +118,21 @@ def smallest_text(drawn: str, pixels: int) -> float:
     return min(float(size) for pair in sizes for size in pair if size) * pixels / units
 
 
-@pytest.mark.parametrize("kind", CASES)
-def test_text_has_ten_pixels_beside_the_file_browser_of_a_narrow_window(kind, way):
+def test_text_has_ten_pixels_beside_the_file_browser_of_a_narrow_window(way, subtests):
     """A window of 900 pixels leaves 440; text of 12 in a figure of 720 had 7."""
-    assert smallest_text(both(kind, way), 440) >= 10
+    for kind in CASES:
+        with subtests.test(kind):
+            assert smallest_text(both(kind, way), 440) >= 10
 
 
 def test_the_text_of_the_roofline_has_ten_pixels_too():
     assert smallest_text(roofline.picture("h200")._repr_html_(), 440) >= 10
 
 
-@pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.stem)
-def test_the_text_of_a_drawing_has_ten_pixels_where_it_is_560_wide(path):
-    assert smallest_text(plots.drawing(path.stem)._repr_html_(), 560) >= 10
+def test_the_text_of_a_drawing_has_ten_pixels_where_it_is_560_wide(subtests):
+    for path in DRAWINGS:
+        with subtests.test(path.stem):
+            assert smallest_text(plots.drawing(path.stem)._repr_html_(), 560) >= 10
 
 
 def test_a_drawing_takes_its_colours_by_their_names():
@@ -140,14 +144,16 @@ def test_a_drawing_takes_its_colours_by_their_names():
         )
 
 
-@pytest.mark.parametrize("kind", CASES)
-def test_a_long_title_stays_in_the_figure(kind, way):
-    title = "Speed with draft tokens, by users at once (planned, α = 0.7)"
-    made = figure.figure(CASES[kind], kind, title=title, limit=60)
-    lines = re.findall(
-        r">([^<>]*(?:Speed with|users at once|α = 0.7)[^<>]*)<", shown(made).split("</style>")[-1]
-    )
-    assert lines and max(map(len, lines)) <= 66
+def test_a_long_title_stays_in_the_figure(way, subtests):
+    for kind in CASES:
+        with subtests.test(kind):
+            title = "Speed with draft tokens, by users at once (planned, α = 0.7)"
+            made = figure.figure(CASES[kind], kind, title=title, limit=60)
+            lines = re.findall(
+                r">([^<>]*(?:Speed with|users at once|α = 0.7)[^<>]*)<",
+                shown(made).split("</style>")[-1],
+            )
+            assert lines and max(map(len, lines)) <= 66
 
 
 def test_what_lies_beyond_the_limit_stands_at_the_edge_with_its_number(way):
@@ -207,17 +213,14 @@ def test_importing_the_helper_does_not_import_matplotlib():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("data", "kind", "says"),
-    [
+def test_what_cannot_be_drawn_is_said(subtests):
+    for data, kind, says in [
         (GROWTH, "pie", "no kind of figure 'pie'"),
         ({}, "line", "no numbers"),
         ({"a": {}}, "barh", "no numbers"),
-    ],
-)
-def test_what_cannot_be_drawn_is_said(data, kind, says):
-    with pytest.raises(BadInput, match=says):
-        figure.figure(data, kind)
+    ]:
+        with subtests.test(str(data)), pytest.raises(BadInput, match=says):
+            figure.figure(data, kind)
 
 
 def test_names_at_the_ends_of_lines_are_moved_apart_and_keep_their_order():
@@ -243,16 +246,14 @@ def test_axes_of_ones_own_take_the_same_data():
     assert [bar.get_width() for bar in axes.patches] == [16, 140, 4, 35]
 
 
-@pytest.mark.parametrize(
-    ("value", "end"), [(0.64, 1), (0.2, 0.2), (160, 200), (801, 1000), (0, 10), (2.1, 5)]
-)
-def test_axes_without_matplotlib_end_at_round_numbers(value, end):
-    assert chart.round_up(value) == pytest.approx(end)
+def test_axes_without_matplotlib_end_at_round_numbers(subtests):
+    for value, end in [(0.64, 1), (0.2, 0.2), (160, 200), (801, 1000), (0, 10), (2.1, 5)]:
+        with subtests.test(str(value)):
+            assert chart.round_up(value) == pytest.approx(end)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
+def test_numbers_have_three_digits_and_thousands_their_commas(subtests):
+    for value, text in [
         (0, "0"),
         (0.0312, "0.0312"),
         (7.349, "7.35"),
@@ -260,10 +261,9 @@ def test_axes_without_matplotlib_end_at_round_numbers(value, end):
         (0.0001, "<0.001"),
         (202.5, "203"),
         (-90.2, "-90.2"),
-    ],
-)
-def test_numbers_have_three_digits_and_thousands_their_commas(value, text):
-    assert number(value) == text and number(1_064_960) == "1,064,960"
+    ]:
+        with subtests.test(str(value)):
+            assert number(value) == text and number(1_064_960) == "1,064,960"
 
 
 def test_written_numbers_keep_their_digits(way):

@@ -142,11 +142,10 @@ def test_numbers_stand_where_the_axes_say():
     ]
 
 
-@pytest.mark.parametrize(
-    ("value", "end"), [(0, 10), (3, 5), (0.3, 0.5), (640, 1000), (1000, 1000), (0.02, 0.02)]
-)
-def test_axes_end_at_a_round_number(value, end):
-    assert chart.round_up(value) == pytest.approx(end)
+def test_axes_end_at_a_round_number(subtests):
+    for value, end in [(0, 10), (3, 5), (0.3, 0.5), (640, 1000), (1000, 1000), (0.02, 0.02)]:
+        with subtests.test(str(value)):
+            assert chart.round_up(value) == pytest.approx(end)
 
 
 def test_a_picture_says_its_words_and_escapes_them():

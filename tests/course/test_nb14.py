@@ -48,13 +48,13 @@ def test_the_line_with_the_time_is_new_in_each_prompt_and_never_part_of_the_hist
     assert at_start[2].prompt_tokens == at_end[2].prompt_tokens == 688 + 8
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"time_line": "middle"}, "no place 'middle'"), ({"route": "random"}, "no route 'random'")],
-)
-def test_another_place_or_route_is_refused_with_those_there_are(options, message):
-    with pytest.raises(BadInput, match=message):
-        nb14.converse(None, **options)
+def test_another_place_or_route_is_refused_with_those_there_are(subtests):
+    for options, message in [
+        ({"time_line": "middle"}, "no place 'middle'"),
+        ({"route": "random"}, "no route 'random'"),
+    ]:
+        with subtests.test(str(options)), pytest.raises(BadInput, match=message):
+            nb14.converse(None, **options)
 
 
 def test_too_little_memory_shows_what_was_recorded(monkeypatch, capsys):

@@ -52,9 +52,8 @@ def test_bits_of_the_page():
     assert round(100 * 8192 * 448 / 11_702_208) == 31
 
 
-@pytest.mark.parametrize(
-    ("model", "gpu", "gpus", "form", "gib"),
-    [
+def test_planned_weights_follow_from_the_bits(subtests):
+    for model, gpu, gpus, form, gib in [
         # Llama 3.1 70B: 68.45 B of Linears and 2.1 B of embeddings; 8 bits: 1 byte, 4 bits: 0.5195 bytes a Linear's weight
         ("llama-3.1-70b", "h100", 4, "FP8 W8A8", (68.45e9 + 2.1e9 * 2) / 2**30),
         (
@@ -64,11 +63,10 @@ def test_bits_of_the_page():
             "INT4 AWQ",
             (68.45e9 * (4 + 20 / 128) / 8 + 2.1e9 * 2) / 2**30,
         ),
-    ],
-)
-def test_planned_weights_follow_from_the_bits(model, gpu, gpus, form, gib):
-    rows = {s.format: s for s in planned.savings(model, gpu, gpus)}
-    assert rows[form].weights_gib == pytest.approx(gib, rel=0.01)
+    ]:
+        with subtests.test(model):
+            rows = {s.format: s for s in planned.savings(model, gpu, gpus)}
+            assert rows[form].weights_gib == pytest.approx(gib, rel=0.01)
 
 
 def test_an_fp8_cache_doubles_tokens_and_nothing_else():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-
 from workshop.course.exercises.checking import all_exercises
 
 QUESTIONS = {key: exercise for key, exercise in all_exercises().items() if exercise.options}
@@ -15,16 +13,17 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("key", QUESTIONS)
-def test_each_wrong_option_is_answered_with_its_own_why(key):
-    options = QUESTIONS[key].options
-    texts, reasons = zip(*options.values(), strict=True)
-    assert QUESTIONS[key].title.endswith("?") and 3 <= len(options) <= 4
-    assert len(set(texts)) == len(set(reasons)) == len(options)
-    assert all(len(why.split()) >= 6 for why in reasons), "a why is a sentence"
-    assert [QUESTIONS[key].test(letter) for letter in options] == [
-        None if letter == RIGHT[key] else why for letter, (_, why) in options.items()
-    ]
+def test_each_wrong_option_is_answered_with_its_own_why(subtests):
+    for key in QUESTIONS:
+        with subtests.test(key):
+            options = QUESTIONS[key].options
+            texts, reasons = zip(*options.values(), strict=True)
+            assert QUESTIONS[key].title.endswith("?") and 3 <= len(options) <= 4
+            assert len(set(texts)) == len(set(reasons)) == len(options)
+            assert all(len(why.split()) >= 6 for why in reasons), "a why is a sentence"
+            assert [QUESTIONS[key].test(letter) for letter in options] == [
+                None if letter == RIGHT[key] else why for letter, (_, why) in options.items()
+            ]
 
 
 def test_neither_the_place_nor_the_length_gives_the_right_option_away():

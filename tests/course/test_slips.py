@@ -19,9 +19,8 @@ CORE_PREDICTIONS = [
 LONGEST_REASON = 22  # words: one clause, read in a glance
 
 
-@pytest.mark.parametrize(
-    ("answer", "sentence"),
-    [
+def test_a_slip_gets_a_sentence_about_the_answer(subtests):
+    for answer, sentence in [
         ("39,06", "a point in place of the comma"),
         ("39.06 GiB", "without its unit"),
         ("150 GB/s     # both ways", "without its unit"),
@@ -30,17 +29,17 @@ LONGEST_REASON = 22  # words: one clause, read in a glance
         ("memory", 'in quotes, "memory"'),
         ("(city, 0.5)", 'in quotes, "city"'),
         ('{"city": port}', 'in quotes, "port"'),
-    ],
-)
-def test_a_slip_gets_a_sentence_about_the_answer(answer, sentence):
-    message = slips.slip(f'value = {answer}\ncheck("memory.kv_request_70b", value)', {"check"})
-    assert message and sentence in message
-    assert "Syntax" not in message and "NameError" not in message
+    ]:
+        with subtests.test(answer):
+            message = slips.slip(
+                f'value = {answer}\ncheck("memory.kv_request_70b", value)', {"check"}
+            )
+            assert message and sentence in message
+            assert "Syntax" not in message and "NameError" not in message
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
+def test_what_python_runs_or_explains_better_is_left_to_it(subtests):
+    for source in [
         "value = 39.06",
         "value = (2, 32, 8, 128, 2)",
         "value = [1, 2",  # Python's own message says what is open
@@ -49,10 +48,9 @@ def test_a_slip_gets_a_sentence_about_the_answer(answer, sentence):
         "value = later + 1",  # a computation: Python's own message names what is missing
         "value = ...",
         "answer = known.case",
-    ],
-)
-def test_what_python_runs_or_explains_better_is_left_to_it(source):
-    assert slips.slip(source, {"known"}) is None
+    ]:
+        with subtests.test(source):
+            assert slips.slip(source, {"known"}) is None
 
 
 @pytest.fixture
@@ -65,12 +63,13 @@ def shell(workshop_home, monkeypatch):
     return own
 
 
-@pytest.mark.parametrize("answer", ["39,06", "memory"])
-def test_a_cell_of_a_notebook_shows_the_sentence_and_counts_no_try(shell, answer):
-    run = shell.run_cell(f'value = {answer}\ncheck("memory.kv_request_70b", value)')
-    assert run.success and run.result.state == "unanswered"
-    assert "point" in run.result.message or "quotes" in run.result.message
-    assert checking.progress() == {}
+def test_a_cell_of_a_notebook_shows_the_sentence_and_counts_no_try(shell, subtests):
+    for answer in ["39,06", "memory"]:
+        with subtests.test(answer):
+            run = shell.run_cell(f'value = {answer}\ncheck("memory.kv_request_70b", value)')
+            assert run.success and run.result.state == "unanswered"
+            assert "point" in run.result.message or "quotes" in run.result.message
+            assert checking.progress() == {}
 
 
 def test_cells_without_an_exercise_keep_their_errors(shell, capsys):
@@ -91,12 +90,13 @@ def test_a_number_on_another_scale_is_told_so(key, answer, sentence, workshop_ho
     assert sentence in check(key, answer).message
 
 
-@pytest.mark.parametrize("key", CORE_PREDICTIONS)
-def test_the_result_of_a_prediction_of_the_core_has_a_reason(key):
-    result, reason = checking.reasons()[key]
-    told = RIGHT[key][0]
-    assert result == told or told.startswith(result) or result.lower() in told.lower()
-    assert 4 <= len(reason.split()) <= LONGEST_REASON and not reason.endswith(".")
+def test_the_result_of_a_prediction_of_the_core_has_a_reason(subtests):
+    for key in CORE_PREDICTIONS:
+        with subtests.test(key):
+            result, reason = checking.reasons()[key]
+            told = RIGHT[key][0]
+            assert result == told or told.startswith(result) or result.lower() in told.lower()
+            assert 4 <= len(reason.split()) <= LONGEST_REASON and not reason.endswith(".")
 
 
 def test_every_reason_explains_an_option():

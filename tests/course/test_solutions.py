@@ -32,30 +32,32 @@ def copies(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_no_copy_holds_the_code_of_a_solution(path, copies):
-    originals = [
-        cell for cell in code_cells(path) if "solution" in cell["metadata"].get("tags", [])
-    ]
-    copied = code_cells(copies / place_of(path.stem))
-    text = "\n".join("".join(cell["source"]) for cell in copied)
-    for cell in originals:
-        source = "".join(cell["source"])
-        keys = re.findall(r'check\("([\w.]+)"', source)
-        first_statement = source.splitlines()[1]
-        assert keys, "each solution checks itself"
-        called = ", ".join(f'"{key}"' for key in dict.fromkeys(keys))
-        assert f"solution({called})" in text
-        tagged = [c for c in copied if "solution" in c["metadata"].get("tags", [])]
-        assert all(first_statement not in "".join(c["source"]) for c in tagged)
+def test_no_copy_holds_the_code_of_a_solution(copies, subtests):
+    for path in NOTEBOOKS:
+        with subtests.test(path.stem):
+            originals = [
+                cell for cell in code_cells(path) if "solution" in cell["metadata"].get("tags", [])
+            ]
+            copied = code_cells(copies / place_of(path.stem))
+            text = "\n".join("".join(cell["source"]) for cell in copied)
+            for cell in originals:
+                source = "".join(cell["source"])
+                keys = re.findall(r'check\("([\w.]+)"', source)
+                first_statement = source.splitlines()[1]
+                assert keys, "each solution checks itself"
+                called = ", ".join(f'"{key}"' for key in dict.fromkeys(keys))
+                assert f"solution({called})" in text
+                tagged = [c for c in copied if "solution" in c["metadata"].get("tags", [])]
+                assert all(first_statement not in "".join(c["source"]) for c in tagged)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_every_solution_can_be_asked_for(path):
-    for cell in code_cells(path):
-        if in_copies.is_solution(cell):
-            source = "".join(cell["source"])
-            assert solutions.source_of(*in_copies.keys_of(source)) == source
+def test_every_solution_can_be_asked_for(subtests):
+    for path in NOTEBOOKS:
+        with subtests.test(path.stem):
+            for cell in code_cells(path):
+                if in_copies.is_solution(cell):
+                    source = "".join(cell["source"])
+                    assert solutions.source_of(*in_copies.keys_of(source)) == source
 
 
 KEY = "memory.weights_405b"  # two hints

@@ -51,12 +51,16 @@ def test_the_reference_chooses_what_the_server_wrote(plain):
     assert np.mean(same) > 0.97
 
 
-@pytest.mark.parametrize("temperature", [0, 1])
-def test_the_recorded_server_wrote_as_many_tokens_a_step_as_foretold_along_its_answers(temperature):
-    counted = speculation.ask(None, "draft", temperature=temperature)
-    foretold = np.mean(speculation.lengths(speculation.agreement(counted), guesses=4))
-    assert foretold == pytest.approx(1 + counted.accepted / counted.drafts, rel=0.05)
-    assert sum(counted.accepted_at) == counted.accepted and counted.drafted == 4 * counted.drafts
+def test_the_recorded_server_wrote_as_many_tokens_a_step_as_foretold_along_its_answers(subtests):
+    for temperature in [0, 1]:
+        with subtests.test(str(temperature)):
+            counted = speculation.ask(None, "draft", temperature=temperature)
+            foretold = np.mean(speculation.lengths(speculation.agreement(counted), guesses=4))
+            assert foretold == pytest.approx(1 + counted.accepted / counted.drafts, rel=0.05)
+            assert (
+                sum(counted.accepted_at) == counted.accepted
+                and counted.drafted == 4 * counted.drafts
+            )
 
 
 def test_a_draft_that_is_the_model_itself_is_right_and_its_guesses_cost_as_much(plain):
@@ -78,43 +82,49 @@ def test_guesses_are_free_while_the_step_is_memory_bound_and_then_are_not():
 MEASURED_AT = 320  # tokens of a request in the recorded batches: prompts of 256, 128 more
 
 
-@pytest.mark.parametrize(
-    ("requests", "off"), [(1, 0.05), (8, 0.05), (32, 0.05), (128, 0.12), (256, 0.06)]
-)
-def test_a_draft_model_without_cuda_graphs_makes_a_gpu_slower_as_measured(requests, off):
-    alone, drafted = (recorded.tuned(name) for name in ("8b-no-guesses", "8b-draft-1b-accept-2.8"))
-    measured = drafted[f"batch{requests}_decode_tok_s"] / alone[f"batch{requests}_decode_tok_s"]
-    target, draft = (
-        plan(model, "h200", max_model_len=8192).deployment
-        for model in ("llama-3.1-8b", "llama-3.2-1b")
-    )
-    foretold = speculation.speedup(
-        target, draft, requests, 4, 2.8, graphs=False, context=MEASURED_AT
-    )
-    assert foretold == pytest.approx(measured, rel=off)
-    assert measured < 0.6 and (speculation.speedup(target, draft, requests, 4, 2.8) > 1) is (
-        requests < 128
-    )
+def test_a_draft_model_without_cuda_graphs_makes_a_gpu_slower_as_measured(subtests):
+    for requests, off in [(1, 0.05), (8, 0.05), (32, 0.05), (128, 0.12), (256, 0.06)]:
+        with subtests.test(str(requests)):
+            alone, drafted = (
+                recorded.tuned(name) for name in ("8b-no-guesses", "8b-draft-1b-accept-2.8")
+            )
+            measured = (
+                drafted[f"batch{requests}_decode_tok_s"] / alone[f"batch{requests}_decode_tok_s"]
+            )
+            target, draft = (
+                plan(model, "h200", max_model_len=8192).deployment
+                for model in ("llama-3.1-8b", "llama-3.2-1b")
+            )
+            foretold = speculation.speedup(
+                target, draft, requests, 4, 2.8, graphs=False, context=MEASURED_AT
+            )
+            assert foretold == pytest.approx(measured, rel=off)
+            assert measured < 0.6 and (
+                speculation.speedup(target, draft, requests, 4, 2.8) > 1
+            ) is (requests < 128)
 
 
-@pytest.mark.parametrize(
-    ("requests", "off"), [(1, 0.05), (8, 0.07), (32, 0.06), (128, 0.04), (256, 0.04)]
-)
-def test_eagles_guesses_pay_for_as_many_users_as_were_measured(requests, off):
-    alone, guessed = (
-        recorded.tuned(name) for name in ("8b-no-guesses-0.33", "8b-eagle3-accept-2.8")
-    )
-    measured = guessed[f"batch{requests}_decode_tok_s"] / alone[f"batch{requests}_decode_tok_s"]
-    target = plan("llama-3.1-8b", "h200", max_model_len=8192, vllm_version="0.33.0").deployment
-    config = guessed["extra"]["speculative_config"]["model"]
-    layer = {
-        **config,
-        "architectures": ["LlamaForCausalLM"],
-        "vocab_size": config["draft_vocab_size"],
-    }
-    draft = plan(from_dict(layer, name="eagle3"), "h200", max_model_len=2048).deployment
-    foretold = speculation.speedup(target, draft, requests, 4, 2.8, context=MEASURED_AT)
-    assert foretold == pytest.approx(measured, rel=off) and (foretold < 1) is (measured < 1)
+def test_eagles_guesses_pay_for_as_many_users_as_were_measured(subtests):
+    for requests, off in [(1, 0.05), (8, 0.07), (32, 0.06), (128, 0.04), (256, 0.04)]:
+        with subtests.test(str(requests)):
+            alone, guessed = (
+                recorded.tuned(name) for name in ("8b-no-guesses-0.33", "8b-eagle3-accept-2.8")
+            )
+            measured = (
+                guessed[f"batch{requests}_decode_tok_s"] / alone[f"batch{requests}_decode_tok_s"]
+            )
+            target = plan(
+                "llama-3.1-8b", "h200", max_model_len=8192, vllm_version="0.33.0"
+            ).deployment
+            config = guessed["extra"]["speculative_config"]["model"]
+            layer = {
+                **config,
+                "architectures": ["LlamaForCausalLM"],
+                "vocab_size": config["draft_vocab_size"],
+            }
+            draft = plan(from_dict(layer, name="eagle3"), "h200", max_model_len=2048).deployment
+            foretold = speculation.speedup(target, draft, requests, 4, 2.8, context=MEASURED_AT)
+            assert foretold == pytest.approx(measured, rel=off) and (foretold < 1) is (measured < 1)
 
 
 NGRAM = {
@@ -123,9 +133,9 @@ NGRAM = {
 }
 
 
-@pytest.mark.parametrize(
-    ("gpu", "requests", "off"),
-    [
+def test_guesses_from_the_text_stop_paying_where_they_did(subtests):
+    """Two tokens a step: 1.4 times as fast for one, slower from 128 on, where the check has no CUDA graph."""
+    for gpu, requests, off in [
         # host
         *[
             ("h200", 1, 0.05),
@@ -141,25 +151,30 @@ NGRAM = {
             ("h100", 128, 0.04),
             ("h100", 256, 0.05),
         ],
-    ],
-)
-def test_guesses_from_the_text_stop_paying_where_they_did(gpu, requests, off):
-    """Two tokens a step: 1.4 times as fast for one, slower from 128 on, where the check has no CUDA graph."""
-    alone, guessed = (recorded.tuned(name) for name in NGRAM[gpu])
-    measured = guessed[f"batch{requests}_decode_tok_s"] / alone[f"batch{requests}_decode_tok_s"]
-    target = plan("llama-3.1-8b", gpu, max_model_len=8192).deployment
-    foretold = speculation.speedup(target, None, requests, 4, 2.0, context=MEASURED_AT)
-    assert foretold == pytest.approx(measured, rel=off) and (foretold < 1) is (measured < 1)
+    ]:
+        with subtests.test(str(gpu)):
+            alone, guessed = (recorded.tuned(name) for name in NGRAM[gpu])
+            measured = (
+                guessed[f"batch{requests}_decode_tok_s"] / alone[f"batch{requests}_decode_tok_s"]
+            )
+            target = plan("llama-3.1-8b", gpu, max_model_len=8192).deployment
+            foretold = speculation.speedup(target, None, requests, 4, 2.0, context=MEASURED_AT)
+            assert foretold == pytest.approx(measured, rel=off) and (foretold < 1) is (measured < 1)
 
 
-@pytest.mark.parametrize("gpu", ["h100", "h200"])
-@pytest.mark.parametrize("requests", [1, 8, 32, 128, 256])
-def test_the_plans_step_of_many_requests_takes_as_long_as_measured(gpu, requests):
-    run = recorded.tuned(NGRAM[gpu][0])
-    step = speculation.step_ms(
-        plan("llama-3.1-8b", gpu, max_model_len=8192).deployment, requests, context=MEASURED_AT
-    )
-    assert step == pytest.approx(1e3 * requests / run[f"batch{requests}_decode_tok_s"], rel=0.06)
+def test_the_plans_step_of_many_requests_takes_as_long_as_measured(subtests):
+    for gpu in ["h100", "h200"]:
+        for requests in [1, 8, 32, 128, 256]:
+            with subtests.test(f"{gpu}, {requests}"):
+                run = recorded.tuned(NGRAM[gpu][0])
+                step = speculation.step_ms(
+                    plan("llama-3.1-8b", gpu, max_model_len=8192).deployment,
+                    requests,
+                    context=MEASURED_AT,
+                )
+                assert step == pytest.approx(
+                    1e3 * requests / run[f"batch{requests}_decode_tok_s"], rel=0.06
+                )
 
 
 # The table of docs/gpu.md: tokens/s against those of the same server without a draft, for 1, 32 and 128 users.
@@ -170,11 +185,14 @@ MEASURED = {
 }
 
 
-@pytest.mark.parametrize("draft", MEASURED)
-def test_the_table_of_drafts_has_what_was_measured(draft):
-    row = nb12.measured_drafts()[draft]
-    columns = ("tokens per step", "1 user", "32 users", "128 users")
-    assert tuple(row[column] for column in columns) == pytest.approx(MEASURED[draft], abs=0.005)
+def test_the_table_of_drafts_has_what_was_measured(subtests):
+    for draft in MEASURED:
+        with subtests.test(str(draft)):
+            row = nb12.measured_drafts()[draft]
+            columns = ("tokens per step", "1 user", "32 users", "128 users")
+            assert tuple(row[column] for column in columns) == pytest.approx(
+                MEASURED[draft], abs=0.005
+            )
 
 
 def test_the_notebook_quotes_its_table_as_it_is():

@@ -8,7 +8,6 @@ import tomllib
 from pathlib import Path
 
 import glossary
-import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,9 +30,10 @@ def words_of_exercises(path: Path) -> str:
     )
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_hovers_say_what_the_glossary_says(path):
-    assert written(path) == glossary.hovers(written(path)), "run python docs/glossary.py"
+def test_the_hovers_say_what_the_glossary_says(subtests):
+    for path in NOTEBOOKS:
+        with subtests.test(path.stem):
+            assert written(path) == glossary.hovers(written(path)), "run python docs/glossary.py"
 
 
 def test_a_hover_stands_around_code_and_never_inside_of_it():
@@ -47,24 +47,28 @@ def test_the_page_says_what_the_glossary_says():
     )
 
 
-@pytest.mark.parametrize("path", IN_ORDER, ids=lambda path: path.stem)
-def test_no_word_is_used_before_the_notebook_that_explains_it(path):
-    used = glossary.terms("\n\n".join(written(path)))
-    early = {
-        term: glossary.TERMS[term]["first"]
-        for term in used
-        if glossary.TERMS[term]["first"] > path.stem[:2]
-    }
-    assert not early
-    terms = glossary.terms(words_of_exercises(path))
-    assert {term for term in terms if glossary.TERMS[term]["first"] > path.stem[:2]} == set()
+def test_no_word_is_used_before_the_notebook_that_explains_it(subtests):
+    for path in IN_ORDER:
+        with subtests.test(path.stem):
+            used = glossary.terms("\n\n".join(written(path)))
+            early = {
+                term: glossary.TERMS[term]["first"]
+                for term in used
+                if glossary.TERMS[term]["first"] > path.stem[:2]
+            }
+            assert not early
+            terms = glossary.terms(words_of_exercises(path))
+            assert {
+                term for term in terms if glossary.TERMS[term]["first"] > path.stem[:2]
+            } == set()
 
 
-@pytest.mark.parametrize("term", glossary.TERMS)
-def test_a_word_stands_in_the_notebook_that_is_named_for_it(term):
-    entry = glossary.TERMS[term]
-    path = next(path for path in IN_ORDER if path.stem.startswith(entry["first"]))
-    assert f'title="{glossary.escape(entry["says"])}"' in "\n".join(written(path))
+def test_a_word_stands_in_the_notebook_that_is_named_for_it(subtests):
+    for term in glossary.TERMS:
+        with subtests.test(str(term)):
+            entry = glossary.TERMS[term]
+            path = next(path for path in IN_ORDER if path.stem.startswith(entry["first"]))
+            assert f'title="{glossary.escape(entry["says"])}"' in "\n".join(written(path))
 
 
 def test_a_meaning_is_one_or_two_plain_sentences():
@@ -125,11 +129,12 @@ SENSES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "word", "term"), SENSES, ids=[sense[0][:40] for sense in SENSES])
-def test_a_hover_belongs_to_a_sense(text, word, term):
-    at = text.index(word)
-    there = [use.term for use in glossary.uses(text) if use.start <= at < use.end]
-    assert there == ([term] if term else [])
+def test_a_hover_belongs_to_a_sense(subtests):
+    for text, word, term in SENSES:
+        with subtests.test(text):
+            at = text.index(word)
+            there = [use.term for use in glossary.uses(text) if use.start <= at < use.end]
+            assert there == ([term] if term else [])
 
 
 # What a sentence cannot have if its word has this meaning. These are not the glossary's own patterns.
@@ -150,19 +155,20 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_no_hover_of_a_notebook_has_the_other_sense_of_its_word(path):
-    wrong = []
-    for text in written(path):
-        bare = glossary.plain(text)
-        shown = {use.start for use in glossary.uses(bare)}
-        for use in glossary.uses(bare):
-            around = glossary.sentence(bare, use.start)
-            foreign = FOREIGN.get(use.term)
-            if foreign and re.search(foreign, around):
-                wrong.append(f"{use.term}: {around.strip()[:120]}")
-        assert len(shown) == len(glossary.uses(bare)), "no place has two hovers"
-    assert not wrong
+def test_no_hover_of_a_notebook_has_the_other_sense_of_its_word(subtests):
+    for path in NOTEBOOKS:
+        with subtests.test(path.stem):
+            wrong = []
+            for text in written(path):
+                bare = glossary.plain(text)
+                shown = {use.start for use in glossary.uses(bare)}
+                for use in glossary.uses(bare):
+                    around = glossary.sentence(bare, use.start)
+                    foreign = FOREIGN.get(use.term)
+                    if foreign and re.search(foreign, around):
+                        wrong.append(f"{use.term}: {around.strip()[:120]}")
+                assert len(shown) == len(glossary.uses(bare)), "no place has two hovers"
+            assert not wrong
 
 
 def test_every_word_with_a_second_sense_is_in_the_table():

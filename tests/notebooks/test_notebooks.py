@@ -98,55 +98,63 @@ def test_notebook_runs(notebook, runs):
     assert done.returncode == 0, done.stdout[-6000:]
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_is_as_the_house_writes_them(notebook):
-    cells = json.loads(notebook.read_text())["cells"]
-    code = [cell for cell in cells if cell["cell_type"] == "code"]
-    assert not any(cell["outputs"] or cell["execution_count"] for cell in code), (
-        "outputs are stripped"
-    )
-    first = "".join(cells[0]["source"])
-    assert (
-        first.startswith("# ")
-        and "You will be able to" in first
-        and "minutes" in first
-        and "needs" in first
-    )
-    long = [len(cell["source"]) for cell in code if len("".join(cell["source"]).splitlines()) > 22]
-    assert not long, "a learner has to read every cell"
-    for cell in code:
-        if "solution" in cell["metadata"].get("tags", []):
-            assert cell["metadata"].get("jupyter", {}).get("source_hidden"), (
-                "solutions are collapsed"
+def test_notebook_is_as_the_house_writes_them(subtests):
+    for notebook in NOTEBOOKS:
+        with subtests.test(notebook.stem):
+            cells = json.loads(notebook.read_text())["cells"]
+            code = [cell for cell in cells if cell["cell_type"] == "code"]
+            assert not any(cell["outputs"] or cell["execution_count"] for cell in code), (
+                "outputs are stripped"
             )
-            assert "".join(cell["source"]).startswith("# Solution"), (
-                "the collapsed cell shows its first line"
+            first = "".join(cells[0]["source"])
+            assert (
+                first.startswith("# ")
+                and "You will be able to" in first
+                and "minutes" in first
+                and "needs" in first
             )
-        if cell["metadata"].get("jupyter", {}).get("source_hidden"):
-            first = "".join(cell["source"]).split("\n")[0]
-            assert len(first) <= MOST_FOLDED, (
-                f"JupyterLab cuts it at 600 px, and the dots that unfold it: {first}"
-            )
+            long = [
+                len(cell["source"])
+                for cell in code
+                if len("".join(cell["source"]).splitlines()) > 22
+            ]
+            assert not long, "a learner has to read every cell"
+            for cell in code:
+                if "solution" in cell["metadata"].get("tags", []):
+                    assert cell["metadata"].get("jupyter", {}).get("source_hidden"), (
+                        "solutions are collapsed"
+                    )
+                    assert "".join(cell["source"]).startswith("# Solution"), (
+                        "the collapsed cell shows its first line"
+                    )
+                if cell["metadata"].get("jupyter", {}).get("source_hidden"):
+                    first = "".join(cell["source"]).split("\n")[0]
+                    assert len(first) <= MOST_FOLDED, (
+                        f"JupyterLab cuts it at 600 px, and the dots that unfold it: {first}"
+                    )
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_no_text_near_an_exercise_says_its_number(notebook):
-    cells = json.loads(notebook.read_text())["cells"]
-    sources = ["".join(cell["source"]) for cell in cells]
-    for key in of_notebook(notebook.stem):
-        if "answer" not in sets.texts(f"e{notebook.stem}").get(key, {}):
-            continue
-        at = next(n for n, source in enumerate(sources) if f'check("{key}"' in source)
-        near = range(max(0, at - 4), min(len(cells), at + 5))
-        text = "\n".join(sources[n] for n in near if cells[n]["cell_type"] == "markdown")
-        text = re.sub(r"<[^>]*>|(?m:^ *\d+\. )", "", text)  # a glossary's hover; numbers of a list
-        numbers = re.findall(r"(?<![\d.])\d[\d,]*(?:\.\d+)?", text)
-        told = [
-            number
-            for number in numbers
-            if all_exercises()[key].test(float(number.replace(",", ""))) is None
-        ]
-        assert not told, f"{key}: who reads on is told {told}"
+def test_no_text_near_an_exercise_says_its_number(subtests):
+    for notebook in NOTEBOOKS:
+        with subtests.test(notebook.stem):
+            cells = json.loads(notebook.read_text())["cells"]
+            sources = ["".join(cell["source"]) for cell in cells]
+            for key in of_notebook(notebook.stem):
+                if "answer" not in sets.texts(f"e{notebook.stem}").get(key, {}):
+                    continue
+                at = next(n for n, source in enumerate(sources) if f'check("{key}"' in source)
+                near = range(max(0, at - 4), min(len(cells), at + 5))
+                text = "\n".join(sources[n] for n in near if cells[n]["cell_type"] == "markdown")
+                text = re.sub(
+                    r"<[^>]*>|(?m:^ *\d+\. )", "", text
+                )  # a glossary's hover; numbers of a list
+                numbers = re.findall(r"(?<![\d.])\d[\d,]*(?:\.\d+)?", text)
+                told = [
+                    number
+                    for number in numbers
+                    if all_exercises()[key].test(float(number.replace(",", ""))) is None
+                ]
+                assert not told, f"{key}: who reads on is told {told}"
 
 
 def values_of_assertions(source: str) -> list[object]:
@@ -167,22 +175,25 @@ def values_of_assertions(source: str) -> list[object]:
     return values
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_no_visible_assertion_behind_an_exercise_has_its_answer(notebook):
-    code = [
-        cell
-        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-        if cell["cell_type"] == "code" and not cell["metadata"].get("jupyter")
-    ]
-    sources = ["".join(cell["source"]) for cell in code]
-    for key in of_notebook(notebook.stem):
-        exercise = all_exercises()[key]
-        if exercise.options:
-            continue
-        at = next(n for n, source in enumerate(sources) if f'check("{key}"' in source)
-        for source in sources[at + 1 : at + 4]:
-            told = [value for value in values_of_assertions(source) if accepts(exercise, value)]
-            assert not told, f"{key}: whoever reads on is told {told}"
+def test_no_visible_assertion_behind_an_exercise_has_its_answer(subtests):
+    for notebook in NOTEBOOKS:
+        with subtests.test(notebook.stem):
+            code = [
+                cell
+                for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+                if cell["cell_type"] == "code" and not cell["metadata"].get("jupyter")
+            ]
+            sources = ["".join(cell["source"]) for cell in code]
+            for key in of_notebook(notebook.stem):
+                exercise = all_exercises()[key]
+                if exercise.options:
+                    continue
+                at = next(n for n, source in enumerate(sources) if f'check("{key}"' in source)
+                for source in sources[at + 1 : at + 4]:
+                    told = [
+                        value for value in values_of_assertions(source) if accepts(exercise, value)
+                    ]
+                    assert not told, f"{key}: whoever reads on is told {told}"
 
 
 def accepts(exercise: Exercise, value: object) -> bool:
@@ -192,70 +203,86 @@ def accepts(exercise: Exercise, value: object) -> bool:
         return False
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_every_prediction_is_asked_before_its_result(notebook):
-    code = [
-        "".join(cell["source"])
-        for cell in json.loads(notebook.read_text())["cells"]
-        if cell["cell_type"] == "code"
-    ]
-    calls = re.findall(r'predict\("([\w.]+)", (\(|result=)', "\n".join(code))
-    predicted = [key for key, what in calls if what == "("]
-    shown = [key for key, what in calls if what == "result="]
-    assert (
-        predicted and sorted(predicted) == sorted(shown) and len(set(predicted)) == len(predicted)
-    )
-    assert all(calls.index((key, "(")) < calls.index((key, "result=")) for key in predicted)
-    for cell in json.loads(notebook.read_text())["cells"]:
-        if "result=" in (source := "".join(cell["source"])) and "predict(" in source:
-            assert cell["metadata"]["jupyter"]["source_hidden"] and source.startswith(
-                "# What you predicted"
-            ), "its code would give the result away: it is folded"
-    assert {key.split(".")[0] for key in predicted} <= {
-        key.split(".")[0] for key in of_notebook(notebook.stem)
-    }
-
-
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_predictions_result_can_be_run_again_at_any_time(notebook):
-    code = [
-        cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"
-    ]
-    tables = [
-        symtable.symtable("".join(cell["source"]), notebook.stem, "exec").get_symbols()
-        for cell in code
-    ]
-    assigned = {
-        symbol.get_name() for symbols in tables for symbol in symbols if symbol.is_assigned()
-    }
-    later = set()  # what cells below bind; what is only imported, here and there, stays the same
-    for cell, symbols in zip(reversed(code), reversed(tables), strict=True):
-        bound = {
-            symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()
-        }
-        if "prediction" in cell["metadata"].get("tags", []):
-            used = {symbol.get_name() for symbol in symbols} - bound
-            assert not used & later, (
-                "a learner who predicts late runs this cell again, after those below it"
+def test_every_prediction_is_asked_before_its_result(subtests):
+    for notebook in NOTEBOOKS:
+        with subtests.test(notebook.stem):
+            code = [
+                "".join(cell["source"])
+                for cell in json.loads(notebook.read_text())["cells"]
+                if cell["cell_type"] == "code"
+            ]
+            calls = re.findall(r'predict\("([\w.]+)", (\(|result=)', "\n".join(code))
+            predicted = [key for key, what in calls if what == "("]
+            shown = [key for key, what in calls if what == "result="]
+            assert (
+                predicted
+                and sorted(predicted) == sorted(shown)
+                and len(set(predicted)) == len(predicted)
             )
-        later |= bound & assigned
+            assert all(calls.index((key, "(")) < calls.index((key, "result=")) for key in predicted)
+            for cell in json.loads(notebook.read_text())["cells"]:
+                if "result=" in (source := "".join(cell["source"])) and "predict(" in source:
+                    assert cell["metadata"]["jupyter"]["source_hidden"] and source.startswith(
+                        "# What you predicted"
+                    ), "its code would give the result away: it is folded"
+            assert {key.split(".")[0] for key in predicted} <= {
+                key.split(".")[0] for key in of_notebook(notebook.stem)
+            }
 
 
-@pytest.mark.parametrize("notebook", NUMBERED, ids=lambda path: path.stem)
-def test_a_notebook_asks_before_it_teaches_and_says_where_to_go_on(notebook):
-    texts = [
-        "".join(cell["source"])
-        for cell in json.loads(notebook.read_text())["cells"]
-        if cell["cell_type"] == "markdown"
-    ]
-    assert "**Questions:**" in texts[0]
-    assert all(part in texts[-1] for part in ("## Recap", "**At home:**", "**Further reading:**"))
-    questions = [key for key in of_notebook(notebook.stem) if all_exercises()[key].options]
-    recall = [key for key in questions if key.endswith(".recall")]
-    assert len(questions) - len(recall) >= 3, "three questions on what happens and why"
-    assert len(recall) == (int(notebook.stem[:2]) >= 2), (
-        "one on what was learned two notebooks earlier"
-    )
+def test_a_predictions_result_can_be_run_again_at_any_time(subtests):
+    for notebook in NOTEBOOKS:
+        with subtests.test(notebook.stem):
+            code = [
+                cell
+                for cell in json.loads(notebook.read_text())["cells"]
+                if cell["cell_type"] == "code"
+            ]
+            tables = [
+                symtable.symtable("".join(cell["source"]), notebook.stem, "exec").get_symbols()
+                for cell in code
+            ]
+            assigned = {
+                symbol.get_name()
+                for symbols in tables
+                for symbol in symbols
+                if symbol.is_assigned()
+            }
+            later = (
+                set()
+            )  # what cells below bind; what is only imported, here and there, stays the same
+            for cell, symbols in zip(reversed(code), reversed(tables), strict=True):
+                bound = {
+                    symbol.get_name()
+                    for symbol in symbols
+                    if symbol.is_assigned() or symbol.is_imported()
+                }
+                if "prediction" in cell["metadata"].get("tags", []):
+                    used = {symbol.get_name() for symbol in symbols} - bound
+                    assert not used & later, (
+                        "a learner who predicts late runs this cell again, after those below it"
+                    )
+                later |= bound & assigned
+
+
+def test_a_notebook_asks_before_it_teaches_and_says_where_to_go_on(subtests):
+    for notebook in NUMBERED:
+        with subtests.test(notebook.stem):
+            texts = [
+                "".join(cell["source"])
+                for cell in json.loads(notebook.read_text())["cells"]
+                if cell["cell_type"] == "markdown"
+            ]
+            assert "**Questions:**" in texts[0]
+            assert all(
+                part in texts[-1] for part in ("## Recap", "**At home:**", "**Further reading:**")
+            )
+            questions = [key for key in of_notebook(notebook.stem) if all_exercises()[key].options]
+            recall = [key for key in questions if key.endswith(".recall")]
+            assert len(questions) - len(recall) >= 3, "three questions on what happens and why"
+            assert len(recall) == (int(notebook.stem[:2]) >= 2), (
+                "one on what was learned two notebooks earlier"
+            )
 
 
 def test_the_page_to_hand_in_is_written_with_open_exercises(tmp_path, monkeypatch, capsys):

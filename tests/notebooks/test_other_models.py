@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import cells
-import pytest
 
 FOLD = re.compile(
     r"<details><summary>(?:What you should see|Answer)</summary>(.*?)</details>", re.DOTALL
@@ -33,16 +32,17 @@ def is_of_any_model(notebook: str, fold: str) -> bool:
     return any(name == notebook and fold.startswith(start) for name, start in OF_ANY_MODEL)
 
 
-@pytest.mark.parametrize("notebook", ["04_sampling", "05_logprobs", "07_offline_batching"])
-def test_a_figure_of_the_teaching_model_is_said_to_be_its_own(notebook):
-    with_figures = [fold for fold in folds(notebook) if FIGURE.search(fold)]
-    assert len(with_figures) >= 2
-    silent = [
-        fold
-        for fold in with_figures
-        if "teaching model" not in fold and not is_of_any_model(notebook, fold)
-    ]
-    assert silent == []
+def test_a_figure_of_the_teaching_model_is_said_to_be_its_own(subtests):
+    for notebook in ["04_sampling", "05_logprobs", "07_offline_batching"]:
+        with subtests.test(notebook):
+            with_figures = [fold for fold in folds(notebook) if FIGURE.search(fold)]
+            assert len(with_figures) >= 2
+            silent = [
+                fold
+                for fold in with_figures
+                if "teaching model" not in fold and not is_of_any_model(notebook, fold)
+            ]
+            assert silent == []
 
 
 def test_no_exception_is_left_over():

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from predictions import FOLDED, NOTEBOOKS, RIGHT, Prediction, predictions, seen, told
 
 ALL = [(path.stem, prediction) for path in NOTEBOOKS for prediction in predictions(path)]
 
 
-@pytest.mark.parametrize(
-    ("name", "prediction"), ALL, ids=lambda value: getattr(value, "key", value)
-)
-def test_nothing_visible_answers_a_prediction(name, prediction):
-    assert prediction.key in RIGHT, "write its right option into RIGHT"
-    for text in prediction.between:
-        assert "assert" not in text, "an assertion between buttons and result gives it away"
-        assert not told(text, prediction), f"{name}: {text}"
+def test_nothing_visible_answers_a_prediction(subtests):
+    for name, prediction in ALL:
+        with subtests.test(name):
+            assert prediction.key in RIGHT, "write its right option into RIGHT"
+            for text in prediction.between:
+                assert "assert" not in text, "an assertion between buttons and result gives it away"
+                assert not told(text, prediction), f"{name}: {text}"
 
 
-@pytest.mark.parametrize(
-    ("name", "prediction"), ALL, ids=lambda value: getattr(value, "key", value)
-)
-def test_the_question_does_not_hold_its_answer(name, prediction):
-    assert prediction.key in RIGHT, "write its right option into RIGHT"
-    for text in prediction.before:
-        clues = [clue for clue in told(text, prediction) if not clue.isdigit()]
-        assert not clues, f"{name}: {text}"
+def test_the_question_does_not_hold_its_answer(subtests):
+    for name, prediction in ALL:
+        with subtests.test(name):
+            assert prediction.key in RIGHT, "write its right option into RIGHT"
+            for text in prediction.before:
+                clues = [clue for clue in told(text, prediction) if not clue.isdigit()]
+                assert not clues, f"{name}: {text}"
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_what_you_should_see_is_folded(path):
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        text = "".join(cell["source"])
-        assert "What you should see" not in FOLDED.sub("", text), text[:100]
-        assert text.count("<details>") == text.count("</details>") == text.count("<summary>")
+def test_what_you_should_see_is_folded(subtests):
+    for path in NOTEBOOKS:
+        with subtests.test(path.stem):
+            for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+                text = "".join(cell["source"])
+                assert "What you should see" not in FOLDED.sub("", text), text[:100]
+                assert (
+                    text.count("<details>") == text.count("</details>") == text.count("<summary>")
+                )
 
 
 def test_a_spoiled_prediction_is_found():

@@ -7,15 +7,10 @@ import random
 
 import pytest
 
-from benchmarks.teaching_model import card, corpus, dialogue, labels, renew, sentences
+from benchmarks.teaching_model import card, dialogue, labels, renew, sentences
 from benchmarks.teaching_model.abstracts.select import UNSEEN
 from workshop.course.topics import abstracts
 from workshop.teaching_model import FOLDER
-
-
-@pytest.fixture(scope="module")
-def data() -> corpus.Corpus:
-    return corpus.load()
 
 
 def test_no_abstract_of_the_course_and_none_of_an_unseen_topic_is_learned_from(data):
@@ -86,17 +81,19 @@ def test_the_requests_that_measure_what_is_declined_are_not_learned(data):
     assert len(set(unseen)) == 50
 
 
-@pytest.mark.parametrize(
-    ("name", "gloss", "sentence"),
-    [
-        ("Apeldoorn", "a city of east central Netherlands; a tourist center", "Apeldoorn is in Netherlands."),
+def test_where_a_place_is_is_said_where_its_gloss_names_one_region(subtests):
+    for name, gloss, sentence in [
+        (
+            "Apeldoorn",
+            "a city of east central Netherlands; a tourist center",
+            "Apeldoorn is in Netherlands.",
+        ),
         ("Bahia Blanca", "a port city in eastern Argentina near Buenos Aires", None),
         ("New York Bay", "a bay in New York", None),
-    ],
-)  # fmt: skip
-def test_where_a_place_is_is_said_where_its_gloss_names_one_region(name, gloss, sentence):
-    entry = sentences.Entry("namenet", "n", "noun.location", (name,), gloss, ())
-    assert sentences.where(name, entry) == sentence
+    ]:
+        with subtests.test(name):
+            entry = sentences.Entry("namenet", "n", "noun.location", (name,), gloss, ())
+            assert sentences.where(name, entry) == sentence
 
 
 def test_clauses_that_make_no_sentence_are_left_out_but_where_the_gloss_is_wanted_whole():

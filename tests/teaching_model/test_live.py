@@ -30,10 +30,11 @@ def completed(client) -> list[str]:
     return _cache[client.url]
 
 
-@pytest.mark.parametrize("i", range(len(PROMPTS)), ids=[row["prompt"] for row in PROMPTS])
-def test_listed_prompt_is_completed_truly_at_temperature_0(completed, i):
-    row = PROMPTS[i]
-    assert agreement(row["prompt"], completed[i], row["glosses"]) >= 0.9, completed[i]
+def test_listed_prompt_is_completed_truly_at_temperature_0(completed, subtests):
+    for i in range(len(PROMPTS)):
+        with subtests.test(str(i)):
+            row = PROMPTS[i]
+            assert agreement(row["prompt"], completed[i], row["glosses"]) >= 0.9, completed[i]
 
 
 def test_completions_are_those_listed_but_for_rounding(completed):
@@ -44,10 +45,11 @@ def test_completions_are_those_listed_but_for_rounding(completed):
     assert same >= 0.9 * len(PROMPTS)
 
 
-@pytest.mark.parametrize("prompt", ["San Francisco is a ", "Boston is a ", "Chicago is a "])
-def test_a_prompt_that_ends_in_a_space_works_too(client, prompt):
-    text = client.complete(prompt, temperature=0, max_tokens=60).choices[0].text
-    assert agreement(prompt, text, GLOSSES[prompt.strip()]) >= 0.9, text
+def test_a_prompt_that_ends_in_a_space_works_too(client, subtests):
+    for prompt in ["San Francisco is a ", "Boston is a ", "Chicago is a "]:
+        with subtests.test(prompt):
+            text = client.complete(prompt, temperature=0, max_tokens=60).choices[0].text
+            assert agreement(prompt, text, GLOSSES[prompt.strip()]) >= 0.9, text
 
 
 def test_temperature_0_repeats_itself_and_1_varies(client):
@@ -67,10 +69,11 @@ def long_greedy(client, prompt: str, frequency_penalty: float) -> float:
     return repeated_ngrams(result.choices[0].text.split(), 4)
 
 
-@pytest.mark.parametrize("prompt", ["Gold is a", "California", "Boston is a"])
-def test_frequency_penalty_cures_repetition(client, prompt):
-    plain, cured = long_greedy(client, prompt, 0.0), long_greedy(client, prompt, 1.0)
-    assert plain > 0.3 and cured < plain / 4
+def test_frequency_penalty_cures_repetition(client, subtests):
+    for prompt in ["Gold is a", "California", "Boston is a"]:
+        with subtests.test(prompt):
+            plain, cured = long_greedy(client, prompt, 0.0), long_greedy(client, prompt, 1.0)
+            assert plain > 0.3 and cured < plain / 4
 
 
 def test_runs_on_past_one_sentence(client):

@@ -32,16 +32,17 @@ def test_a_row_by_hand():
     assert quantized.dequantize()[0] == pytest.approx([0.6, -0.4, 0.2, -1.4], rel=2e-3)
 
 
-@pytest.mark.parametrize("bits", [2, 3, 4, 8])
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_no_number_is_further_from_its_code_than_half_a_step(rng, bits, symmetric):
-    w = rng.normal(size=(6, 64)).astype(np.float32)
-    quantized = q.round_to_nearest(w, bits, 32, symmetric)
-    step = np.repeat(quantized.scales, 32, 1)
-    # A bfloat16 scale may be 0.4 % too small for the largest number, which is then cut.
-    assert (np.abs(quantized.dequantize() - w) <= step * (0.5 + 0.004 * 2**bits)).all()
-    least = -(2 ** (bits - 1)) if symmetric else 0
-    assert quantized.codes.min() >= least and quantized.codes.max() < least + 2**bits
+def test_no_number_is_further_from_its_code_than_half_a_step(rng, subtests):
+    for bits in [2, 3, 4, 8]:
+        for symmetric in [True, False]:
+            with subtests.test(f"{bits}, {symmetric}"):
+                w = rng.normal(size=(6, 64)).astype(np.float32)
+                quantized = q.round_to_nearest(w, bits, 32, symmetric)
+                step = np.repeat(quantized.scales, 32, 1)
+                # A bfloat16 scale may be 0.4 % too small for the largest number, which is then cut.
+                assert (np.abs(quantized.dequantize() - w) <= step * (0.5 + 0.004 * 2**bits)).all()
+                least = -(2 ** (bits - 1)) if symmetric else 0
+                assert quantized.codes.min() >= least and quantized.codes.max() < least + 2**bits
 
 
 def test_stored_bytes_count_codes_scales_and_zeros():
@@ -125,9 +126,8 @@ def test_awq_leaves_a_matrix_alone_whose_inputs_are_all_alike(rng):
     assert factor == pytest.approx(np.ones(64))
 
 
-@pytest.mark.parametrize(
-    ("number", "nearest"),
-    [
+def test_e4m3_rounds_to_its_steps(subtests):
+    for number, nearest in [
         # 3 bits of mantissa: steps of 2 from 16 to 32, ties to the even one; least step 2**-9; most 448
         (17.0, 16.0),
         (19.0, 20.0),
@@ -139,10 +139,9 @@ def test_awq_leaves_a_matrix_alone_whose_inputs_are_all_alike(rng):
         (0.0, 0.0),
         (1.0625, 1.0),
         (1.07, 1.125),
-    ],
-)
-def test_e4m3_rounds_to_its_steps(number, nearest):
-    assert q.to_e4m3(np.array([number], np.float32))[0] == nearest
+    ]:
+        with subtests.test(str(number)):
+            assert q.to_e4m3(np.array([number], np.float32))[0] == nearest
 
 
 def test_e4m3_is_what_torch_rounds_to(rng):
@@ -156,11 +155,12 @@ def test_e4m3_is_what_torch_rounds_to(rng):
     assert (q.to_e4m3(x) == theirs).all()
 
 
-@pytest.mark.parametrize("rows", [q.int8_rows, q.float8_rows])
-def test_eight_bit_rows_are_close_and_survive_zeros(rng, rows):
-    x = np.concatenate([rng.normal(size=(5, 64)), np.zeros((1, 64))]).astype(np.float32)
-    codes, scales = rows(x)
-    assert (
-        np.linalg.norm(codes * scales - x) / np.linalg.norm(x) < 0.03
-        and not (codes * scales)[5].any()
-    )
+def test_eight_bit_rows_are_close_and_survive_zeros(rng, subtests):
+    for rows in [q.int8_rows, q.float8_rows]:
+        with subtests.test(str(rows)):
+            x = np.concatenate([rng.normal(size=(5, 64)), np.zeros((1, 64))]).astype(np.float32)
+            codes, scales = rows(x)
+            assert (
+                np.linalg.norm(codes * scales - x) / np.linalg.norm(x) < 0.03
+                and not (codes * scales)[5].any()
+            )

@@ -15,11 +15,6 @@ from workshop.teaching_model import FOLDER, reference, schemes
 ROWS = json.loads((FOLDER / "prompts.json").read_text(encoding="utf-8"))
 
 
-@pytest.fixture(scope="module")
-def model() -> reference.Llama:
-    return reference.load()
-
-
 def test_it_has_all_parameters(model):
     # 11.7 million, as its card says
     assert sum(w.size for w in model.weights.values()) == 11_702_208

@@ -17,11 +17,6 @@ from workshop.teaching_model import reference, schemes
 
 
 @pytest.fixture(scope="module")
-def model() -> reference.Llama:
-    return reference.load()
-
-
-@pytest.fixture(scope="module")
 def inputs(model):
     return schemes.calibrate(model, schemes.text("calibration")[:8])
 

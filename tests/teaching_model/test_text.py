@@ -29,11 +29,6 @@ FIXED = ["San Francisco is a", "Boston is a", "Chicago is a", "Washington D.C.",
 
 
 @pytest.fixture(scope="module")
-def data() -> corpus.Corpus:
-    return corpus.load()
-
-
-@pytest.fixture(scope="module")
 def edition(data) -> list[corpus.Page]:
     """Return one edition of the whole corpus."""
     return corpus.edition(data, 0)
@@ -49,14 +44,17 @@ def test_prompts_cover_the_course_and_at_least_40_more():
     assert len(set(listed) - set(FIXED)) >= 40
 
 
-@pytest.mark.parametrize("row", prompts(), ids=lambda row: row["prompt"])
-def test_every_listed_completion_agrees_with_a_gloss_of_the_corpus_or_a_sentence_of_ours(data, row):
-    fact = next(f for f in data.facts if f.prompt == row["prompt"])
-    assert row["glosses"] == [fact.entry.definition, *fact.also]
-    assert fact.entry in data.by_name[fact.subject]
-    score = agreement(row["prompt"], row["completion"], row["glosses"])
-    assert score >= 0.9, f"{row['prompt']}{row['completion']} | {row['glosses']}"
-    assert score == pytest.approx(row["agreement"], abs=0.001)
+def test_every_listed_completion_agrees_with_a_gloss_of_the_corpus_or_a_sentence_of_ours(
+    data, subtests
+):
+    for row in prompts():
+        with subtests.test(row["prompt"]):
+            fact = next(f for f in data.facts if f.prompt == row["prompt"])
+            assert row["glosses"] == [fact.entry.definition, *fact.also]
+            assert fact.entry in data.by_name[fact.subject]
+            score = agreement(row["prompt"], row["completion"], row["glosses"])
+            assert score >= 0.9, f"{row['prompt']}{row['completion']} | {row['glosses']}"
+            assert score == pytest.approx(row["agreement"], abs=0.001)
 
 
 def test_measure_tells_a_true_completion_from_a_false_one():
@@ -93,17 +91,22 @@ def test_repeated_ngrams():
     assert repeated_ngrams([1, 2] * 50) > 0.9
 
 
-@pytest.mark.parametrize(("phrase", "lexname", "expected"), [
-    ("largest city in Illinois", "noun.location", "the largest city in Illinois"),
-    ("feline mammal usually having fur", "noun.animal", "a feline mammal usually having fur"),
-    ("edge tool used for cutting", "noun.artifact", "an edge tool used for cutting"),
-    ("food made from dough", "noun.food", "food made from dough"),
-    ("16th President of the United States", "noun.person", "the 16th President of the United States"),
-    ("a port in western California", "noun.location", "a port in western California"),
-    ("ground snakes", "noun.animal", "ground snakes"),
-])  # fmt: skip
-def test_a_gloss_gets_the_article_that_it_lacks(phrase, lexname, expected):
-    assert noun_phrase(phrase, lexname) == expected
+def test_a_gloss_gets_the_article_that_it_lacks(subtests):
+    for phrase, lexname, expected in [
+        ("largest city in Illinois", "noun.location", "the largest city in Illinois"),
+        ("feline mammal usually having fur", "noun.animal", "a feline mammal usually having fur"),
+        ("edge tool used for cutting", "noun.artifact", "an edge tool used for cutting"),
+        ("food made from dough", "noun.food", "food made from dough"),
+        (
+            "16th President of the United States",
+            "noun.person",
+            "the 16th President of the United States",
+        ),
+        ("a port in western California", "noun.location", "a port in western California"),
+        ("ground snakes", "noun.animal", "ground snakes"),
+    ]:
+        with subtests.test(phrase):
+            assert noun_phrase(phrase, lexname) == expected
 
 
 def test_indefinite_article_goes_by_sound():

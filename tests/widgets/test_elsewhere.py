@@ -63,9 +63,8 @@ def without(items, **wanted):
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
+def test_each_policy_finds_its_own_mistake_and_no_other(subtests):
+    for name, change in [
         ("dtype", lambda m: m.vllm["args"].remove("--dtype=half")),
         ("gpus", lambda m: m.vllm["resources"]["limits"].update({"nvidia.com/gpu": "1"})),
         ("startup", lambda m: m.vllm.pop("startupProbe")),
@@ -90,10 +89,9 @@ def without(items, **wanted):
         ),
         ("address", lambda m: without(m.vllm["env"], name="VLLM_HOST_IP")),
         ("node", lambda m: m.pod.update(tolerations=[])),
-    ],
-)
-def test_each_policy_finds_its_own_mistake_and_no_other(name, change):
-    assert manifest.faults(spoil(change)) == [name]
+    ]:
+        with subtests.test(name):
+            assert manifest.faults(spoil(change)) == [name]
 
 
 def test_the_manifest_is_shown_as_yaml_that_can_be_read_again():

@@ -25,21 +25,23 @@ def other_value(control) -> object:
     return next(value for value in values if value != control.value)
 
 
-@pytest.mark.parametrize("explorer_class", EXPLORERS)
-def test_every_control_changes_the_picture(explorer_class):
-    unchanged = []
-    for name in explorer_class().controls:
-        explorer = explorer_class()
-        before = explorer.picture.value
-        control = explorer.controls[name]
-        control.value = other_value(control)
-        if explorer.picture.value == before:
-            unchanged.append(name)
-    assert not unchanged
+def test_every_control_changes_the_picture(subtests):
+    for explorer_class in EXPLORERS:
+        with subtests.test(str(explorer_class)):
+            unchanged = []
+            for name in explorer_class().controls:
+                explorer = explorer_class()
+                before = explorer.picture.value
+                control = explorer.controls[name]
+                control.value = other_value(control)
+                if explorer.picture.value == before:
+                    unchanged.append(name)
+            assert not unchanged
 
 
-@pytest.mark.parametrize("explorer_class", [c for c in EXPLORERS if c is not BitsExplorer])
-def test_every_control_is_said_in_words(explorer_class):
-    explorer = explorer_class()
-    assert set(explorer.sentences()) == set(explorer.controls)
-    assert all(sentence.value for sentence in explorer.says.values())
+def test_every_control_is_said_in_words(subtests):
+    for explorer_class in [c for c in EXPLORERS if c is not BitsExplorer]:
+        with subtests.test(str(explorer_class)):
+            explorer = explorer_class()
+            assert set(explorer.sentences()) == set(explorer.controls)
+            assert all(sentence.value for sentence in explorer.says.values())

@@ -102,18 +102,16 @@ class TestBox:
         box.add_word()
         assert box.controls["text"].value == "San Francisco is a port"
 
-    @pytest.mark.parametrize(
-        ("text", "shown", "can_be_added"),
-        [
+    def test_tokens_are_shown_as_a_beginner_reads_them(self, subtests):
+        for text, shown, can_be_added in [
             (" port", "port", True),
             ("\n", "⏎", True),
             ("�", "▯ (part of a character)", False),
             ("<|end_of_text|>", "<|end_of_text|>", False),
-        ],
-    )
-    def test_tokens_are_shown_as_a_beginner_reads_them(self, text, shown, can_be_added):
-        assert plain(text) == shown
-        assert is_word(text) == can_be_added
+        ]:
+            with subtests.test(text):
+                assert plain(text) == shown
+                assert is_word(text) == can_be_added
 
 
 @pytest.fixture

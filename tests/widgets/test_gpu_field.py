@@ -108,30 +108,26 @@ class TestStory:
         assert frames[-1].requests == 64
         assert not frames[-1].is_waiting
 
-    @pytest.mark.parametrize(
-        ("wrong", "sentence"),
-        [
+    def test_what_cannot_be_drawn_gets_a_sentence(self, subtests):
+        for wrong, sentence in [
             ({"tokens": 0}, "tokens is 0"),
             ({"tokens": 9000, "max_model_len": 8192}, "longer than max_model_len"),
             ({"requests": True}, "requests is True"),
             ({"gpus": 1.5}, "gpus is 1.5"),
             ({"bits": (16, 5)}, "bits is 5"),
             ({"model": "gpt-oss-20b", "bits": (16,)}, "not published in 16 bits"),
-        ],
-    )
-    def test_what_cannot_be_drawn_gets_a_sentence(self, wrong, sentence):
-        with pytest.raises(BadInput, match=sentence):
-            GpuField(**wrong)
+        ]:
+            with subtests.test(str(wrong)), pytest.raises(BadInput, match=sentence):
+                GpuField(**wrong)
 
 
 class TestDrawing:
-    @pytest.mark.parametrize(
-        ("begin", "end"), [(0, 7.145), (7.145, 22.15), (75.6, 95.1), (3.2, 3.7)]
-    )
-    @pytest.mark.parametrize("strips", [1, 4])
-    def test_a_part_covers_as_many_squares_as_it_has_gib(self, abstracts, begin, end, strips):
-        drawn = boxes(begin, end, abstracts[0].split, strips)
-        assert area(drawn) == pytest.approx(end - begin, abs=0.02)
+    def test_a_part_covers_as_many_squares_as_it_has_gib(self, abstracts, subtests):
+        for begin, end in [(0, 7.145), (7.145, 22.15), (75.6, 95.1), (3.2, 3.7)]:
+            for strips in [1, 4]:
+                with subtests.test(f"{begin}, {strips}"):
+                    drawn = boxes(begin, end, abstracts[0].split, strips)
+                    assert area(drawn) == pytest.approx(end - begin, abs=0.02)
 
     def test_sixteen_abstracts_are_the_cells_of_a_square(self, abstracts):
         full = abstracts[-1]

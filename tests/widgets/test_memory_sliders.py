@@ -40,9 +40,8 @@ class TestCase:
         assert result.request_bytes == 8192 * 327_680 // 4
         assert result.tightest.requested_kv == 3 * result.request_bytes
 
-    @pytest.mark.parametrize(
-        ("case", "state", "says"),
-        [
+    def test_each_state_has_its_sentence(self, subtests):
+        for case, state, says in [
             (Case(), "fits", "room for"),
             (Case("llama-3.1-405b", gpus=8), "refused", "does not fit"),
             (
@@ -51,36 +50,37 @@ class TestCase:
                 "refuse to start",
             ),
             (Case("llama-3.1-8b", context=131072, requests=64), "waits", "the others wait"),
-        ],
-    )
-    def test_each_state_has_its_sentence(self, case, state, says):
-        result = memory(case)
-        assert result.state == state
-        assert says in verdict(result)
+        ]:
+            with subtests.test(str(case)):
+                result = memory(case)
+                assert result.state == state
+                assert says in verdict(result)
 
-    @pytest.mark.parametrize(
-        "case",
-        [
+    def test_a_remedy_that_names_gpus_works(self, subtests):
+        for case in [
             Case("llama-3.1-405b", gpus=8),
             Case("llama-3.1-8b", context=131072, requests=64),
             Case("llama-3.1-70b", gpus=2, context=131072, requests=8),
-        ],
-    )
-    def test_a_remedy_that_names_gpus_works(self, case):
-        from dataclasses import replace
+        ]:
+            with subtests.test(str(case)):
+                from dataclasses import replace
 
-        counts = [int(remedy.split()[0]) for remedy in remedies(case) if remedy.endswith("GPUs")]
-        assert counts
-        assert memory(replace(case, gpus=counts[0])).state == "fits"
+                counts = [
+                    int(remedy.split()[0]) for remedy in remedies(case) if remedy.endswith("GPUs")
+                ]
+                assert counts
+                assert memory(replace(case, gpus=counts[0])).state == "fits"
 
     # 71 heads: tensor parallel cannot, pipeline parallel can
-    @pytest.mark.parametrize(
-        ("model", "gpus", "sizes"),
-        [("llama-3.1-70b", 4, (4, 1)), ("llama-3.1-405b", 16, (8, 2)), ("falcon-7b", 4, (1, 4))],
-    )
-    def test_the_split_follows_the_rule(self, model, gpus, sizes):
-        result = memory(Case(model, gpus=gpus))
-        assert (result.fit.tp, result.fit.pp) == sizes
+    def test_the_split_follows_the_rule(self, subtests):
+        for model, gpus, sizes in [
+            ("llama-3.1-70b", 4, (4, 1)),
+            ("llama-3.1-405b", 16, (8, 2)),
+            ("falcon-7b", 4, (1, 4)),
+        ]:
+            with subtests.test(model):
+                result = memory(Case(model, gpus=gpus))
+                assert (result.fit.tp, result.fit.pp) == sizes
 
     def test_absurd_numbers_are_refused(self):
         with pytest.raises(BadInput, match="requests is 0"):
@@ -126,10 +126,13 @@ class TestCase:
 
 
 class TestPicture:
-    @pytest.mark.parametrize("name", list_models())
-    def test_every_model_of_the_catalog_can_be_drawn(self, name):
-        result = memory(Case(name, gpus=8, gpu="h200", context=1024))
-        assert verdict(result).split(" Nearest")[0][:40] in picture(result).replace("&#x27;", "'")
+    def test_every_model_of_the_catalog_can_be_drawn(self, subtests):
+        for name in list_models():
+            with subtests.test(name):
+                result = memory(Case(name, gpus=8, gpu="h200", context=1024))
+                assert verdict(result).split(" Nearest")[0][:40] in picture(result).replace(
+                    "&#x27;", "'"
+                )
 
     def test_a_bar_a_gpu_and_words_for_screen_readers(self):
         result = memory(Case("llama-3.1-70b", gpus=4))

@@ -16,19 +16,20 @@ from workshop.engine.exact import plan
 from workshop.servers.local import TEACHING_FOLDER
 
 
-@pytest.mark.parametrize(
-    ("name", "case"),
-    [
+def test_the_plan_decides_as_the_rule_does(subtests):
+    for name, case in [
         ("A", ("llama-3.1-8b", "h100", 4, 1)),
         ("B", ("llama-3.3-70b", "h100", 4, 1)),
         ("C", ("llama-3.1-405b", "h100", 8, 2)),
         ("D", ("falcon-7b", "t4", 4, 1)),
-    ],
-)
-def test_the_plan_decides_as_the_rule_does(name, case):
-    model, gpu, per_node, nodes = case
-    chosen_plan = plan(model, gpu, gpus_per_node=per_node, nodes=nodes, max_model_len=2048)
-    assert (chosen_plan.tensor_parallel_size, chosen_plan.pipeline_parallel_size) == DECIDED[name]
+    ]:
+        with subtests.test(name):
+            model, gpu, per_node, nodes = case
+            chosen_plan = plan(model, gpu, gpus_per_node=per_node, nodes=nodes, max_model_len=2048)
+            assert (
+                chosen_plan.tensor_parallel_size,
+                chosen_plan.pipeline_parallel_size,
+            ) == DECIDED[name]
 
 
 def test_what_is_asked_of_the_log_follows_from_the_teaching_models_shape():
@@ -37,17 +38,15 @@ def test_what_is_asked_of_the_log_follows_from_the_teaching_models_shape():
     assert 64 * 2**20 // 512 == 131072
 
 
-@pytest.mark.parametrize(
-    ("picture", "says"),
-    [
+def test_pictures_say_their_words(subtests):
+    for picture, says in [
         (plots.kinds(), "Five ways"),
         (plots.links(), "150 GB/s each way"),
         (plots.megatron(), "one all-reduce adds"),
-    ],
-)
-def test_pictures_say_their_words(picture, says):
-    assert says in repr(picture)
-    assert "<svg" in picture._repr_html_()
+    ]:
+        with subtests.test(str(picture)):
+            assert says in repr(picture)
+            assert "<svg" in picture._repr_html_()
 
 
 def test_the_links_are_drawn_without_the_sum_that_the_exercise_asks_for():

@@ -85,14 +85,19 @@ class TestWhatTravels:
         slow = layout(replace(LLAMA_405B, tp=16, pp=1, network="ethernet-25g"))
         assert slow.messages[0].ms > across.messages[0].ms
 
-    @pytest.mark.parametrize(
-        ("tp", "pp", "per_node", "spans"),
-        [(8, 2, 8, False), (16, 1, 8, True), (2, 3, 3, True), (2, 2, 3, False), (4, 3, 8, True)],
-    )
-    def test_groups_that_span_nodes_are_found(self, tp, pp, per_node, spans):
-        assert (
-            spans_nodes(deployment(Choice(tp=tp, pp=pp, gpus_per_node=per_node, nodes=4))) is spans
-        )
+    def test_groups_that_span_nodes_are_found(self, subtests):
+        for tp, pp, per_node, spans in [
+            (8, 2, 8, False),
+            (16, 1, 8, True),
+            (2, 3, 3, True),
+            (2, 2, 3, False),
+            (4, 3, 8, True),
+        ]:
+            with subtests.test(str(tp)):
+                assert (
+                    spans_nodes(deployment(Choice(tp=tp, pp=pp, gpus_per_node=per_node, nodes=4)))
+                    is spans
+                )
 
     def test_ranks_are_drawn_on_the_node_where_vllm_starts_them(self):
         """Twelve ranks on two nodes of eight are six on each: stage 2 begins on the first node, at the fifth GPU."""
@@ -113,9 +118,8 @@ class TestWhatTravels:
 
 
 class TestVerdict:
-    @pytest.mark.parametrize(
-        ("choice", "state", "says", "remedy"),
-        [
+    def test_it_says_what_is_wrong_and_the_nearest_choice(self, subtests):
+        for choice, state, says, remedy in [
             (Choice(), "fits", "divides and fits", ""),
             (
                 Choice(tp=1, pp=5),
@@ -142,34 +146,31 @@ class TestVerdict:
                 "does not fit",
                 "tensor parallel 8 × pipeline parallel 2 on 2 nodes",
             ),
-        ],
-    )
-    def test_it_says_what_is_wrong_and_the_nearest_choice(self, choice, state, says, remedy):
-        result = layout(choice)
-        assert result.state == state
-        assert says in result.verdict
-        assert remedy in result.remedy
+        ]:
+            with subtests.test(str(choice)):
+                result = layout(choice)
+                assert result.state == state
+                assert says in result.verdict
+                assert remedy in result.remedy
 
     def test_the_nearest_choice_works(self):
         assert layout(LLAMA_405B).state == "fits"
 
-    @pytest.mark.parametrize(
-        ("wrong", "says"),
-        [
+    def test_absurd_input_is_refused(self, subtests):
+        for wrong, says in [
             ({"network": "carrier pigeon"}, "carrier pigeon"),
             ({"nodes": 0}, "nodes is 0"),
             ({"model": "lama"}, "lama"),
-        ],
-    )
-    def test_absurd_input_is_refused(self, wrong, says):
-        with pytest.raises(BadInput, match=says):
-            layout(replace(Choice(), **wrong))
+        ]:
+            with subtests.test(str(wrong)), pytest.raises(BadInput, match=says):
+                layout(replace(Choice(), **wrong))
 
-    @pytest.mark.parametrize("name", list_models())
-    def test_every_model_of_the_catalog_can_be_drawn(self, name):
-        text = picture(layout(Choice(name, nodes=1, gpus_per_node=2, tp=1, pp=2)))
-        assert "GPU 1" in text
-        assert "nan" not in text
+    def test_every_model_of_the_catalog_can_be_drawn(self, subtests):
+        for name in list_models():
+            with subtests.test(name):
+                text = picture(layout(Choice(name, nodes=1, gpus_per_node=2, tp=1, pp=2)))
+                assert "GPU 1" in text
+                assert "nan" not in text
 
 
 class TestView:

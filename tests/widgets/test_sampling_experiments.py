@@ -128,16 +128,18 @@ def visible(explorer: SamplingExplorer) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("show", [("temperature",), ("top_k", "top_p"), ("min_p",), "temperature"])
-def test_the_explorer_is_built_up_slider_by_slider(show):
-    explorer = SamplingExplorer(show=show)
-    assert visible(explorer) == ({show} if isinstance(show, str) else set(show))
-    assert explorer.settings == DEFAULTS, "what is hidden is off"
-    assert visible(SamplingExplorer()) == set(SLIDERS)
+def test_the_explorer_is_built_up_slider_by_slider(subtests):
+    for show in [("temperature",), ("top_k", "top_p"), ("min_p",), "temperature"]:
+        with subtests.test(str(show)):
+            explorer = SamplingExplorer(show=show)
+            assert visible(explorer) == ({show} if isinstance(show, str) else set(show))
+            assert explorer.settings == DEFAULTS, "what is hidden is off"
+            assert visible(SamplingExplorer()) == set(SLIDERS)
 
 
-@pytest.mark.parametrize("show", [("heat",), (), ("temperature", "top_q")])
-def test_a_slider_that_does_not_exist_is_one_sentence(show):
-    with pytest.raises(BadInput) as error:
-        SamplingExplorer(show=show)
-    assert "temperature, min_p, top_k" in error.value.remedy
+def test_a_slider_that_does_not_exist_is_one_sentence(subtests):
+    for show in [("heat",), (), ("temperature", "top_q")]:
+        with subtests.test(str(show)):
+            with pytest.raises(BadInput) as error:
+                SamplingExplorer(show=show)
+            assert "temperature, min_p, top_k" in error.value.remedy

@@ -212,23 +212,20 @@ class TestBranching:
         assert len(moving) == 3
         assert all(quiet < html.SHEET.index(rule) < end for rule in moving)
 
-    @pytest.mark.parametrize(
-        ("text", "shown"),
-        [
+    def test_the_end_of_the_text_stands_beside_the_stem(self, subtests):
+        for text, shown in [
             ("San Francisco is a", "San Francisco is a"),
             ("Abstract: We count.\nField:", "Abstract: We count. Field:"),
             ("one two three four five six seven", "… three four five six seven"),
             ("x" * 99, "… " + "x" * 26),
-        ],
-    )
-    def test_the_end_of_the_text_stands_beside_the_stem(self, text, shown):
-        assert end_of(text) == shown
+        ]:
+            with subtests.test(text):
+                assert end_of(text) == shown
 
 
 class TestWords:
-    @pytest.mark.parametrize(
-        ("settings", "name", "says"),
-        [
+    def test_each_slider_says_what_it_does_now(self, subtests):
+        for settings, name, says in [
             (Settings(), "temperature", "unchanged"),
             (Settings(temperature=0), "temperature", "Greedy"),
             (Settings(temperature=0.5), "temperature", "now 4:1"),
@@ -249,11 +246,10 @@ class TestWords:
                 "raises its logit by 2: its odds × 7.4",
             ),
             (Settings(temperature=0, top_k=3), "top_k", "greedy takes one"),
-        ],
-    )
-    def test_each_slider_says_what_it_does_now(self, settings, name, says):
-        result = pipeline(Made().logprobs, settings)
-        assert says in effects(settings, result, generated=0)[name]
+        ]:
+            with subtests.test(str(settings)):
+                result = pipeline(Made().logprobs, settings)
+                assert says in effects(settings, result, generated=0)[name]
 
     def test_each_slider_says_where_people_set_it(self, explorer):
         for name, sentence in explorer.says.items():
