@@ -89,22 +89,25 @@ def enough_blocks(read: EngineLog, share: float) -> bool:
 RECORDED = sorted([*LOGS.glob("*_h200.log"), *LOGS.glob("*_h100.log")])
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_no_advice_contradicts_a_recorded_log(path):
-    check(engine_log.read(path), reconcile(path, gpu=path.stem.split("_")[-1]))
+def test_no_advice_contradicts_a_recorded_log(subtests):
+    for path in RECORDED:
+        with subtests.test(path.stem):
+            check(engine_log.read(path), reconcile(path, gpu=path.stem.split("_")[-1]))
 
 
-@pytest.mark.parametrize("path", sorted(LOGS.rglob("*.log")), ids=lambda path: path.stem)
-def test_no_advice_contradicts_a_log_of_a_cpu(path):
-    read = engine_log.read(path)
-    for config in sorted(CONFIGS.glob("*.json")):
-        if read.platform == "cpu" and read.kv_cache_tokens:
-            check(read, reconcile(read, model=config))
+def test_no_advice_contradicts_a_log_of_a_cpu(subtests):
+    for path in sorted(LOGS.rglob("*.log")):
+        with subtests.test(path.stem):
+            read = engine_log.read(path)
+            for config in sorted(CONFIGS.glob("*.json")):
+                if read.platform == "cpu" and read.kv_cache_tokens:
+                    check(read, reconcile(read, model=config))
 
 
-@pytest.mark.parametrize("name", PUBLIC_RUNS)
-def test_no_advice_contradicts_a_public_log(name):
-    check(*public(name))
+def test_no_advice_contradicts_a_public_log(subtests):
+    for name in PUBLIC_RUNS:
+        with subtests.test(name):
+            check(*public(name))
 
 
 def test_every_public_log_is_checked():

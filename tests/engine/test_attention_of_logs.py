@@ -6,8 +6,6 @@ import os
 import re
 from pathlib import Path
 
-import pytest
-
 from workshop.engine import log as engine_log
 from workshop.engine.reconcile.case import make_case
 from workshop.engine.reconcile.compare import reconcile
@@ -60,9 +58,8 @@ def test_the_log_s_backends_are_read():
     assert engine_log.parse(f"{older}\n{H100.read_text()}").attention_backends[0] == "FLASHINFER"
 
 
-@pytest.mark.parametrize(
-    ("changes", "gpu", "reason"),
-    [
+def test_another_backend_is_a_row_with_its_likely_reason(subtests):
+    for changes, gpu, reason in [
         ([("Using FLASH_ATTN attention", "Using TRITON_ATTN attention")], "h100", "a setting"),
         (
             [
@@ -87,14 +84,13 @@ def test_the_log_s_backends_are_read():
         ),
         # vLLM takes FlashInfer on a B200; its log shows a machine without
         ([("79.18", "178.35"), ("79.25", "178.35")], "b200", "FlashInfer is not installed there"),
-    ],
-)
-def test_another_backend_is_a_row_with_its_likely_reason(changes, gpu, reason):
-    text = H100.read_text()
-    for old, new in changes:
-        text = text.replace(old, new)
-    (row,) = rows(text, gpu)
-    assert reason in row and "speed and memory may differ" in row
+    ]:
+        with subtests.test(str(changes)):
+            text = H100.read_text()
+            for old, new in changes:
+                text = text.replace(old, new)
+            (row,) = rows(text, gpu)
+            assert reason in row and "speed and memory may differ" in row
 
 
 def test_what_the_selector_was_not_asked_gives_no_row():

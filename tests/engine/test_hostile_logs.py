@@ -142,9 +142,8 @@ def test_dangerous_arguments_stay_text():
 # Files that are no log, or no record
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_file_that_is_no_log_is_one_sentence(tmp_path, subtests):
+    for data in [
         b"",
         b"\0" * 4096,
         b"\xff\xfe" * 4096,
@@ -152,14 +151,12 @@ def test_dangerous_arguments_stay_text():
         b"[" * 100_000,
         b"x" * (20 << 20),
         b"\r" * 99,
-    ],
-    ids=lambda data: repr(data[:6]),
-)
-def test_file_that_is_no_log_is_one_sentence(data, tmp_path):
-    (tmp_path / "log").write_bytes(data)
-    with pytest.raises(BadInput, match=r"not a (text file|vLLM log)") as caught:
-        engine_log.read(tmp_path / "log")
-    assert len(caught.value.message) < 500
+    ]:
+        with subtests.test(repr(data[:6])):
+            (tmp_path / "log").write_bytes(data)
+            with pytest.raises(BadInput, match=r"not a (text file|vLLM log)") as caught:
+                engine_log.read(tmp_path / "log")
+            assert len(caught.value.message) < 500
 
 
 @pytest.mark.parametrize(
@@ -196,15 +193,14 @@ def measured() -> Path:
     return next(path for path in sorted(LOGS.glob("*.log")) if "h200" in path.name)
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"{", b"[" * 100_000, b"\xff", b"[]", b"years of work", b'{"runs": NaN}']
-)
-def test_a_file_that_is_no_record_is_kept(data, tmp_path):
-    file = tmp_path / "record.json"
-    file.write_bytes(data)
-    with pytest.raises(BadInput):
-        recording.check(file)
-    assert file.read_bytes() == data
+def test_a_file_that_is_no_record_is_kept(tmp_path, subtests):
+    for data in [b"", b"{", b"[" * 100_000, b"\xff", b"[]", b"years of work", b'{"runs": NaN}']:
+        with subtests.test(str(data)):
+            file = tmp_path / "record.json"
+            file.write_bytes(data)
+            with pytest.raises(BadInput):
+                recording.check(file)
+            assert file.read_bytes() == data
 
 
 def test_the_log_itself_is_never_the_record(tmp_path):
@@ -219,7 +215,7 @@ def test_the_log_itself_is_never_the_record(tmp_path):
 
 # Long lines: a log costs time in proportion to its length, whatever stands in it
 
-LINE_CHARS = 1 << 20
+LINE_CHARS = MAX_LINE_CHARS + 1000  # what is more is cut
 LIMIT_S = 10.0  # of processor time; a text takes less than one, and took minutes where a pattern was quadratic
 HEADER = "INFO 11-20 10:02:25 [model.py:733] "
 PREFIXES = "".join(f"{prefix}{HEADER}x\n" for prefix in ("7 ", "a7| ", "    "))
@@ -237,17 +233,18 @@ PIECES = [" ", "\t", "a", "(", "[", "'", "1,", "\x1b[", "\\", "(a pid=1)", "it/s
           "Actual usage is 1 GiB for ", "(a pid=1, ip="]  # fmt: skip
 
 
-@pytest.mark.parametrize("piece", PIECES)
-def test_a_long_text_is_read_in_linear_time(piece):
+def test_a_long_text_is_read_in_linear_time(subtests):
     """One line, the same behind a header, many of some thousand letters; first the prefixes of a log."""
-    line = piece * (LINE_CHARS // len(piece))
-    short = HEADER + piece * (4000 // len(piece)) + END
-    reader, began_s = engine_log.Reader(), time.process_time()
-    reader.feed(PREFIXES)
-    for text in (line + '"}\n', HEADER + line + END, short * 25):
-        reader.feed(text)
-    reader.close()
-    assert time.process_time() - began_s < LIMIT_S
+    for piece in PIECES:
+        with subtests.test(piece):
+            line = piece * (LINE_CHARS // len(piece))
+            short = HEADER + piece * (4000 // len(piece)) + END
+            reader, began_s = engine_log.Reader(), time.process_time()
+            reader.feed(PREFIXES)
+            for text in (line + '"}\n', HEADER + line + END, short * 25):
+                reader.feed(text)
+            reader.close()
+            assert time.process_time() - began_s < LIMIT_S
 
 
 def test_a_line_that_never_ends_is_read_in_pieces():
@@ -264,9 +261,10 @@ def test_many_prefixes_leave_the_last_one():
     assert (line.process, line.text) == ("Worker_TP1", "ready")
 
 
-@pytest.mark.parametrize("gap", [" ", "", "   "])
-def test_rays_note_of_repetitions_is_left_out(gap):
-    line = parse_line(
-        f"(RayWorkerWrapper pid=7, ip=10.0.0.2) loaded{gap}[repeated 3x across cluster] (Ray …)"
-    )
-    assert line.text == "loaded"
+def test_rays_note_of_repetitions_is_left_out(subtests):
+    for gap in [" ", "", "   "]:
+        with subtests.test(gap):
+            line = parse_line(
+                f"(RayWorkerWrapper pid=7, ip=10.0.0.2) loaded{gap}[repeated 3x across cluster] (Ray …)"
+            )
+            assert line.text == "loaded"

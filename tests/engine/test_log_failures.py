@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from workshop.engine import log
 from workshop.engine.log.failures import RANKS, SYMPTOM, diagnose, table
 
@@ -18,17 +16,22 @@ RECORDED = {
 }
 
 
-@pytest.mark.parametrize(("name", "key"), RECORDED.items())
-def test_a_recorded_failure_is_explained(name, key):
-    error = log.read(LOGS / name).error
-    assert error.key == key
-    assert error.what.endswith(".") and error.remedy.endswith(".") and "?" not in error.what
-    assert error.line in (LOGS / name).read_text() or error.line[:300] in (LOGS / name).read_text()
+def test_a_recorded_failure_is_explained(subtests):
+    for name, key in RECORDED.items():
+        with subtests.test(name):
+            error = log.read(LOGS / name).error
+            assert error.key == key
+            assert error.what.endswith(".") and error.remedy.endswith(".") and "?" not in error.what
+            assert (
+                error.line in (LOGS / name).read_text()
+                or error.line[:300] in (LOGS / name).read_text()
+            )
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in LOGS.glob("*.log")))
-def test_a_good_log_has_no_error(name):
-    assert log.read(LOGS / name).error is None
+def test_a_good_log_has_no_error(subtests):
+    for name in sorted(path.name for path in LOGS.glob("*.log")):
+        with subtests.test(name):
+            assert log.read(LOGS / name).error is None
 
 
 def test_the_explanation_has_the_numbers_of_the_log():
@@ -44,14 +47,13 @@ def test_the_explanation_has_the_numbers_of_the_log():
 WORDS = json.loads((Path(__file__).parent / "data" / "failure_words.json").read_text())
 
 
-@pytest.mark.parametrize(
-    ("line", "key"), [(row["line"], row["key"]) for row in WORDS], ids=[row["key"] for row in WORDS]
-)
-def test_other_failures_are_known_by_their_words(line, key):
-    read = log.parse(
-        f"INFO 11-20 10:02:25 [model.py:733] Resolved architecture: LlamaForCausalLM\n{line}\n"
-    )
-    assert read.error.key == key and "?" not in read.error.what
+def test_other_failures_are_known_by_their_words(subtests):
+    for line, key in [(row["line"], row["key"]) for row in WORDS]:
+        with subtests.test(line):
+            read = log.parse(
+                f"INFO 11-20 10:02:25 [model.py:733] Resolved architecture: LlamaForCausalLM\n{line}\n"
+            )
+            assert read.error.key == key and "?" not in read.error.what
 
 
 def test_numbers_of_a_full_gpu_are_in_the_sentence():

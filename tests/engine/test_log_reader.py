@@ -6,7 +6,6 @@ from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,19 +65,20 @@ def test_every_character_on_its_own_reads_as_the_whole():
     assert state(cut) == state(whole)
 
 
-@pytest.mark.parametrize("name", ["tiny_cpu_server", "cpu_tp2", "cpu_pp2", "cpu_under_load"])
-def test_a_start_goes_through_the_stages_in_order_and_never_back(name):
-    reader, seen, fractions = log.Reader(), [], []
-    for line in (LOGS / f"{name}.log").read_text().splitlines(keepends=True):
-        reader.feed(line)
-        seen.append(reader.stage)
-        fractions.append(reader.fraction)
-    assert fractions == sorted(fractions) and fractions[-1] == 1.0
-    order = list(log.STAGES)
-    places = [order.index(stage) for stage in seen]
-    assert places == sorted(places)
-    assert {"configuring", "loading weights", "starting API server", "ready"} <= set(seen)
-    assert reader.ready and reader.stage == "ready" and reader.error is None
+def test_a_start_goes_through_the_stages_in_order_and_never_back(subtests):
+    for name in ["tiny_cpu_server", "cpu_tp2", "cpu_pp2", "cpu_under_load"]:
+        with subtests.test(name):
+            reader, seen, fractions = log.Reader(), [], []
+            for line in (LOGS / f"{name}.log").read_text().splitlines(keepends=True):
+                reader.feed(line)
+                seen.append(reader.stage)
+                fractions.append(reader.fraction)
+            assert fractions == sorted(fractions) and fractions[-1] == 1.0
+            order = list(log.STAGES)
+            places = [order.index(stage) for stage in seen]
+            assert places == sorted(places)
+            assert {"configuring", "loading weights", "starting API server", "ready"} <= set(seen)
+            assert reader.ready and reader.stage == "ready" and reader.error is None
 
 
 def test_loading_191_shards_moves_the_bar_shard_by_shard():

@@ -61,12 +61,10 @@ def test_two_engines_are_summed_and_the_fullest_counts():
     assert (read.requests_running, read.kv_cache_usage) == (3, 0.2)
 
 
-@pytest.mark.parametrize(
-    "page", ["", "<html>Not Found</html>", "process_open_fds 32.0\n", "vllm:x{le=} }{ 1\n"]
-)
-def test_other_pages_are_refused(page):
-    with pytest.raises(BadInput, match="/metrics"):
-        metrics.parse(page)
+def test_other_pages_are_refused(subtests):
+    for page in ["", "<html>Not Found</html>", "process_open_fds 32.0\n", "vllm:x{le=} }{ 1\n"]:
+        with subtests.test(page), pytest.raises(BadInput, match="/metrics"):
+            metrics.parse(page)
 
 
 class Page(Handler):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from workshop.engine import log
 from workshop.engine.reconcile.case import make_case
 from workshop.engine.reconcile.compare import reconcile
@@ -33,29 +31,21 @@ def marlin(
     return MARLIN.format(args=args, config=config, line=line, weights=weights)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_marlin_is_read_from_arguments_config_or_line(subtests):
+    for text in [
         marlin(args=", 'moe_backend': 'marlin'"),
         marlin(config="'marlin'"),
         marlin(line="Using 'MARLIN' Mxfp4 MoE backend."),
         marlin(line="Using 'BATCHED_MARLIN' Mxfp4 MoE backend."),
         marlin(line="Using Marlin backend"),  # up to 0.13
         marlin(line="[get_mxfp4_backend_with_lora] Using Marlin backend"),
-        marlin(),  # shown by the weights alone
-    ],
-)
-def test_marlin_is_read_from_arguments_config_line_or_weights(text):
-    result = reconcile(log.parse(text), gpu="h100")
-    for quantity, most in (("weights per GPU", 0.2), ("KV cache size", 0.3)):
-        row = result.row(quantity)
-        assert row is not None and row.error_percent is not None
-        assert abs(row.error_percent) <= most, row
-
-
-def test_the_weights_say_it_with_a_word():
-    result = reconcile(log.parse(marlin()), gpu="h100")
-    assert any("--moe-backend marlin was assumed" in line for line in result.assumed)
+    ]:
+        with subtests.test(text):
+            result = reconcile(log.parse(text), gpu="h100")
+            for quantity, most in (("weights per GPU", 0.2), ("KV cache size", 0.3)):
+                row = result.row(quantity)
+                assert row is not None and row.error_percent is not None
+                assert abs(row.error_percent) <= most, row
 
 
 def test_what_was_taken_goes_before_what_was_asked_for():
@@ -77,24 +67,31 @@ def test_kernels_that_the_card_cannot_have_are_not_counted():
     assert any("flashinfer_trtllm was not counted" in line for line in case.assumed)
 
 
-@pytest.mark.parametrize(
-    ("line", "backend"),
-    [
-        ("Using FLASHINFER_TRTLLM Fp8 MoE backend out of potential backends: ['A'].", "flashinfer_trtllm"),
+def test_every_release_names_its_kernels_in_its_own_way(subtests):
+    for line, backend in [
+        (
+            "Using FLASHINFER_TRTLLM Fp8 MoE backend out of potential backends: ['A'].",
+            "flashinfer_trtllm",
+        ),
         ("Using DEEPGEMM Fp8 MoE backend out of potential backends: ['A'].", "deep_gemm"),
         ("Using 'VLLM_CUTLASS' NvFp4 MoE backend out of potential backends: ['A'].", "cutlass"),
-        ("Using FlashInfer CUTLASS Unquantized MoE backend out of potential backends: ['A'].", "flashinfer_cutlass"),
-        ("Using BATCHED_TRITON Fp8 MoE backend out of potential backends: ['A'].", "batched_triton"),
+        (
+            "Using FlashInfer CUTLASS Unquantized MoE backend out of potential backends: ['A'].",
+            "flashinfer_cutlass",
+        ),
+        (
+            "Using BATCHED_TRITON Fp8 MoE backend out of potential backends: ['A'].",
+            "batched_triton",
+        ),
         ("Using ROCm AITER Unquantized MoE backend out of potential backends: ['A'].", "aiter"),
         ("Using 'FLASHINFER_CUTLASS_MXFP4_BF16' Mxfp4 MoE backend.", "flashinfer_cutlass"),
         ("Using Marlin backend for WNA16 MoE (group_size=32, num_bits=4)", "marlin"),
         ("Using Triton backend for FP8 MoE", "triton"),
         ("Using Triton backend on V1 engine.", None),
         ("Using FLASH_ATTN attention backend.", None),
-    ],
-)  # fmt: skip
-def test_every_release_names_its_kernels_in_its_own_way(line, backend):
-    assert log.parse(f"INFO 11-25 10:00:12 [fp8.py:550] {line}\n").moe_backend == backend
+    ]:
+        with subtests.test(line):
+            assert log.parse(f"INFO 11-25 10:00:12 [fp8.py:550] {line}\n").moe_backend == backend
 
 
 NEXT = """\
@@ -109,18 +106,16 @@ kv_cache_dtype=auto, device_config=cuda, enable_prefix_caching={caching}
 """
 
 
-@pytest.mark.parametrize(
-    ("args", "caching", "expected"),
-    [
+def test_a_hybrids_prefix_caching_is_the_logs(subtests):
+    for args, caching, expected in [
         ("", "True", True),
         ("", "False", False),
         (", 'enable_prefix_caching': False", "False", False),
-    ],
-)
-def test_a_hybrids_prefix_caching_is_the_logs(args, caching, expected):
-    text = NEXT.format(args=args, caching=caching)
-    case = make_case(log.parse(text), None, "h200")
-    assert case.base.deployment.settings.enable_prefix_caching is expected
-    states = [group for group in case.base.fit.layout.groups if group.keeps_states]
-    assert {group.blocks_per_request for group in states} == ({2} if expected else {1})
-    assert described(case)["extra"]["enable_prefix_caching"] is expected
+    ]:
+        with subtests.test(args):
+            text = NEXT.format(args=args, caching=caching)
+            case = make_case(log.parse(text), None, "h200")
+            assert case.base.deployment.settings.enable_prefix_caching is expected
+            states = [group for group in case.base.fit.layout.groups if group.keeps_states]
+            assert {group.blocks_per_request for group in states} == ({2} if expected else {1})
+            assert described(case)["extra"]["enable_prefix_caching"] is expected

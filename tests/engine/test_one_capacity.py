@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import pytest
 from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import list_models, load_model
 from inference_planner.errors import BadInput
@@ -60,14 +59,18 @@ def tokens_of_the_log(planned: Plan) -> int:
 
 
 def test_plan_and_reconcile_count_the_same_tokens_over_the_catalog():
-    plans = [planned for model in list_models() if (planned := plan_that_fits(model, "0.32.0"))]
+    """One model of each architecture; what differs between siblings is their numbers alone."""
+    of_architecture = {load_model(name).architecture: name for name in list_models()}
+    models = of_architecture.values()
+    plans = [planned for model in models if (planned := plan_that_fits(model, "0.32.0"))]
     different = {p.model: (p.kv_cache_tokens, tokens_of_the_log(p)) for p in plans}
     assert {name: pair for name, pair in different.items() if pair[0] != pair[1]} == {}
-    assert len(plans) > 0.9 * len(list_models())
+    assert len(plans) > 0.8 * len(models) > 30
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("model", ["gemma-3-12b", "mistral-7b-v0.1", "gpt-oss-20b"])
-def test_sliding_windows_count_the_same_tokens_in_every_version(model, version):
-    planned = plan_that_fits(model, version)
-    assert tokens_of_the_log(planned) == planned.kv_cache_tokens
+def test_sliding_windows_count_the_same_tokens_in_every_version(subtests):
+    for version in VERSIONS:
+        for model in ["gemma-3-12b", "mistral-7b-v0.1", "gpt-oss-20b"]:
+            with subtests.test(f"{version}, {model}"):
+                planned = plan_that_fits(model, version)
+                assert tokens_of_the_log(planned) == planned.kv_cache_tokens

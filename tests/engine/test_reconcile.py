@@ -24,33 +24,35 @@ def gpu_of(path: Path) -> str:
     return path.stem.split("_")[-1]
 
 
-@pytest.mark.parametrize("path", GPU_LOGS, ids=lambda path: path.stem)
-def test_every_gpu_log_is_compared_line_by_line(path):
-    result, read = reconcile(path, gpu=gpu_of(path)), log.read(path)
-    names = [row.quantity for row in result.rows]
-    assert {
-        "weights per GPU",
-        "overhead per GPU",
-        "available KV cache per GPU",
-        "KV cache size",
-    } <= set(names)
-    assert result.row("KV cache size").actual == read.kv_cache_tokens
-    assert result.row("weights per GPU").actual == read.weights_gib
-    assert result.row("available KV cache per GPU").actual == read.available_kv_gib
-    assert result.row("maximum concurrency").actual == read.max_concurrency
-    assert all(row.reason for row in result.rows)
-    assert result.failure == "" and result.advice
+def test_every_gpu_log_is_compared_line_by_line(subtests):
+    for path in GPU_LOGS:
+        with subtests.test(path.stem):
+            result, read = reconcile(path, gpu=gpu_of(path)), log.read(path)
+            names = [row.quantity for row in result.rows]
+            assert {
+                "weights per GPU",
+                "overhead per GPU",
+                "available KV cache per GPU",
+                "KV cache size",
+            } <= set(names)
+            assert result.row("KV cache size").actual == read.kv_cache_tokens
+            assert result.row("weights per GPU").actual == read.weights_gib
+            assert result.row("available KV cache per GPU").actual == read.available_kv_gib
+            assert result.row("maximum concurrency").actual == read.max_concurrency
+            assert all(row.reason for row in result.rows)
+            assert result.failure == "" and result.advice
 
 
-@pytest.mark.parametrize("path", GPU_LOGS, ids=lambda path: path.stem)
-def test_errors_are_what_the_two_numbers_say(path):
-    for row in reconcile(path, gpu=gpu_of(path)).rows:
-        if row.predicted is None:
-            assert row.error_percent is None
-        else:
-            assert row.error_percent == pytest.approx(
-                (row.predicted / row.actual - 1) * 100, abs=0.1
-            )
+def test_errors_are_what_the_two_numbers_say(subtests):
+    for path in GPU_LOGS:
+        with subtests.test(path.stem):
+            for row in reconcile(path, gpu=gpu_of(path)).rows:
+                if row.predicted is None:
+                    assert row.error_percent is None
+                else:
+                    assert row.error_percent == pytest.approx(
+                        (row.predicted / row.actual - 1) * 100, abs=0.1
+                    )
 
 
 def test_weights_and_bytes_a_token_agree_within_half_a_percent_on_every_recorded_run():
@@ -77,14 +79,15 @@ def test_a_cpu_log_says_the_weights_of_all_ranks_where_two_decimals_tell_them(tm
     assert reconcile(LOGS / "tiny_cpu_server.log", model=TINY).row("weights, all ranks") is None
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in GPU_LOGS if "0.32.0" in path.stem], ids=lambda path: path.stem
-)
-def test_a_newer_version_is_planned_with_its_own_formulas(path):
+def test_a_newer_version_is_planned_with_its_own_formulas(subtests):
     """They follow its source; the logs were recorded after they had been written (then −1.06, +0.18 and +0.46 %)."""
-    result = reconcile(path, gpu=gpu_of(path))
-    assert abs(result.row("KV cache size").error_percent) <= 0.6
-    assert result.row("CUDA graphs, reserved").actual == log.read(path).cuda_graph_estimate_gib
+    for path in [path for path in GPU_LOGS if "0.32.0" in path.stem]:
+        with subtests.test(path.stem):
+            result = reconcile(path, gpu=gpu_of(path))
+            assert abs(result.row("KV cache size").error_percent) <= 0.6
+            assert (
+                result.row("CUDA graphs, reserved").actual == log.read(path).cuda_graph_estimate_gib
+            )
 
 
 def test_the_difference_in_tokens_is_split_into_its_causes():
@@ -123,14 +126,18 @@ def test_a_longer_context_is_offered_where_the_model_reads_more():
     assert longer.value == 131072 and "1.86 of them at once" in longer.effect  # 243,696 / 131,072
 
 
-@pytest.mark.parametrize(("name", "tokens", "concurrency"), [
-    ("cpu_tp2", 1048576, 256.0), ("cpu_pp2", 1048576, 256.0), ("cpu_under_load", 8192, 4.0)])  # fmt: skip
-def test_cpu_logs_agree_exactly(name, tokens, concurrency):
-    result = reconcile(LOGS / f"{name}.log", model=TINY)
-    row = result.row("KV cache size")
-    assert (row.predicted, row.actual, row.error_percent) == (tokens, tokens, 0)
-    assert result.row("maximum concurrency").actual == concurrency
-    assert all("--gpu" not in line for line in result.assumed)
+def test_cpu_logs_agree_exactly(subtests):
+    for name, tokens, concurrency in [
+        ("cpu_tp2", 1048576, 256.0),
+        ("cpu_pp2", 1048576, 256.0),
+        ("cpu_under_load", 8192, 4.0),
+    ]:
+        with subtests.test(name):
+            result = reconcile(LOGS / f"{name}.log", model=TINY)
+            row = result.row("KV cache size")
+            assert (row.predicted, row.actual, row.error_percent) == (tokens, tokens, 0)
+            assert result.row("maximum concurrency").actual == concurrency
+            assert all("--gpu" not in line for line in result.assumed)
 
 
 def test_cpu_advice_doubles_the_space():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from workshop.course.widgets import style
 from workshop.course.widgets.reconcile import view as widget
 from workshop.course.widgets.reconcile.view import LOGS, picture
@@ -40,13 +38,16 @@ def test_a_path_of_ones_own_is_read_and_asks_for_what_is_missing():
     assert "Give the path" in view.picture.value
 
 
-@pytest.mark.parametrize(("error", "place", "colour"), [
-    (2.5, "left:50.00%;width:25.00%", style.ORANGE), (-2.5, "left:25.00%;width:25.00%", style.ORANGE),
-    (40.0, "left:50.00%;width:50.00%", style.BAD),
-    (0.2, "left:50.00%;width:2.00%", style.GOOD)])  # fmt: skip
-def test_a_bar_goes_to_the_side_of_its_error_and_ends_at_the_axis(error, place, colour):
-    html = picture(Reconciliation([Row("x", 1.0, 1.0, "GiB", error, "why")], []))
-    assert f"{place};background:{colour}" in html
+def test_a_bar_goes_to_the_side_of_its_error_and_ends_at_the_axis(subtests):
+    for error, place, colour in [
+        (2.5, "left:50.00%;width:25.00%", style.ORANGE),
+        (-2.5, "left:25.00%;width:25.00%", style.ORANGE),
+        (40.0, "left:50.00%;width:50.00%", style.BAD),
+        (0.2, "left:50.00%;width:2.00%", style.GOOD),
+    ]:
+        with subtests.test(str(error)):
+            html = picture(Reconciliation([Row("x", 1.0, 1.0, "GiB", error, "why")], []))
+            assert f"{place};background:{colour}" in html
 
 
 def test_what_a_log_says_cannot_become_markup():

@@ -18,19 +18,21 @@ GPU_LOGS = sorted(LOGS.glob("*_h200.log"))
 ONE = LOGS / "llama-3.1-8b_tp1_h200.log"
 
 
-@pytest.mark.parametrize("path", GPU_LOGS, ids=lambda path: path.stem)
-def test_a_recorded_log_is_a_run_like_the_others(path, tmp_path):
+def test_a_recorded_log_is_a_run_like_the_others(tmp_path, subtests):
     """Its keys are those of the recorded runs, its figures the log's, and the plan of it is as near."""
-    file = tmp_path / "runs.json"
-    reconcile(path, gpu="h200", record=file)
-    (run,), logged = runs.__wrapped__(tmp_path), log.read(path)
-    assert set(run) <= {key for other in runs() for key in other} | {"gpu"}
-    assert (run["kv_cache_tokens"], run["weights_gib_per_gpu"]) == (
-        logged.kv_cache_tokens,
-        logged.weights_gib,
-    )
-    assert plan_of(run).kv_cache_tokens == pytest.approx(logged.kv_cache_tokens, rel=0.01)
-    assert json.loads(file.read_text())["software"] == f"vllm {logged.version}"
+    for path in GPU_LOGS:
+        with subtests.test(path.stem):
+            file = tmp_path / path.stem / "runs.json"
+            file.parent.mkdir()
+            reconcile(path, gpu="h200", record=file)
+            (run,), logged = runs.__wrapped__(file.parent), log.read(path)
+            assert set(run) <= {key for other in runs() for key in other} | {"gpu"}
+            assert (run["kv_cache_tokens"], run["weights_gib_per_gpu"]) == (
+                logged.kv_cache_tokens,
+                logged.weights_gib,
+            )
+            assert plan_of(run).kv_cache_tokens == pytest.approx(logged.kv_cache_tokens, rel=0.01)
+            assert json.loads(file.read_text())["software"] == f"vllm {logged.version}"
 
 
 def test_runs_are_added_and_none_twice(tmp_path):
@@ -68,9 +70,8 @@ def test_nothing_of_the_log_but_its_figures_is_written(tmp_path):
     assert plan_of(run).kv_cache_tokens == pytest.approx(run["kv_cache_tokens"], rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
+def test_a_file_that_is_no_record_is_left_as_it_is(tmp_path, subtests):
+    for content, says in [
         ("{", "not whole JSON"),
         ("[]", "lacks one of hardware"),
         (
@@ -85,14 +86,13 @@ def test_nothing_of_the_log_but_its_figures_is_written(tmp_path):
             '{"hardware": "a", "software": "b", "how": "c", "date": "d", "runs": []}',
             "has runs of a",
         ),
-    ],
-)
-def test_a_file_that_is_no_record_is_left_as_it_is(content, says, tmp_path):
-    file = tmp_path / "runs.json"
-    file.write_text(content)
-    with pytest.raises(BadInput, match=says):
-        reconcile(ONE, gpu="h200", record=file)
-    assert file.read_text() == content
+    ]:
+        with subtests.test(content):
+            file = tmp_path / "runs.json"
+            file.write_text(content)
+            with pytest.raises(BadInput, match=says):
+                reconcile(ONE, gpu="h200", record=file)
+            assert file.read_text() == content
 
 
 def test_a_start_that_never_said_its_tokens_and_a_cpu_are_not_recorded(tmp_path):

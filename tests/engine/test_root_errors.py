@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from workshop.engine import log
 from workshop.engine.log import Reader
 from workshop.engine.log.failures import SYMPTOM
@@ -118,9 +116,10 @@ LOGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "sentence"), LOGS.values(), ids=LOGS)
-def test_the_first_error_of_the_engine_is_the_reason(text, sentence):
-    assert log.parse(START + text).error.what == sentence
+def test_the_first_error_of_the_engine_is_the_reason(subtests):
+    for case, (text, sentence) in LOGS.items():
+        with subtests.test(case):
+            assert log.parse(START + text).error.what == sentence
 
 
 def test_a_known_failure_is_the_reason_wherever_it_stands():

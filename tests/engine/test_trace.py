@@ -122,25 +122,31 @@ def test_a_line_that_is_not_whole_yet_waits(path):
     assert len(trace.read(path)) == 4
 
 
-@pytest.mark.parametrize("text", ["", '{"step": 0'])
-def test_a_file_without_a_step_is_one_sentence(text, tmp_path):
-    (tmp_path / "other").write_text(text)
-    with pytest.raises(BadInput, match="holds no step"):
-        trace.read(tmp_path / "other")
+def test_a_file_without_a_step_is_one_sentence(tmp_path, subtests):
+    for text in ["", '{"step": 0']:
+        with subtests.test(text):
+            (tmp_path / "other").write_text(text)
+            with pytest.raises(BadInput, match="holds no step"):
+                trace.read(tmp_path / "other")
 
 
-@pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize(
-    "content",
-    [b"INFO 11-20 vLLM", b'{"step": 0}', b"[" * 100_000, b'{"step":' * 50_000, b"\0\xff", b"\xff\xfe",
-     b'{"step": ' + b"9" * 5000 + b"}", b'{"step": NaN}'],
-    ids=lambda content: repr(content[:12]),
-)  # fmt: skip
-def test_a_line_that_is_no_step_is_named(content, number, tmp_path):
+def test_a_line_that_is_no_step_is_named(tmp_path, subtests):
     first = json.dumps(LINES[0]).encode() + b"\n"
-    (tmp_path / "other").write_bytes((number - 1) * first + content + b"\n")
-    with pytest.raises(BadInput, match=f"Line {number} of .* is no step"):
-        trace.read(tmp_path / "other")
+    for number in (1, 2):
+        for content in [
+            b"INFO 11-20 vLLM",
+            b'{"step": 0}',
+            b"[" * 100_000,
+            b'{"step":' * 50_000,
+            b"\0\xff",
+            b"\xff\xfe",
+            b'{"step": ' + b"9" * 5000 + b"}",
+            b'{"step": NaN}',
+        ]:
+            with subtests.test(f"{number}, {content[:12]!r}"):
+                (tmp_path / "other").write_bytes((number - 1) * first + content + b"\n")
+                with pytest.raises(BadInput, match=f"Line {number} of .* is no step"):
+                    trace.read(tmp_path / "other")
 
 
 IMPOSSIBLE = [("num_blocks", 10**30), ("num_blocks", 0), ("num_blocks", -5), ("block_size", 0), ("budget", 0),
@@ -162,10 +168,11 @@ def read_with(name: str, value: object) -> list[trace.Step]:
         return trace.read(Path(file.name))
 
 
-@pytest.mark.parametrize(("name", "value"), IMPOSSIBLE)
-def test_a_field_that_cannot_be_makes_a_line_no_step(name, value):
-    with pytest.raises(BadInput, match=r"Line 1 of .* is no step of a trace"):
-        read_with(name, value)
+def test_a_field_that_cannot_be_makes_a_line_no_step(subtests):
+    for name, value in IMPOSSIBLE:
+        refused = pytest.raises(BadInput, match=r"Line 1 of .* is no step of a trace")
+        with subtests.test(f"{name} {value!s:.20}"), refused:
+            read_with(name, value)
 
 
 @given(st.sampled_from(sorted(LINES[0])), JSON)
@@ -192,14 +199,16 @@ def recorded(**fields: object) -> bytes:
     return json.dumps(FIRST | fields).encode() + b"\n"
 
 
-@pytest.mark.parametrize(
-    "content", [recorded(num_blocks=10**12, taken=[10**12 - 1]), recorded(arrived=[["\ud800", 5]])]
-)
-def test_odd_numbers_and_names_become_a_page(content, tmp_path):
-    (tmp_path / "trace").write_bytes(content)
-    done = CliRunner().invoke(command, [str(tmp_path / "trace")])
-    assert done.exit_code == 0, done.exception
-    assert (tmp_path / "trace.html").stat().st_size < 1 << 20
+def test_odd_numbers_and_names_become_a_page(tmp_path, subtests):
+    for content in [
+        recorded(num_blocks=10**12, taken=[10**12 - 1]),
+        recorded(arrived=[["\ud800", 5]]),
+    ]:
+        with subtests.test(repr(content[-150:])):
+            (tmp_path / "trace").write_bytes(content)
+            done = CliRunner().invoke(command, [str(tmp_path / "trace"), "--force"])
+            assert done.exit_code == 0, done.exception
+            assert (tmp_path / "trace.html").stat().st_size < 1 << 20
 
 
 def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):

@@ -39,29 +39,31 @@ COMPARED = [
 ]
 
 
-@pytest.mark.parametrize(("path", "job", "percent"), COMPARED, ids=lambda value: str(value)[-45:])
-def test_the_kv_cache_of_a_log_is_predicted(path, job, percent, tmp_path):
-    config = None
-    if job:
-        config = tmp_path / "config.json"
-        config.write_text(json.dumps(JOBS[job]["config"]))
-    result = reconcile(path, config, gpu=path.stem.split("_")[-1])
-    assert abs(result.row("available KV cache per GPU").error_percent) <= percent
-    if path == REFUSED:
-        assert result.advice[0].flag == "--max-num-seqs" and result.advice[0].value <= 359
+def test_the_kv_cache_of_a_log_is_predicted(tmp_path, subtests):
+    for path, job, percent in COMPARED:
+        with subtests.test(str(path)):
+            config = None
+            if job:
+                config = tmp_path / "config.json"
+                config.write_text(json.dumps(JOBS[job]["config"]))
+            result = reconcile(path, config, gpu=path.stem.split("_")[-1])
+            assert abs(result.row("available KV cache per GPU").error_percent) <= percent
+            if path == REFUSED:
+                assert result.advice[0].flag == "--max-num-seqs" and result.advice[0].value <= 359
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run["name"])
-def test_the_plan_of_a_recorded_start_is_within_one_per_cent(run):
-    figures = plan_of(JOBS[run["name"]]).to_dict()
-    measured = {"available_kv_gib_per_gpu": run["measured"]["available_kv_gib_per_gpu"]}
-    assert figures["available_kv_gib_per_gpu"] == pytest.approx(
-        measured["available_kv_gib_per_gpu"], rel=0.01
-    )
-    if "single_tok_s" in run["measured"]:
-        measured["single_stream_tokens_per_s"] = run["measured"]["single_tok_s"]
-    for name, figure in measured.items():
-        assert figures[f"{name}_low"] <= figure <= figures[f"{name}_high"], name
+def test_the_plan_of_a_recorded_start_is_within_one_per_cent(subtests):
+    for run in RUNS:
+        with subtests.test(run["name"]):
+            figures = plan_of(JOBS[run["name"]]).to_dict()
+            measured = {"available_kv_gib_per_gpu": run["measured"]["available_kv_gib_per_gpu"]}
+            assert figures["available_kv_gib_per_gpu"] == pytest.approx(
+                measured["available_kv_gib_per_gpu"], rel=0.01
+            )
+            if "single_tok_s" in run["measured"]:
+                measured["single_stream_tokens_per_s"] = run["measured"]["single_tok_s"]
+            for name, figure in measured.items():
+                assert figures[f"{name}_low"] <= figure <= figures[f"{name}_high"], name
 
 
 def test_vllm_refused_the_start_that_the_plan_refuses():
