@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from click.testing import CliRunner
 
 from workshop.cli.doctor import command
@@ -20,17 +19,22 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("state", [OK, NOTE, LACK])
-@pytest.mark.parametrize("name", NAMES)
-def test_name_and_finding_stand_apart(monkeypatch, name, state):
-    checks = [Check("Python", OK, "3"), Check(name, state, "teaching-model", "end")]
-    monkeypatch.setattr(doctor, "examine", lambda: checks)
-    done = CliRunner().invoke(command)
-    line = next(
-        line for line in done.output.splitlines() if "teaching-model" in line.replace(name, "")
-    )
-    assert line.split("  ")[0][2:] == name and line.endswith("  teaching-model")
-    assert done.exit_code == (state == LACK) and ("→ end" in done.output) == (state != OK)
+def test_name_and_finding_stand_apart(monkeypatch, subtests):
+    for state in [OK, NOTE, LACK]:
+        for name in NAMES:
+            with subtests.test(f"{state}, {name}"):
+                checks = [Check("Python", OK, "3"), Check(name, state, "teaching-model", "end")]
+                monkeypatch.setattr(doctor, "examine", lambda checks=checks: checks)
+                done = CliRunner().invoke(command)
+                line = next(
+                    line
+                    for line in done.output.splitlines()
+                    if "teaching-model" in line.replace(name, "")
+                )
+                assert line.split("  ")[0][2:] == name and line.endswith("  teaching-model")
+                assert done.exit_code == (state == LACK) and ("→ end" in done.output) == (
+                    state != OK
+                )
 
 
 def test_findings_stand_in_one_column(monkeypatch):

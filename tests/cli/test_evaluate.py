@@ -127,18 +127,15 @@ def test_of_several_filters_the_first_counts(tmp_path):
     assert evaluation.read(samples(tmp_path / "a", *lines)).right == 3
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
+def test_samples_that_cannot_be_used_are_refused_in_one_sentence(tmp_path, subtests):
+    for lines, message in [
         (["no json\n"], "Line 1"),
         ([sample(0, 1, right=0.37)], "does not say right or wrong"),
         ([sample(0, 1, metrics=[])], "name no metric"),
         ([""], "is empty"),
-    ],
-)
-def test_samples_that_cannot_be_used_are_refused_in_one_sentence(tmp_path, lines, message):
-    with pytest.raises(BadInput, match=message):
-        evaluation.read(samples(tmp_path / "a", *lines))
+    ]:
+        with subtests.test(str(lines)), pytest.raises(BadInput, match=message):
+            evaluation.read(samples(tmp_path / "a", *lines))
 
 
 def test_runs_of_different_tasks_are_not_compared(tmp_path):

@@ -101,8 +101,16 @@ def test_an_existing_file_is_replaced_only_if_forced(command, source, tmp_path):
     assert file.read_text() != "years of work"
 
 
-@COMMANDS
-@pytest.mark.parametrize("way", ["the same", "link", "hard link", "by its folder"])
+@pytest.mark.parametrize(
+    ("command", "way"),
+    [
+        (simulate_to, "the same"),
+        (search_to, "by its folder"),
+        (xray_to, "the same"),
+        (xray_to, "link"),
+        (xray_to, "hard link"),
+    ],
+)
 def test_the_input_is_never_replaced(command, way, source, tmp_path):
     before, file = source.read_bytes(), tmp_path / "other"
     if way == "link":

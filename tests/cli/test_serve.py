@@ -52,15 +52,13 @@ def test_help_names_the_limits_and_where_they_are_written():
     assert "--learners" in help_text and "docs/security.md" in help_text
 
 
-@pytest.mark.parametrize(
-    ("args", "meant"),
-    [
+def test_a_mistyped_flag_is_refused_with_what_was_meant(workshop_home, subtests):
+    for args, meant in [
         (["--backgroud"], "--background"),
         (["--max-modellen", "100"], "--max-model-len"),
         (["--learnes=3"], "--learners"),
-    ],
-)
-def test_a_mistyped_flag_is_refused_with_what_was_meant(args, meant, workshop_home):
-    error = CliRunner().invoke(serve.command, args).exception
-    assert isinstance(error, BadInput) and error.message.endswith(f"did you mean {meant}?")
-    assert not list(workshop_home.rglob("*.log"))
+    ]:
+        with subtests.test(str(args)):
+            error = CliRunner().invoke(serve.command, args).exception
+            assert isinstance(error, BadInput) and error.message.endswith(f"did you mean {meant}?")
+            assert not list(workshop_home.rglob("*.log"))

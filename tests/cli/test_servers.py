@@ -96,19 +96,21 @@ def test_serve_says_what_no_plan_counts(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("every", ["nan", "inf", "1e300", "0"])
-def test_a_time_that_no_clock_can_wait_is_refused(workshop_home, monkeypatch, every):
-    monkeypatch.setattr(
-        servers, "_watch", lambda every_s: pytest.fail(f"it would wait {every_s} s")
-    )
-    done = CliRunner().invoke(servers.command, ["--watch", "--every", every])
-    assert done.exit_code == 2 and "--every" in done.output
+def test_a_time_that_no_clock_can_wait_is_refused(workshop_home, monkeypatch, subtests):
+    for every in ["nan", "inf", "1e300", "0"]:
+        with subtests.test(every):
+            monkeypatch.setattr(
+                servers, "_watch", lambda every_s: pytest.fail(f"it would wait {every_s} s")
+            )
+            done = CliRunner().invoke(servers.command, ["--watch", "--every", every])
+            assert done.exit_code == 2 and "--every" in done.output
 
 
-@pytest.mark.parametrize("command", ["logs", "stop"])
-def test_of_a_server_that_others_started_their_own_commands_are_named(command, workshop_home):
-    done = CliRunner().invoke(group, [command, "vllm"])
-    assert isinstance(done.exception, WorkshopError)
-    assert {"kubectl logs", "journalctl"} == set(
-        re.findall("kubectl logs|journalctl", done.exception.remedy)
-    )
+def test_of_a_server_that_others_started_their_own_commands_are_named(workshop_home, subtests):
+    for command in ["logs", "stop"]:
+        with subtests.test(command):
+            done = CliRunner().invoke(group, [command, "vllm"])
+            assert isinstance(done.exception, WorkshopError)
+            assert {"kubectl logs", "journalctl"} == set(
+                re.findall("kubectl logs|journalctl", done.exception.remedy)
+            )

@@ -143,22 +143,22 @@ def test_every_notebook_is_on_one_part_of_the_course():
     }
 
 
-@pytest.mark.parametrize(
-    ("path", "numbers"),
-    [
+def test_a_chosen_path_is_kept_and_counted(workshop_home, subtests):
+    for path, numbers in [
         ("core", "00 01 03 04 05 07"),
         ("serve", "00 01 03 04 05 07 02 06 08"),
         ("Understand it", "00 01 03 04 05 07 09 11 12"),
         ("build with it", "00 01 03 04 05 07 10"),
         ("all", "00 01 03 04 05 07 02 06 08 09 11 12 13 14 10 capstone"),
-    ],
-)
-def test_a_chosen_path_is_kept_and_counted(workshop_home, path, numbers):
-    chosen = course_map(path=path)
-    later = course_map()
-    assert [chapter.name.split("_")[0] for chapter in later.on_path] == numbers.split()
-    assert later.summary() == chosen.summary()
-    assert later.minutes_left(later.on_path) == sum(chapter.minutes for chapter in later.on_path)
+    ]:
+        with subtests.test(path):
+            chosen = course_map(path=path)
+            later = course_map()
+            assert [chapter.name.split("_")[0] for chapter in later.on_path] == numbers.split()
+            assert later.summary() == chosen.summary()
+            assert later.minutes_left(later.on_path) == sum(
+                chapter.minutes for chapter in later.on_path
+            )
 
 
 def test_an_unknown_path_names_those_there_are(workshop_home):
@@ -231,24 +231,27 @@ def asked_in_course() -> dict[str, str]:
     return numbers
 
 
-@pytest.mark.parametrize("path", paths.NAMES)
-def test_no_question_is_about_a_notebook_that_the_path_leaves_out(workshop_home, monkeypatch, path):
-    monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
-    course_map(path=path)
-    learners_map = course_map()
-    numbers = {chapter.name.split("_")[0] for chapter in learners_map.on_path}
-    every = checking.all_exercises()
-    assert len(asked_in_course()) >= 8
-    for key, number in asked_in_course().items():
-        shown = checking.check(key)
-        assert isinstance(shown, checking.Question) == (number in numbers), key
-        counted = {
-            check
-            for chapter in learners_map.chapters
-            for check in learners_map.checks(chapter)
-            if chapter.name == every[key].notebook
-        }
-        assert (key in counted) == (number in numbers)
+def test_no_question_is_about_a_notebook_that_the_path_leaves_out(
+    workshop_home, monkeypatch, subtests
+):
+    for path in paths.NAMES:
+        with subtests.test(str(path)):
+            monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
+            course_map(path=path)
+            learners_map = course_map()
+            numbers = {chapter.name.split("_")[0] for chapter in learners_map.on_path}
+            every = checking.all_exercises()
+            assert len(asked_in_course()) >= 8
+            for key, number in asked_in_course().items():
+                shown = checking.check(key)
+                assert isinstance(shown, checking.Question) == (number in numbers), key
+                counted = {
+                    check
+                    for chapter in learners_map.chapters
+                    for check in learners_map.checks(chapter)
+                    if chapter.name == every[key].notebook
+                }
+                assert (key in counted) == (number in numbers)
 
 
 def test_a_recall_question_is_asked_once_its_notebook_was_begun(workshop_home, monkeypatch):

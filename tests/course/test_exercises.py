@@ -361,13 +361,6 @@ def test_tests_answer_questions_by_themselves(monkeypatch):
     assert checking.progress()["demo.why"]["done"]
 
 
-@pytest.mark.parametrize("stored", ["[1]", "{", '{"demo.two": 3}', "null"])
-def test_a_damaged_file_of_progress_is_an_empty_one(workshop_home, stored):
-    workshop_home.mkdir()
-    (workshop_home / "progress.json").write_text(stored)
-    assert checking.progress() == {} and check("demo.two", 2)
-
-
 def test_a_number_is_right_rounded_to_the_digits_that_were_asked_for_or_more(subtests):
     for digits, right, wrong in [
         (2, (0.12, 0.123, 0.1235, 0.123456), (0.1, 0.13)),

@@ -7,6 +7,7 @@ import fcntl
 import json
 import multiprocessing
 import os
+import shutil
 
 import pytest
 
@@ -18,16 +19,24 @@ FORK = multiprocessing.get_context("fork")
 DONE = {"tries": 1, "done": True}
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[1]", "null", '{"demo.two": 3}', '{"demo.one": {"tries": 1}, "x": 2}', "\0"]
-)
-def test_a_damaged_file_is_kept_under_another_name(workshop_home, text):
-    workshop_home.mkdir()
-    (workshop_home / "progress.json").write_text(text)
-    assert checking.keep("demo.two", DONE) == ""
-    assert checking.progress()["demo.two"] == DONE
-    (damaged_copy,) = workshop_home.glob("progress.json.damaged-*")
-    assert damaged_copy.read_text() == text
+def test_a_damaged_file_is_kept_under_another_name(workshop_home, subtests):
+    for text in [
+        "",
+        "{",
+        "[1]",
+        "null",
+        '{"demo.two": 3}',
+        '{"demo.one": {"tries": 1}, "x": 2}',
+        "\0",
+    ]:
+        with subtests.test(text):
+            shutil.rmtree(workshop_home, ignore_errors=True)
+            workshop_home.mkdir()
+            (workshop_home / "progress.json").write_text(text)
+            assert checking.keep("demo.two", DONE) == ""
+            assert checking.progress()["demo.two"] == DONE
+            (damaged_copy,) = workshop_home.glob("progress.json.damaged-*")
+            assert damaged_copy.read_text() == text
 
 
 def test_entries_that_are_whole_go_on(workshop_home):

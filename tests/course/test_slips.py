@@ -77,17 +77,15 @@ def test_cells_without_an_exercise_keep_their_errors(shell, capsys):
     assert not shell.run_cell("value = memory").success
 
 
-@pytest.mark.parametrize(
-    ("key", "answer", "sentence"),
-    [
+def test_a_number_on_another_scale_is_told_so(workshop_home, monkeypatch, subtests):
+    for key, answer, sentence in [
         ("server.hand_tokens", 65.536, "a point separates no thousands"),
         ("sampling.softmax", 85.0, "from 0 to 1, not percent"),
         ("logprobs.confidence", 28.6, "from 0 to 1, not percent"),
-    ],
-)
-def test_a_number_on_another_scale_is_told_so(key, answer, sentence, workshop_home, monkeypatch):
-    monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
-    assert sentence in check(key, answer).message
+    ]:
+        with subtests.test(key):
+            monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
+            assert sentence in check(key, answer).message
 
 
 def test_the_result_of_a_prediction_of_the_core_has_a_reason(subtests):

@@ -104,10 +104,10 @@ def test_a_solution_runs_in_a_notebook_and_counts_for_nothing(workshop_home, mon
         type(shell).clear_instance()
 
 
-@pytest.mark.parametrize("keys", [(), ("no.such",), ("start.total_tokens", "memory.weights_405b")])
-def test_what_has_no_solution_is_one_sentence(keys, workshop_home):
-    with pytest.raises(BadInput):
-        solutions.solution(*keys)
+def test_what_has_no_solution_is_one_sentence(workshop_home, subtests):
+    for keys in [(), ("no.such",), ("start.total_tokens", "memory.weights_405b")]:
+        with subtests.test(str(keys)), pytest.raises(BadInput):
+            solutions.solution(*keys)
 
 
 def test_a_file_that_is_no_notebook_stays_as_it_is():

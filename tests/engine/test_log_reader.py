@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -36,33 +35,6 @@ def test_a_log_cut_anywhere_reads_as_the_whole(name, cuts):
     cut.close()
     assert state(cut) == state(whole)
     assert events
-
-
-@settings(max_examples=60, deadline=None)
-@given(name=st.sampled_from(NAMES), seed=st.randoms(use_true_random=False))
-def test_a_damaged_log_never_stops_the_reader(name, seed):
-    """Pieces lost, doubled and swapped, as disks and networks do it."""
-    text = TEXTS[name]
-    for _ in range(30):
-        start, length = seed.randrange(len(text)), seed.randrange(1, 400)
-        piece = text[start : start + length]
-        instead = seed.choice(["", piece + piece, piece[::-1], "\x00\ufffd", "9" * 50])
-        text = text[:start] + instead + text[start + length :]
-    reader = log.Reader()
-    for line in text.splitlines(keepends=True):
-        reader.feed(line)
-        assert 0 <= reader.fraction <= 1
-    reader.close()
-    asdict(reader.log)
-
-
-def test_every_character_on_its_own_reads_as_the_whole():
-    text = TEXTS["failures/kv_cache_too_small"]
-    whole, cut = log.Reader(), log.Reader()
-    whole.feed(text)
-    for character in text:
-        cut.feed(character)
-    assert state(cut) == state(whole)
 
 
 def test_a_start_goes_through_the_stages_in_order_and_never_back(subtests):

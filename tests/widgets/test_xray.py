@@ -345,26 +345,24 @@ def test_the_command_writes_one_file(tmp_path):
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_cannot_be_is_one_sentence(tmp_path, subtests):
+    for arguments, message in [
         (["{none}"], "cannot be read"),
         (["{other}"], "Line 1 of .* is no step of a trace"),
         (["{empty}"], "holds no step"),
         (["{trace}", "--first", "99"], "The trace has no step 99"),
         (["{trace}", "--html", "{trace}"], "is read for this"),
         (["{trace}", "--html", "{none}/page.html"], "cannot be written"),
-    ],
-)
-def test_what_cannot_be_is_one_sentence(tmp_path, arguments, message):
-    files = {name: tmp_path / name for name in ("none", "other", "empty", "trace")}
-    files["other"].write_text('{"a": 1}\n')
-    files["empty"].write_text("")
-    files["trace"].write_bytes(RECORDED.read_bytes())
-    done = CliRunner().invoke(command, [argument.format(**files) for argument in arguments])
-    assert (
-        isinstance(done.exception, BadInput)
-        and re.search(message, done.exception.message)
-        and done.exception.remedy
-    )
-    assert files["trace"].read_bytes() == RECORDED.read_bytes()
+    ]:
+        with subtests.test(str(arguments)):
+            files = {name: tmp_path / name for name in ("none", "other", "empty", "trace")}
+            files["other"].write_text('{"a": 1}\n')
+            files["empty"].write_text("")
+            files["trace"].write_bytes(RECORDED.read_bytes())
+            done = CliRunner().invoke(command, [argument.format(**files) for argument in arguments])
+            assert (
+                isinstance(done.exception, BadInput)
+                and re.search(message, done.exception.message)
+                and done.exception.remedy
+            )
+            assert files["trace"].read_bytes() == RECORDED.read_bytes()
