@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import atexit
 import secrets
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from workshop.client.client import Client, connect
 from workshop.course.notebooks import extra_servers
 from workshop.course.notebooks.nb13 import REMEDY, LoadExplorer, simulated
 from workshop.course.topics import recorded_data
-from workshop.errors import BadInput, WorkshopError
+from workshop.errors import BadInput
 from workshop.measure import points, prediction, server_clock, timed, vllm_client
 from workshop.servers import local
 from workshop.servers.host import machine
@@ -100,7 +100,9 @@ def servers() -> Pair | None:
         size = str(kv_cache_tokens * TOKEN_BYTES)
         flags = (*FLAGS, "--kv-cache-memory-bytes", size)
         launches.append(local.prepare(name=name, vllm_args=flags))
-    _start_side_by_side(launches)
+    # One thread of Python waits while the other's server loads.
+    with ThreadPoolExecutor(len(launches)) as pool:
+        list(pool.map(supervise.start, launches))
     large, small = connect(LARGE), connect(SMALL)
     sender = vllm_client.Client(large.record)  # it loads vLLM while the clock is measured
     atexit.register(sender.__exit__)
@@ -110,27 +112,6 @@ def servers() -> Pair | None:
     timed.run(_send(pair, session_load(sessions=2, turns=1), (LARGE, SMALL), caching=True))
     print(f"Both answer after {time.monotonic() - began:.0f} s.")
     return pair
-
-
-def _start_side_by_side(launches: Sequence[local.Launch]) -> None:
-    """Start servers in threads: one thread of Python waits while the other's server loads."""
-    errors: list[BaseException] = []
-
-    def start(launch: local.Launch) -> None:
-        try:
-            supervise.start(launch)
-        except WorkshopError as error:
-            errors.append(error)
-
-    threads = []
-    for launch in launches:
-        thread = threading.Thread(target=start, args=(launch,))
-        thread.start()
-        threads.append(thread)
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def stop() -> None:
