@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from small_server import Handler, serving
 
 from workshop.engine import metrics
@@ -13,6 +16,7 @@ from workshop.errors import BadInput, WorkshopError
 DATA = Path(__file__).parent / "data"
 DURING = (DATA / "metrics_0.32.0_during.txt").read_text()
 AFTER = (DATA / "metrics_0.32.0_after.txt").read_text()
+LINES = [line for line in DURING.splitlines() if line.startswith("vllm:")]
 
 
 def test_a_real_page_gives_the_numbers_that_it_prints():
@@ -111,3 +115,55 @@ def test_guesses_of_all_engines_are_counted_by_their_place():
     read = metrics.parse(text + "\n")
     assert (read.drafts_total, read.drafted_total, read.accepted_total) == (235, 470, 56)
     assert read.accepted_at == (48, 8)
+
+
+# Whatever a server says at /metrics: numbers that it told, None for the rest, or one sentence
+
+
+def check(page: str) -> None:
+    try:
+        read = metrics.parse(page, time=0.0)
+    except BadInput:
+        return
+    told = [getattr(read, field.name) for field in fields(read)]
+    assert all(value >= 0 for value in told if isinstance(value, int | float))
+    rates = metrics.rates(read, metrics.parse(DURING, time=1.0))
+    assert rates.ttft_mean_s is None or rates.ttft_mean_s >= 0
+
+
+def test_a_number_that_is_none_is_not_told(subtests):
+    for value in ["NaN", "+Inf", "-Inf", "-3", "1e999"]:
+        with subtests.test(value):
+            read = metrics.parse(
+                f'vllm:num_requests_running{{engine="0"}} {value}\nvllm:num_requests_waiting 2\n'
+            )
+            assert read.requests_running is None and read.requests_waiting == 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    line=st.sampled_from(LINES),
+    at=st.integers(0, 200),
+    put=st.text(max_size=4),
+    drop=st.integers(0, 5),
+)
+@example(
+    line='vllm:cache_config_info{num_gpu_blocks="²",block_size="' + "9" * 5000 + '"} 1.0',
+    at=0,
+    put="",
+    drop=0,
+)
+@example(line='vllm:time_to_first_token_seconds_bucket{engine="0"} 1.0', at=0, put="", drop=0)
+@example(line='vllm:time_to_first_token_seconds_bucket{le="NaN"} 1.0', at=0, put="", drop=0)
+@example(line='vllm:time_to_first_token_seconds_bucket{le="x"} 1.0', at=0, put="", drop=0)
+@example(line="<html><body>Please log in</body></html>", at=0, put="", drop=0)
+@example(line="# TYPE vllm:x histogram\nvllm:x{", at=0, put="", drop=0)
+def test_a_page_that_was_changed_is_read_or_refused(line, at, put, drop):
+    check(line[:at] + put + line[at + drop :] + "\n")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=80))
+def test_any_text_is_read_or_refused(page):
+    check(page)
+    check(f"vllm:num_requests_running 1\n{page}\n")
