@@ -31,10 +31,9 @@ def completed(client) -> list[str]:
 
 
 def test_listed_prompt_is_completed_truly_at_temperature_0(completed, subtests):
-    for i in range(len(PROMPTS)):
-        with subtests.test(str(i)):
-            row = PROMPTS[i]
-            assert agreement(row["prompt"], completed[i], row["glosses"]) >= 0.9, completed[i]
+    for row, text in zip(PROMPTS, completed, strict=True):
+        with subtests.test(row["prompt"]):
+            assert agreement(row["prompt"], text, row["glosses"]) >= 0.9, text
 
 
 def test_completions_are_those_listed_but_for_rounding(completed):
