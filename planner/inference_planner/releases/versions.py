@@ -336,6 +336,11 @@ def same_minor(name: str, other: str) -> bool:
     return numbers(name)[:2] == numbers(other)[:2]
 
 
+def older(name: str, other: str) -> str:
+    """Return the older one of two releases."""
+    return name if is_before(name, other) else other
+
+
 def is_between(name: str, first: str, last: str) -> bool:
     """Return True if the minor release of a name is neither before `first` nor after `last`."""
     return numbers(first) <= numbers(name)[:2] <= numbers(last)
@@ -345,3 +350,8 @@ def names_release(name: str, full_name: str) -> bool:
     """Return True if a name such as 0.32 is of the release of a full name (0.32.0.post1)."""
     beginning = numbers(name)[:3]
     return numbers(full_name)[: len(beginning)] == beginning
+
+
+def is_later_minor(name: str, minor: str) -> bool:
+    """Return True if a release came after every patch of a minor release such as 0.18."""
+    return numbers(name)[:2] > numbers(minor)
