@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import run_code
 from needs import lacking
 
 from workshop import python_process
@@ -67,7 +68,7 @@ main()
     assert done.returncode and "PackageNotFoundError" in done.stderr
 
 
-def test_one_import():
+def test_one_import(vllm_is_imported):
     """A rank alone gets a process of its own, and each process a fresh start; only bound threads with the workaround."""
     require_cpu_build()
     code = f"""{UNPATCHED_VLLM}
@@ -86,15 +87,14 @@ one_import.apply()
 ways += [way(), way(tensor_parallel_size=2), way(bind="auto"), way(distributed_executor_backend="mp")]
 print(json.dumps(ways))
 """
-    done = run(code)
     vllms_own = ["mp", "spawn"]
-    assert json.loads(done.stdout.splitlines()[-1]) == [
+    assert json.loads(run_code.run(code).splitlines()[-1]) == [
         vllms_own,
         ["uni", "fork"],
         ["mp", "fork"],
         vllms_own,
         ["mp", "fork"],
-    ], done.stderr[-2000:]
+    ]
 
 
 @pytest.mark.upstream
@@ -125,7 +125,7 @@ print(json.dumps([each.laddr.ip for each in connections if each.status == "LISTE
     assert address in ("::", "0.0.0.0")
 
 
-def test_api_server_event_loop():
+def test_api_server_event_loop(vllm_is_imported):
     """Three steps are ready: unpatched, no other task runs before all of them are processed."""
     require_cpu_build()
     code = f"""{UNPATCHED_VLLM}
@@ -165,12 +165,10 @@ for change in (lambda: None, api_server_event_loop.apply):
     events.clear()
     asyncio.run(serve())
     print(*events[:8], flush=True)
-os._exit(0)
 """
-    done = run(code)
-    unpatched, patched = done.stdout.splitlines()[-2:]
-    assert "step step step" in unpatched, done.stdout + done.stderr[-2000:]
-    assert "step other step other step" in patched, done.stdout + done.stderr[-2000:]
+    unpatched, patched = run_code.run(code).splitlines()[-2:]
+    assert "step step step" in unpatched
+    assert "step other step other step" in patched
 
 
 def ray_source(name: str) -> str:
