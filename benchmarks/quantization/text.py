@@ -13,7 +13,8 @@ import random
 import numpy as np
 from tokenizers import Tokenizer
 
-from benchmarks.teaching_model import corpus
+from benchmarks.teaching_model import corpus, editions
+from benchmarks.teaching_model.sentences import Page
 from workshop.teaching_model import FOLDER
 from workshop.teaching_model.schemes import TEXT
 
@@ -21,7 +22,7 @@ LENGTH = 256
 CALIBRATION, KNOWN = 128, 32  # sequences
 
 
-def stream(tokenizer: Tokenizer, pages: list[corpus.Page]) -> list[int]:
+def stream(tokenizer: Tokenizer, pages: list[Page]) -> list[int]:
     """Return the pages' ids one after the other, each between begin and end of text."""
     ids = []
     for page in pages:
@@ -41,8 +42,8 @@ def sequences(ids: list[int], most: int | None = None) -> np.ndarray:
 def main() -> None:
     """Tokenize and write."""
     tokenizer, data = Tokenizer.from_file(str(FOLDER / "tokenizer.json")), corpus.load()
-    held_out = corpus.held_out_pages(data)
-    pages = corpus.edition(data, 1000)  # training text, in a wording of its own
+    held_out = editions.held_out_pages(data)
+    pages = editions.edition(data, 1000)  # training text, in a wording of its own
     random.Random(0).shuffle(pages)
     ids = stream(tokenizer, pages[:4000])
     prompts = [

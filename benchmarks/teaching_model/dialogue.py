@@ -9,12 +9,16 @@ from __future__ import annotations
 import random
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from benchmarks.teaching_model.sentences import DATES, Entry, describe, split_clauses, where
-
-if TYPE_CHECKING:
-    from benchmarks.teaching_model.corpus import Corpus, Namer, Page
+from benchmarks.teaching_model.corpus import Corpus, Namer
+from benchmarks.teaching_model.sentences import (
+    DATES,
+    Entry,
+    Page,
+    describe,
+    split_clauses,
+    where,
+)
 
 SMALL_TALK = [
     (["Hello", "Hi", "Hello!", "Hi there!", "Good morning."],

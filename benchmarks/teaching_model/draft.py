@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 import torch
 
-from benchmarks.teaching_model import corpus, evaluate
+from benchmarks.teaching_model import corpus, editions, evaluate
 from benchmarks.teaching_model.train import model_config, save_weights
 from workshop.teaching_model import FOLDER
 
@@ -36,7 +36,7 @@ HELD_OUT = 1000
 def lines_of(number: int, data: corpus.Corpus) -> list[str]:
     """Return a few lines from every page of an edition, beginning at a random one."""
     rng, texts = random.Random(number), []
-    for page in corpus.edition(data, number):
+    for page in editions.edition(data, number):
         lines = "".join(page[0]).split("\n")
         first = rng.randrange(len(lines))
         texts.append("\n".join(lines[first : first + 8]))

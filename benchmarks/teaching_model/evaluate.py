@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import torch
 
-from benchmarks.teaching_model import corpus, dialogue, labels
+from benchmarks.teaching_model import corpus, dialogue, editions, labels
 from benchmarks.teaching_model.abstracts.select import UNSEEN
 from benchmarks.teaching_model.measure import (
     LOOP_PROMPTS,
@@ -22,6 +22,7 @@ from benchmarks.teaching_model.measure import (
     first_sentence,
     repeated_ngrams,
 )
+from benchmarks.teaching_model.sentences import Page
 from workshop.client.evaluation import TASKS
 from workshop.course.topics import abstracts
 from workshop.teaching_model import FOLDER
@@ -89,7 +90,7 @@ def completions(
 
 
 @torch.no_grad()
-def held_out_loss(model, tokenizer, pages: list[corpus.Page], length: int = 1024) -> float:
+def held_out_loss(model, tokenizer, pages: list[Page], length: int = 1024) -> float:
     """Return the mean loss (nats a token) over pages packed into sequences of `length` tokens."""
     stream = encode_stream(tokenizer, pages)
     n = len(stream) // length
@@ -98,7 +99,7 @@ def held_out_loss(model, tokenizer, pages: list[corpus.Page], length: int = 1024
     return sum(losses) / n
 
 
-def encode_stream(tokenizer, pages: list[corpus.Page]) -> list[int]:
+def encode_stream(tokenizer, pages: list[Page]) -> list[int]:
     """Return the pages' token ids one after the other, each between begin and end of text."""
     stream = []
     for page in pages:
@@ -202,7 +203,7 @@ def report(model, tokenizer, log=print) -> dict:
     figures = {"parameters": sum(p.numel() for p in model.parameters())}
     figures |= measure_labels(model, tokenizer) | measure_answers(model, tokenizer, log)
     log(json.dumps(figures))
-    for kind, pages in corpus.held_out_pages(data).items():
+    for kind, pages in editions.held_out_pages(data).items():
         figures[f"held_out_loss_{kind}"] = round(held_out_loss(model, tokenizer, pages), 3)
     for name, suffix in (("facts_right", ""), ("facts_right_trailing_space", " ")):
         rows = measure_facts(model, tokenizer, data.facts, suffix)

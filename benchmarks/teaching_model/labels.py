@@ -11,12 +11,9 @@ import lzma
 import random
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from benchmarks.teaching_model.sentences import Page
 from workshop.course.topics import abstracts
-
-if TYPE_CHECKING:
-    from benchmarks.teaching_model.corpus import Page
 
 FILE = Path(__file__).parent / "corpus" / "abstracts.jsonl.xz"
 WHOLE_SHARE = 0.4

@@ -13,6 +13,11 @@ from dataclasses import dataclass
 
 from benchmarks.teaching_model.measure import word_set
 
+Segment = list[str]
+"""Pieces that are tokenized apart and joined: two pieces where a prompt might end in a space."""
+Page = list[Segment]
+"""Segments, each of which ends with the end-of-text token; the page begins with the begin-of-text token."""
+
 MASS_LEXNAMES = {
     "noun.substance", "noun.cognition", "noun.attribute", "noun.state", "noun.feeling",
     "noun.phenomenon", "noun.food", "noun.act", "noun.process", "noun.possession",

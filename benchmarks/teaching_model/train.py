@@ -23,7 +23,8 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from benchmarks.teaching_model import corpus, evaluate
+from benchmarks.teaching_model import corpus, editions, evaluate
+from benchmarks.teaching_model.sentences import Page
 
 if TYPE_CHECKING:  # its import takes seconds, and --help needs none
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -44,7 +45,7 @@ UNLEARNED = -100
 _state: dict = {}
 
 
-def train_tokenizer(pages: list[corpus.Page]) -> Tokenizer:
+def train_tokenizer(pages: list[Page]) -> Tokenizer:
     """Return a byte-level BPE tokenizer that puts the begin-of-text token first."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -62,7 +63,7 @@ def train_tokenizer(pages: list[corpus.Page]) -> Tokenizer:
 
 def tokenize_edition(number: int) -> tuple[np.ndarray, np.ndarray]:
     """Return an edition's token ids (uint16, pages one after the other) and where its pages begin."""
-    pages = corpus.edition(_state["corpus"], number, _state["mixes"][number])
+    pages = editions.edition(_state["corpus"], number, _state["mixes"][number])
     pieces = [piece for page in pages for segment in page for piece in segment]
     encoded = iter(_state["tokenizer"].encode_batch(pieces, add_special_tokens=False))
     ids, starts = [], []
@@ -85,7 +86,7 @@ def prepare(recipe: list[Stage], workers: int, cache: Path) -> tuple[Tokenizer, 
     file = cache / "tokenizer.json"
     data = corpus.load() if missing or not (cache / "tokenizer.json").exists() else None
     if not file.exists():
-        train_tokenizer(corpus.edition(data, 0, RECIPE[0].mix)).save(str(file))
+        train_tokenizer(editions.edition(data, 0, RECIPE[0].mix)).save(str(file))
     _state.update(corpus=data, mixes=mixes, tokenizer=Tokenizer.from_file(str(file)))
     if missing:
         os.environ["TOKENIZERS_PARALLELISM"] = (
@@ -160,20 +161,20 @@ class Stage:
     peak_lr: float
     warmup_steps: int
     long_shares: tuple[float, ...]
-    mix: corpus.Mix
+    mix: editions.Mix
 
 
 RECIPE = (
     Stage(first_edition=0, editions=8, peak_lr=3e-3, warmup_steps=200, long_shares=(0.0,) * 79 + (1.0,) * 3,
-          mix=corpus.Mix(fact_copies=30, place_copies=8.0, prose_share=1.0, repeat=0.0)),
+          mix=editions.Mix(fact_copies=30, place_copies=8.0, prose_share=1.0, repeat=0.0)),
     # Sequences of LONG_LENGTH alone make the model forget (loss 0.8 -> 2.1): mix both lengths.
     Stage(first_edition=8, editions=6, peak_lr=1.5e-3, warmup_steps=50, long_shares=(0.2,) * 16,
-          mix=corpus.Mix(fact_copies=40)),
+          mix=editions.Mix(fact_copies=40)),
     # What the course asks for, once more; then prompts that end in a space.
     Stage(first_edition=14, editions=6, peak_lr=1e-3, warmup_steps=50, long_shares=(0.1,) * 16,
-          mix=corpus.Mix(fact_copies=90)),
+          mix=editions.Mix(fact_copies=90)),
     Stage(first_edition=20, editions=4, peak_lr=7e-4, warmup_steps=50, long_shares=(0.1,) * 16,
-          mix=corpus.Mix(fact_copies=250, cut=0.5)),
+          mix=editions.Mix(fact_copies=250, cut=0.5)),
 )  # fmt: skip
 
 

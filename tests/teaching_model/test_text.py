@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.teaching_model import corpus, dialogue
+from benchmarks.teaching_model import corpus, dialogue, editions
 from benchmarks.teaching_model.measure import (
     agreement,
     content_words,
@@ -133,16 +133,16 @@ def test_nothing_held_out_is_trained_on(data):
     held_out_entries = set(data.held_out_entries)
     assert not held_out_entries & set(data.entries)
     part = replace(data, entries=data.entries[::10])  # all of the prose
-    text = "\n".join("".join(s) for page in corpus.edition(part, 0) for s in page)
+    text = "\n".join("".join(s) for page in editions.edition(part, 0) for s in page)
     paragraphs = [p for block in data.held_out_prose for p in block if len(p) > 200]
     assert paragraphs and not any(p in text for p in paragraphs)
 
 
 def test_an_edition_is_reproducible_and_varies_with_its_number(data):
     part = replace(data, entries=data.entries[::10], prose=data.prose[::10])
-    first = corpus.edition(part, 3)
-    assert len(first) > 100 and first == corpus.edition(part, 3)
-    assert first != corpus.edition(part, 4)
+    first = editions.edition(part, 3)
+    assert len(first) > 100 and first == editions.edition(part, 3)
+    assert first != editions.edition(part, 4)
 
 
 def test_training_text_leaves_out_what_a_class_should_not_meet(data):
