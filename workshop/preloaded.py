@@ -84,7 +84,7 @@ ANSWER_S = 5.0
 EXIT_CODE_S = 2.0  # from the end of a process to its exit code
 UNKNOWN_CODE = 255  # the exit code of a process that ended after the preloaded one
 MOST_DESCRIPTORS = 4  # of a message: three streams, and what ends the process with its parent
-HEADER = struct.Struct("!I")
+MOST_BYTES = 1 << 20  # of a message, which arrives whole; Linux sends some 200,000 at most
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,7 @@ def _ask(
 
 def _connect(address: str) -> socket.socket:
     """Return a connection to the preloaded process. Raises OSError: there is none, or it is another user's."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connection.settimeout(ANSWER_S)
         connection.connect(f"\0{address}")
@@ -327,30 +327,17 @@ def _user_of(connection: socket.socket) -> int:
 
 
 def _send(connection: socket.socket, message: dict, *descriptors: int) -> None:
-    text = json.dumps(message).encode()
-    socket.send_fds(connection, [HEADER.pack(len(text))], descriptors)
-    connection.sendall(text)
+    socket.send_fds(connection, [json.dumps(message).encode()], descriptors)
 
 
 def _receive(connection: socket.socket, descriptors: list[int] | None = None) -> dict:
     """Return the next message, and add the descriptors that came with it. Raises OSError or ValueError: there is none."""
-    header, came, _, _ = socket.recv_fds(connection, HEADER.size, MOST_DESCRIPTORS)
+    text, came, _, _ = socket.recv_fds(connection, MOST_BYTES, MOST_DESCRIPTORS)
     if descriptors is not None:
         descriptors += came
-    if not header:  # also somebody who only looked whether we are there
+    if not text:  # also somebody who only looked whether we are there
         raise ConnectionResetError("the other end has closed the connection")
-    header += _read(connection, HEADER.size - len(header))
-    return json.loads(_read(connection, HEADER.unpack(header)[0]))
-
-
-def _read(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = connection.recv(size - len(data))
-        if not more:
-            raise ConnectionResetError("the other end has closed the connection")
-        data += more
-    return data
+    return json.loads(text)
 
 
 def _record_path() -> Path:
@@ -384,7 +371,7 @@ class _Server:
         signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         address = f"workshop-{os.getpid()}-{secrets.token_hex(8)}"
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(f"\0{address}")
         self._listener.listen(64)
         variables = read_by_imports(os.environ)

@@ -310,7 +310,7 @@ class Session:
 
     def _tell_of_retry(self, work: Work) -> None:
         """Print on stderr how many rows are asked again."""
-        count = work.index.retry.count
+        count = len(work.cut_answers)
         note = f"No row ended in {ENDED_IN_LENGTH}: none is asked again."
         if count:
             note = f"{count:,} rows ended in {ENDED_IN_LENGTH}: they are asked again with "

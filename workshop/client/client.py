@@ -13,10 +13,8 @@ import functools
 import getpass
 import inspect
 import itertools
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
@@ -78,22 +76,14 @@ class Client:
             self.proxy = reach.proxy_to(self.url)
         self.safe = reach.options(self.proxy)
         self.http = httpx.Client(headers=self.headers, timeout=CONNECT_TIMEOUT_S, **self.safe)
-        self._timeout_s = timeout_s
         self.ids = answer_ids.AnswerIds()
-        self.openai = self._official()
-
-    def _official(self, **http_options) -> openai.OpenAI:
-        """Make the `openai` client.
-
-        It has the proxy, the certificates and the timeouts of this client.
-        """
-        return openai.OpenAI(
+        self.openai = openai.OpenAI(
             base_url=self.url,
-            api_key=self.record.api_key or "none",
+            api_key=record.api_key or "none",
             max_retries=0,
             default_headers=_who(),
-            timeout=openai.Timeout(self._timeout_s, connect=CONNECT_TIMEOUT_S),
-            http_client=openai.DefaultHttpxClient(**self.safe, **http_options),
+            timeout=openai.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
+            http_client=openai.DefaultHttpxClient(**self.safe),
         )
 
     def __repr__(self) -> str:
@@ -113,33 +103,8 @@ class Client:
             BadInput: the name of a parameter, or its value, is not one that the server takes.
             WorkshopError: the server does not answer.
         """
-        create = self._create_completion
-        try:
-            return self._request(create, Completion, sampling, prompt=prompt)
-        except BadInput as error:
-            refuses_minus_one = "`logprobs` must be a positive value" in error.message
-            if sampling.get("logprobs") != -1 or not refuses_minus_one:
-                raise
-        # vLLM 0.25 knows -1 only as the server's flag, and dies when asked for more than the
-        # vocabulary has.
-        whole_vocabulary = {**sampling, "logprobs": self._vocabulary()}
-        return self._request(create, Completion, whole_vocabulary, prompt=prompt)
-
-    def _vocabulary(self) -> int:
-        """Return the size of the model's vocabulary from its config.json, if it can be read here.
-
-        Raises BadInput: it cannot.
-        """
-        for served in self.models():
-            path = Path(served["root"] or "") / "config.json"
-            with contextlib.suppress(OSError, *BROKEN):
-                if served["id"] == self.model:
-                    config = json.loads(path.read_text(encoding="utf-8"))
-                    return int((config.get("text_config") or config)["vocab_size"])
-        problem = "This server's vLLM does not know logprobs=-1 for the whole vocabulary."
-        raise BadInput(
-            problem, "Say how many tokens the model has, or how many you want to see, such as 20."
-        )
+        create = self.openai.completions.with_raw_response.create
+        return self._request(create, Completion, sampling, prompt=prompt)
 
     def chat(self, messages: str | list[dict], **sampling) -> Any:
         """Return the answer to a conversation, as an `openai` ChatCompletion.
@@ -152,22 +117,17 @@ class Client:
         """
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        return self._request(self._create_chat, ChatCompletion, sampling, messages=messages)
-
-    def _create_completion(self) -> Callable:
-        return self.openai.completions.with_raw_response.create
-
-    def _create_chat(self) -> Callable:
-        return self.openai.chat.completions.with_raw_response.create
+        create = self.openai.chat.completions.with_raw_response.create
+        return self._request(create, ChatCompletion, sampling, messages=messages)
 
     def _request(
         self,
-        create: Callable[[], Callable],
+        create: Callable,
         kind: type[Completion] | type[ChatCompletion],
         sampling: dict,
         **content,
     ):
-        openai_names = _parameters(create())
+        openai_names = _parameters(create)
         direct = {}  # what `openai` takes by name
         extra = {}  # what only vLLM takes
         for name, value in sampling.items():
@@ -180,45 +140,31 @@ class Client:
         options = {"model": self.model, **content, **direct, "extra_body": body or None}
         parameters = {**direct, **body}
         sequences = received.sequences(content.get("prompt"), parameters.get("n"))
+        request_id = answer_ids.new(self.by)
+        headers = {"X-Request-Id": request_id, **dict(options.get("extra_headers") or {})}
+        send = functools.partial(create, **{**options, "extra_headers": headers})
+        request_id = headers["X-Request-Id"]
         try:
-            for _ in range(2):
-                if parameters.get("stream"):
-                    with waiting.told_of_silence():
-                        request_id, response = self._answer_to(create, options)
-                    return Stream(response.parse(), self, request_id)
-                request_id, response = self._answer_to(create, options)
-                location = response.headers.get("location")
-                redirect = reach.redirected(self.url, response.status_code, location)
-                if redirect:
-                    raise redirect
-                answer = received.answer(response.content, sequences)
-                if self.ids.allow(answer.id, request_id):
-                    lost.forget()
-                    return kind.construct(**answer.body)
-                self._use_each_connection_once()
+            if parameters.get("stream"):
+                with waiting.told_of_silence():
+                    response = self._sent(send)
+                return Stream(response.parse(), self, request_id)
+            response = self._sent(send)
+            location = response.headers.get("location")
+            redirect = reach.redirected(self.url, response.status_code, location)
+            if redirect:
+                raise redirect
+            answer = received.answer(response.content, sequences)
         except openai.OpenAIError as error:
             raise self.explain(error) from None
         except Malformed as bad:
             raise self.odd(str(bad)) from None
         except BROKEN as error:
             raise self.odd(f"what cannot be read ({type(error).__name__})") from None
-        raise self.odd("the answer to another request")
-
-    def _answer_to(self, create: Callable[[], Callable], options: dict):
-        """Send one request under an id of its own; return (id, answer)."""
-        own_id = answer_ids.new(self.by)
-        headers = {"X-Request-Id": own_id, **dict(options.get("extra_headers") or {})}
-        return headers["X-Request-Id"], self._sent(
-            functools.partial(create(), **{**options, "extra_headers": headers})
-        )
-
-    def _use_each_connection_once(self) -> None:
-        """Close all connections, and reuse none from now on.
-
-        Answers to other requests wait in them.
-        """
-        self.openai.close()
-        self.openai = self._official(limits=httpx.Limits(max_keepalive_connections=0))
+        if not self.ids.allow(answer.id, request_id):
+            raise self.odd("the answer to another request")
+        lost.forget()
+        return kind.construct(**answer.body)
 
     @staticmethod
     def _sent(send):

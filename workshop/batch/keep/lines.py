@@ -1,24 +1,13 @@
-"""Writes one answer as a line of the output, in OpenAI's batch format, and reads it back.
-
-json.loads, pandas and Parquet can read every line, whatever a server said. NaN and Infinity, which
-JSON does not have, become null; half of a surrogate pair becomes U+FFFD, as in vLLM; a number of
-more than 64 bits, which many readers refuse, becomes text.
-"""
+"""Writes one answer as a line of the output, in OpenAI's batch format, and reads it back."""
 
 import json
-import math
 import re
 import time
 from typing import NamedTuple
 
 _HEAD = re.compile(rb'\{"custom_id": "(?:[^"\\]|\\.)*", "key": "[0-9a-f]{32}", "row": (\d+), ')
 _START = b'{"custom_id": '
-# What makes a body worth a second look; the separators of lines that only Unicode knows break
-# str.splitlines().
-_HAZARDS = (b"NaN", b"Infinity", b"\\ud", b"\\uD", b"\0", b"\r", b"\n")
-_BEYOND_ASCII = (b"\xed", b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xa9", b"\xef\xbb\xbf")
-_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
-_UTF_16 = re.compile(rb"\0[^\0]{1,3}\0")
+_HAZARDS = (b"NaN", b"Infinity", b"\r", b"\n")  # what makes a body worth a second look
 
 
 class Answer(NamedTuple):
@@ -113,9 +102,9 @@ def answer_line(
     if more_tokens is not None:
         fields = b', "retry": {"max_tokens": %d}' % more_tokens
     if metadata:
-        fields += b', "metadata": ' + _sound(metadata.encode())
+        fields += b', "metadata": ' + _one_line(metadata.encode())
     return (f'{{"custom_id": {name}, "key": "{digest}", "row": {row}, "id": "batch_req_{digest}", "response": '
-            f'{{"status_code": 200, "request_id": "{digest}", "body": ').encode() + _sound(answer) + (
+            f'{{"status_code": 200, "request_id": "{digest}", "body": ').encode() + _one_line(answer) + (
             b'}, "error": null' + fields + b"}")  # fmt: skip
 
 
@@ -128,7 +117,7 @@ def error_line(
         "row": row,
         "place": place,
         "response": {"status_code": status} if status else None,
-        "error": {"code": code, "message": _mended(message)},
+        "error": {"code": code, "message": message},
         "time": round(time.time(), 3),
     }
     return json.dumps(fields).encode()
@@ -149,63 +138,18 @@ def read_answer(raw: bytes, end: int) -> Answer | None:
     return answer
 
 
-def is_torn(raw: bytes) -> bool:
-    """Return True if this could be a truncated answer line.
+def is_rest(raw: bytes) -> bool:
+    """Return True if this can be the rest of an answer line, cut by a kill or with zeros in it.
 
-    Only such lines are cut off, so foreign files are never damaged.
+    Zeros are what a power cut leaves. Only such lines are passed over, so foreign files are never
+    damaged.
     """
-    return raw.startswith(_START) or _START.startswith(raw) or _has_zeros(raw)
+    begins = raw.partition(b"\0")[0]
+    return begins.startswith(_START) or _START.startswith(begins)
 
 
-def is_zeroed(raw: bytes) -> bool:
-    """Return True if a line may be answers of which a power cut left a part as zeros."""
-    return _has_zeros(raw) and raw.endswith((b"}\n", b"\0\n"))
-
-
-def _has_zeros(raw: bytes) -> bool:
-    """Return True if a line is a part of an answer and then zeros.
-
-    Text in UTF-16 has zeros, too, and is not such a line.
-    """
-    before, zero, _ = raw.partition(b"\0")
-    if not zero or _UTF_16.search(raw):
-        return False
-    return before.startswith(_START) or _START.startswith(before)
-
-
-def _sound(data: bytes) -> bytes:
-    """Return JSON as it is, or rewritten in ASCII.
-
-    It is rewritten if it holds something that only some readers accept.
-    """
-    hazards = _HAZARDS if data.isascii() else _HAZARDS + _BEYOND_ASCII
-    if not any(hazard in data for hazard in hazards) and b"0" * 20 not in data.translate(_DIGITS):
+def _one_line(data: bytes) -> bytes:
+    """Return JSON in one line, with null in place of NaN and Infinity, which JSON does not have."""
+    if not any(hazard in data for hazard in _HAZARDS):
         return data.strip()
-    text = data.decode("utf-8-sig", "surrogatepass")
-    decoder = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_finite, parse_int=_whole)
-    return json.dumps(
-        json.loads(_mended(json.dumps(decoder.decode(text), ensure_ascii=False)))
-    ).encode()
-
-
-def _mended(text: str) -> str:
-    """Return a text in which halves of surrogate pairs are joined.
-
-    U+FFFD replaces a single half.
-    """
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _finite(digits: str) -> float | None:
-    """Return a number; None if it is too large for one."""
-    number = float(digits)
-    if math.isfinite(number):
-        return number
-    return None
-
-
-def _whole(digits: str) -> int | str:
-    """Return a whole number, or its digits as text if it may have more than 64 bits."""
-    if len(digits) < 19:
-        return int(digits)
-    return digits
+    return json.dumps(json.loads(data, parse_constant=lambda _: None)).encode()

@@ -2,8 +2,8 @@
 
 Every whole line is one answer. An answer is on disk (fsync) at most COMMIT_S and the time of fsync
 after it came, and does not count before that. Signal 9, a full disk or a power cut lose only what
-was not on disk yet. The next run removes what they left of a line, cut or as zeros, so that no
-answer is ever joined to another. A disk that reports "written" too early can lose more, but no
+was not on disk yet. The next run cuts off what they left at the end, and passes over a line
+with zeros, so that no answer is ever joined to another. A disk that reports "written" too early can lose more, but no
 answer becomes another row's: each line has the key of its request.
 """
 
@@ -14,13 +14,12 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from workshop.batch.keep.lines import Answer, is_torn, is_zeroed, read_answer
+from workshop.batch.keep.lines import Answer, is_rest, read_answer
 from workshop.batch.keep.paths import Paths, cannot_read, cannot_write, replacement
 from workshop.errors import BadInput, WorkshopError
 from workshop.files import sync_folder
 
 COMMIT_S = 0.5  # every answer is on disk this long after it came, and fsync's own time
-_HOLDER = "user.workshop.run"  # an attribute of the journal that names the process that holds it
 _SCAN_BYTES = 1 << 20
 
 
@@ -43,15 +42,6 @@ class Output:
             self._file = _open_locked(paths.journal)
         except OSError as error:
             raise cannot_write(paths.journal, error) from None
-        try:
-            with contextlib.suppress(OSError, AttributeError):
-                holder = f"process {os.getpid()} on {os.uname().nodename}"
-                os.setxattr(self._file, _HOLDER, holder.encode())
-            if _has_zeros(paths.journal):
-                self.replace(answer.raw for answer in scan(paths.journal))
-        except BaseException:
-            self.close()
-            raise
 
     def replace(self, lines: Iterable[bytes]) -> None:
         """Replace the lines of the journal, all of them or none.
@@ -82,9 +72,9 @@ def _open_locked(path: Path) -> int:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             if not lock(file):
-                problem = f"Another run writes to {path} already ({_holder(file)})."
                 raise WorkshopError(
-                    problem, "Wait for it, stop it, or give this run another output."
+                    f"Another run writes to {path} already.",
+                    "Wait for it, stop it, or give this run another output.",
                 )
             if is_at(file, path):
                 return file
@@ -113,25 +103,6 @@ def is_at(descriptor: int, path: Path) -> bool:
     return False
 
 
-def _holder(file: int) -> str:
-    """Return which process holds the lock of a file, as far as its attributes say."""
-    with contextlib.suppress(OSError, AttributeError):
-        return os.getxattr(file, _HOLDER).decode(errors="replace")
-    return "another process"
-
-
-def _has_zeros(path: Path) -> bool:
-    """Return True if a file holds a zero byte, which only a power cut leaves there."""
-    try:
-        with path.open("rb") as file:
-            for chunk in iter(lambda: file.read(_SCAN_BYTES), b""):
-                if b"\0" in chunk:
-                    return True
-        return False
-    except OSError as error:
-        raise cannot_read(path, error) from None
-
-
 def scan(journal: Path) -> Iterator[Answer]:
     """Yield each whole answer.
 
@@ -150,10 +121,8 @@ def scan(journal: Path) -> Iterator[Answer]:
                 answer = read_answer(raw if raw.endswith(b"\n") else raw + b"\n", end)
                 if answer is not None:
                     yield answer
-                elif not is_zeroed(raw):
-                    # the last line: cut, by a kill or a full disk
-                    if is_torn(raw) and not file.read(1):
-                        return
+                elif not is_rest(raw) or (b"\0" not in raw and file.read(1)):
+                    # neither zeros nor the last line, which a kill or a full disk cut
                     raise BadInput(f"Line {number:,} of {journal} is no answer of a batch.",
                                    "Give another output; this file is left as it is.")  # fmt: skip
     except OSError as error:

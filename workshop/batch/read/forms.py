@@ -17,6 +17,7 @@ from typing import Any
 from workshop.batch.keep.cut_answers import ENDED_IN_LENGTH
 
 SCHEMAS_KEPT = 256
+_FORM_FIELDS = ("response_format", "structured_outputs", "guided_")
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,11 @@ def _object(value: object) -> dict:
     return value if isinstance(value, dict) else {}
 
 
-def outcome(choices: list[dict], form: str | None) -> Outcome:
-    """Return how an answer ended.
-
-    Args:
-        choices: those of the answer's body.
-        form: what `form_text` says of its request.
-    """
+def outcome(choices: list[dict], request: str) -> Outcome:
+    """Return how an answer ended: the `choices` of its body, to a request (JSON)."""
+    form = None
+    if any(name in request for name in _FORM_FIELDS):  # most requests need not be parsed
+        form = form_text(json.loads(request))
     reasons = []
     missing = False
     for choice in choices:

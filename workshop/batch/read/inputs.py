@@ -1,6 +1,6 @@
 """Reads a file of prompts, one row at a time, in any of its formats.
 
-The file may be larger than the memory.
+All but a JSON array may be larger than the memory.
 
 .json a JSON array · .txt one prompt a line · .jsonl any fields, or OpenAI's batch format · .csv,
 .tsv, .parquet a column. All but Parquet may be compressed with gzip (.jsonl.gz). No row is lost or
@@ -13,12 +13,12 @@ import contextlib
 import csv
 import gzip
 import hashlib
-import re
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 from workshop.batch.keep.paths import cannot_read
 from workshop.client import strict_json
@@ -28,15 +28,7 @@ from workshop.errors import BadInput, plain
 FORMATS = (".json", ".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 SEPARATORS = {",": "a comma", ";": "';'", "\t": "a tab", "|": "'|'"}
 PROMPTS = ("prompt", "messages", "text")  # names of columns that hold prompts
-_EXCELS_LINE = re.compile(r"sep=(\\t|[^\w\s\"]|\t)", re.IGNORECASE)
 REQUESTS = "body"  # … and of the one in which OpenAI's requests lie whole
-LOOK_BYTES = 1 << 20  # of the beginning, to see how it is written
-_MARKS = {
-    codecs.BOM_UTF32_LE: "UTF-32",
-    codecs.BOM_UTF32_BE: "UTF-32",  # the longer ones first
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
-}
 _NOT_IN_LINES = {
     "\0": "NUL byte",
     "\r": "carriage return (CR)",
@@ -87,10 +79,11 @@ class Source:
         self.notes: list[str] = []
         # called again and again while it is read; what it raises ends that
         self.poll = lambda: None
-        self._cr_alone = self._look()
+        self._refuse_utf_16()
         self.table = self.format in TABLES
         if self.table:
             self._table = TABLES[self.format](self.path, column)
+            _refuse_repeated(self.path, self._table.names)
             self.column = choose_column(self.path, self._table.names, column)
             self.notes += self._table.notes
 
@@ -101,7 +94,8 @@ class Source:
         """
         if self.format == ".json":
             with _opened(self.path, "rb") as file:
-                yield from enumerate(strict_json.array_items(file, self.path), 1)
+                data = file.read()
+            yield from enumerate(strict_json.array_items(data, self.path), 1)
             return
         empty = 0
         rows = self._lines()
@@ -157,38 +151,24 @@ class Source:
         stat = self.path.stat()
         return stat.st_size, stat.st_mtime_ns
 
-    def _look(self) -> bool:
-        """Look at the beginning: refuse what is not UTF-8; return whether lines end in CR alone."""
+    def _refuse_utf_16(self) -> None:
+        """Raise BadInput if the file begins as UTF-16 or UTF-32 does, or cannot be read."""
         try:
             with _opened(self.path, "rb") as file:
-                head = file.read(LOOK_BYTES)
+                head = file.read(4)
         except OSError as error:
             raise cannot_read(self.path, error) from None
-        if self.format == ".parquet":
-            return False
-        code = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
-        bare = {head[1:4:2]: "UTF-16LE", head[:4:2]: "UTF-16BE"}.get(b"\0\0")
-        if code or bare:
-            begins = "with NUL bytes, as UTF-16 without a mark does"
-            if code:
-                begins = f"as {code} does"
-            remedy = f"Save it as UTF-8: iconv -f {code or bare} -t UTF-8 {self.path}"
-            raise BadInput(f"{self.path} begins {begins}.", remedy)
-        alone = b"\r" in head.rstrip(b"\r\n") and b"\n" not in head
-        if alone and self.format != ".json":
-            self.notes.append(
-                f"The lines of {self.path} end in CR alone, as old Macs wrote them, and are read so."
+        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or head.count(0) > 1:
+            raise BadInput(
+                f"{self.path} begins as UTF-16 does.",
+                f"Save it as UTF-8: iconv -f UTF-16 -t UTF-8 {self.path}",
             )
-        return alone
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield (line from 1, its bytes without its end); '' is an empty line."""
-        # Lines of bytes end in LF; for those that end in CR alone the text layer is needed, which
-        # keeps every byte so.
-        newline = "\r" if self._cr_alone else "\n"
-        with _opened(self.path, "rt", newline=newline, encoding="latin-1") as file:
+        with _opened(self.path, "rb") as file:
             for number, line in enumerate(file, 1):
-                raw = line.encode("latin-1").removesuffix(b"\n").removesuffix(b"\r")
+                raw = line.removesuffix(b"\n").removesuffix(b"\r")
                 if number == 1:
                     raw = raw.removeprefix(codecs.BOM_UTF8)
                 if self.format == ".jsonl" and not raw.strip():
@@ -242,17 +222,13 @@ def choose_column(path: Path, names: list[str], column: str | None) -> str | Non
     )
 
 
-def told_apart(names: list[str]) -> list[str]:
-    """Return the names, each once: a repeated name gets .2, .3, … after it."""
-    unique_names: list[str] = []
-    for name in names:
-        unique_name = name
-        number = 2
-        while unique_name in unique_names:
-            unique_name = f"{name}.{number}"
-            number += 1
-        unique_names.append(unique_name)
-    return unique_names
+def _refuse_repeated(path: Path, names: list[str]) -> None:
+    """Raise BadInput if two columns have one name: a row would keep one of them."""
+    repeated = [name for name, count in Counter(names).items() if name and count > 1]
+    if repeated:
+        raise BadInput(
+            f"{path} has several columns called {repeated[0]!r}.", "Give each a name of its own."
+        )
 
 
 def _has_odd_bytes(text: str) -> bool:
@@ -274,36 +250,26 @@ class Csv:
     """
 
     marks = (*SEPARATORS,)
-    _text: ClassVar = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
 
     def __init__(self, path: Path, column: str | None):
         csv.field_size_limit(1 << 30)
         self._path = path
         self.notes = []
-        named_mark = self._excels_mark()
-        self._lines_before_head = 0
-        marks = self.marks
-        if named_mark:
-            self._lines_before_head = 1
-            marks = (named_mark,)
-        heads = {mark: self._head(mark) for mark in marks}
+        heads = {mark: self._head(mark) for mark in self.marks}
         prompt_columns = {*PROMPTS, REQUESTS}
         if column:
             prompt_columns = {column}
         with_prompts = [mark for mark, names in heads.items() if prompt_columns & set(names)]
         with_several = [mark for mark, names in heads.items() if len(names) > 1]
-        self._mark = [*with_prompts, *with_several, *marks][0]
-        written = heads[self._mark]
-        if _has_odd_bytes("".join(written)):
+        self._mark = [*with_prompts, *with_several, *self.marks][0]
+        self.names = heads[self._mark]
+        if _has_odd_bytes("".join(self.names)):
             raise BadInput(f"The first line of {path} is not UTF-8.", "Save it as UTF-8.")
-        self.names = told_apart(written)
-        if self._mark != marks[0]:
+        if self._mark != self.marks[0]:
             self.notes.append(f"{path} is read with {SEPARATORS[self._mark]} between its columns.")
-        if self.names != written:
-            self.notes.append(repeated(path, written, self.names))
-        if len(written) == 1 and not prompt_columns & set(written):
+        if len(self.names) == 1 and not prompt_columns & set(self.names):
             self.notes.append(
-                f"{path} is read with {written[0]!r} as the name of its only column, not as a prompt."
+                f"{path} is read with {self.names[0]!r} as the name of its only column, not as a prompt."
             )
 
     def rows(self) -> Iterator[tuple[int, dict | Malformed]]:
@@ -313,14 +279,13 @@ class Csv:
         """
         with self._open() as file:
             reader = csv.reader(file, delimiter=self._mark, strict=True)
-            before = self._lines_before_head + 1
-            at = before
+            at = 1
             try:
                 next(reader, None)
-                at = reader.line_num + before
+                at = reader.line_num + 1
                 for cells in reader:
                     yield at, self._row(cells)
-                    at = reader.line_num + before
+                    at = reader.line_num + 1
             except csv.Error as error:
                 problem = f"the quotes of the row that begins here do not match ({error}). Nothing was started."
                 remedy = 'Put a cell that holds quotes, commas or line ends into "…", and write "" for each quote in it.'
@@ -337,25 +302,10 @@ class Csv:
             return Malformed("it holds a NUL byte")
         return dict(zip(self.names, cells, strict=False))
 
-    def _excels_mark(self) -> str:
-        """Return the separator that Excel names in a first line such as `sep=;`.
-
-        '' if there is no such line.
-        """
-        with _opened(self._path, "rt", **self._text) as file:
-            first = file.readline(16).rstrip("\r\n").strip('"')
-        named = _EXCELS_LINE.fullmatch(first)
-        if named is None:
-            return ""
-        return named[1].replace("\\t", "\t")
-
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[IO[str]]:
-        """Open the file where its head begins."""
-        with _opened(self._path, "rt", **self._text) as file:
-            for _ in range(self._lines_before_head):
-                file.readline()
-            yield file
+    def _open(self) -> contextlib.AbstractContextManager[IO[str]]:
+        """Open the file, as the csv module wants it."""
+        text = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
+        return _opened(self._path, "rt", **text)
 
     def _head(self, mark: str) -> list[str]:
         """Return the names in the head if `mark` separates them.
@@ -380,22 +330,16 @@ class Parquet:
 
     def __init__(self, path: Path, column: str | None):
         self._path = path
-        with self._sound():
-            written = self._file().schema_arrow.names
-        self.names = told_apart(written)
         self.notes = []
-        if self.names != written:
-            self.notes.append(repeated(path, written, self.names))
+        with self._sound():
+            self.names = self._file().schema_arrow.names
 
     def rows(self) -> Iterator[tuple[int, dict]]:
         """Yield (row from 1, fields by name). Raises BadInput: the file is broken."""
-        import pyarrow
-
         number = 0
         with self._sound():
             for batch in self._file().iter_batches(batch_size=1024):
-                named = pyarrow.RecordBatch.from_arrays(batch.columns, names=self.names)
-                for fields in named.to_pylist():
+                for fields in batch.to_pylist():
                     number += 1
                     yield number, fields
 
@@ -416,15 +360,6 @@ class Parquet:
             raise BadInput(
                 f"{self._path} cannot be read as Parquet: {problem}", "Was it cut?"
             ) from None
-
-
-def repeated(path: Path, written: list[str], names: list[str]) -> str:
-    """Return a note that names the columns whose names are repeated, and their new names."""
-    pairs = []
-    for old, new in zip(written, names, strict=True):
-        if old != new:
-            pairs.append(f"another {old!r} is called {new!r}")
-    return f"{path} has columns of the same name: {', '.join(pairs)}."
 
 
 TABLES = {".csv": Csv, ".tsv": Tsv, ".parquet": Parquet}

@@ -1,39 +1,34 @@
 """Checks every row before anything is sent, and finds the answers that the output already has.
 
 The input is read once: the check keeps the requests in a temporary file, from which they are sent.
-Memory holds only a few bits a row. The file is made from input and output at every start, so it can
+Memory holds only a few bits a row (of a `--retry`, more of each row that is asked again). The file is made from input and output at every start, so it can
 be neither stale nor broken.
 """
 
-import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 from workshop.batch.keep.cut_answers import RETRY_FACTOR
 from workshop.batch.keep.lines import Answer, metadata_text
 from workshop.batch.keep.store import scan
-from workshop.batch.read.forms import Outcome, Outcomes, form_text, outcome
+from workshop.batch.read.forms import Outcome, Outcomes, outcome
 from workshop.batch.read.inputs import Source
 from workshop.batch.read.rows import Builder, Content, Malformed, Row, derived_id, key_of
 from workshop.errors import BadInput, WorkshopError
 
 SHOWN = 3  # bad rows that a message names
 CACHE_KIB = 4_096
-TABLES = (
-    "CREATE TABLE rows (row INTEGER PRIMARY KEY, id BLOB UNIQUE, place INTEGER, custom_id TEXT, url TEXT, "
-    "request TEXT, key BLOB, samples INTEGER, metadata TEXT, form BLOB, times INTEGER)",
-    "CREATE TABLE forms (id BLOB PRIMARY KEY, form TEXT) WITHOUT ROWID",
-    "CREATE TABLE retries (row INTEGER PRIMARY KEY, max_tokens INTEGER, prompt_tokens INTEGER, outcome TEXT)",
+_TABLE = (
+    "CREATE TABLE rows (row INTEGER PRIMARY KEY, id BLOB UNIQUE, place INTEGER, custom_id TEXT, "
+    "url TEXT, request TEXT, key BLOB, samples INTEGER, metadata TEXT, times INTEGER)"
 )
-_INSERT_ROW = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT DO NOTHING"
-_SELECT_ROW = (
-    "SELECT row, place, custom_id, url, request, key, samples, metadata, forms.form "
-    "FROM rows LEFT JOIN forms ON forms.id = rows.form"
-)
+_INSERT_ROW = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT DO NOTHING"
+_SELECT_ROW = "SELECT row, place, custom_id, url, request, key, samples, metadata FROM rows"
 
 
 class Bits:
@@ -74,12 +69,10 @@ class Index:
             f"cache_size=-{CACHE_KIB}",
         ):
             self.do(f"PRAGMA {setting}")
-        for line in (*TABLES, "BEGIN"):
-            self.do(line)
+        self.do(_TABLE)
+        self.do("BEGIN")
         self.done = Bits()
         self.bad = Bits()
-        self.other = Bits()  # rows of other shards
-        self.retry = Bits()  # rows that have an answer and are asked again, because it was cut
         self.rows = 0
 
     def do(self, line: str, *values: object) -> tuple | None:
@@ -96,33 +89,12 @@ class Index:
         except sqlite3.Error as error:
             raise _cannot_use(error) from None
 
-    def _first(self, line: str, *values: object) -> tuple:
-        """Execute a line of SQL; return the first row of its result.
-
-        Raises LookupError: it has none.
-        """
-        row = self.do(line, *values)
-        if row is None:
-            raise LookupError(f"no row: {line}")
-        return row
-
-    def place_of(self, custom_id: str) -> int:
-        """Return where the row of an id stands in the input. Raises LookupError: there is none."""
-        return self._first("SELECT place FROM rows WHERE id = ?", short(custom_id))[0]
-
     def close(self) -> None:
         """Remove the file. A second call does no harm."""
         self._db.close()
 
     def add(self, row: Row) -> bool:
-        """Keep a row until it is sent; return False if another row has its id already.
-
-        A form is kept once for all rows that share it.
-        """
-        form_id = None
-        if row.form is not None:
-            form_id = short(row.form)
-            self.do("INSERT OR IGNORE INTO forms VALUES (?, ?)", form_id, row.form)
+        """Keep a row until it is sent; return False if another row has its id already."""
         values = (
             row.number,
             short(row.custom_id),
@@ -133,14 +105,15 @@ class Index:
             row.key,
             row.samples,
             row.metadata,
-            form_id,
         )
         return self._execute(_INSERT_ROW, values).rowcount == 1
 
     def again(self, first: str) -> int:
         """Record one more row that equals the one with the id `first`; return their number."""
         update = "UPDATE rows SET times = times + 1 WHERE id = ? RETURNING times"
-        return self._first(update, short(first))[0]
+        counted = self.do(update, short(first))
+        assert counted is not None  # as that row is there
+        return counted[0]
 
     def find(self, custom_id: str) -> Row | None:
         """Return the row with an id; None if the input has no such row."""
@@ -157,24 +130,6 @@ class Index:
                 yield Row(*record)
         except sqlite3.Error as error:
             raise _cannot_use(error) from None
-
-    def add_retry(self, row: int, max_tokens: int, prompt_tokens: int, earlier: Outcome) -> None:
-        """Note that a row is sent again, with the tokens and the outcome of its present answer."""
-        self.retry.add(row)
-        outcome_json = json.dumps([earlier.finish_reasons, earlier.asks_form, earlier.misses_form])
-        self.do(
-            "INSERT INTO retries VALUES (?, ?, ?, ?)", row, max_tokens, prompt_tokens, outcome_json
-        )
-
-    def retry_of(self, row: int) -> tuple[int, int, Outcome]:
-        """Return (max_tokens, prompt tokens, outcome) of the answer that a row has.
-
-        Raises LookupError: none.
-        """
-        select = "SELECT max_tokens, prompt_tokens, outcome FROM retries WHERE row = ?"
-        max_tokens, prompt_tokens, outcome_json = self._first(select, row)
-        reasons, asks_form, misses_form = json.loads(outcome_json)
-        return max_tokens, prompt_tokens, Outcome(tuple(reasons), asks_form, misses_form)
 
 
 def _cannot_use(error: sqlite3.Error) -> WorkshopError:
@@ -198,6 +153,14 @@ class Bad:
     reason: str
 
 
+class CutAnswer(NamedTuple):
+    """The answer of a row that is asked again because it was cut."""
+
+    max_tokens: int  # with which it was asked again; minus its own tokens, if it was not
+    prompt_tokens: int
+    outcome: Outcome
+
+
 @dataclass
 class Work:
     """A checked input, with the rows that are still to be answered and those that are answered."""
@@ -213,6 +176,7 @@ class Work:
     outcomes: Outcomes = field(default_factory=Outcomes)  # of the answers that count
     retry: bool = False  # ask rows again whose answer ended in length
     max_model_len: int | None = None  # of the server or the engine, once it is known
+    cut_answers: dict[int, CutAnswer] = field(default_factory=dict)  # by row; with `retry`
     retried: int = 0  # rows that have their second answer
     read_journal: Callable[[Path], Iterator[Answer]] = scan
     full: int = 0  # rows that were not asked again: their context has no room for more
@@ -233,12 +197,10 @@ class Work:
         for number, (place, raw) in enumerate(self.source.raws()):
             self.source.poll()
             self.index.rows = number + 1
-            if not self._is_of_shard(number):
-                self.index.other.add(number)
             try:
                 self._add(number, place, raw)
             except Malformed as error:
-                if skip_bad and number in self.index.other:  # its shard's file of errors has it
+                if skip_bad and not self._is_of_shard(number):  # its shard's errors have it
                     continue
                 self.index.bad.add(number)
                 if len(self.bad) < (self.MANY if skip_bad else SHOWN):
@@ -290,29 +252,28 @@ class Work:
 
     def _counts(self, answer: Answer, row: Row) -> bool:
         """Return True if an answer is a whole one to what this row asks now."""
-        if row.number in self.index.other or row.key != answer.key:
-            return False
-        return answer.has(row.samples)
+        is_of_row = self._is_of_shard(row.number) and row.key == answer.key
+        return is_of_row and answer.has(row.samples)
 
     def _count(self, answer: Answer, row: Row) -> None:
         """Count how an answer ended.
 
         If it was cut and `retry` is set, its row is noted for another attempt.
         """
-        ended = outcome(answer.choices, row.form)
+        ended = outcome(answer.choices, row.request)
         self.outcomes.add(ended)
         if self.retry and ended.is_cut:
             tokens = answer.tokens_of_retry or 0
             prompt_tokens = _whole(answer.usage.get("prompt_tokens"))
             # for a row that names no limit: the server's own, which the answer has met
             generated = _whole(answer.usage.get("completion_tokens"))
-            self.index.add_retry(row.number, tokens or -generated, prompt_tokens, ended)
+            self.cut_answers[row.number] = CutAnswer(tokens or -generated, prompt_tokens, ended)
 
     def keep(self, row: Row, choices: list[dict]) -> None:
         """Record that a row has an answer with these choices."""
-        ended = outcome(choices, row.form)
+        ended = outcome(choices, row.request)
         if row.more_tokens is not None:
-            self.outcomes.add(self.index.retry_of(row.number)[2], -1)
+            self.outcomes.add(self.cut_answers[row.number].outcome, -1)
             self.retried += 1
         self.outcomes.add(ended)
         self.index.done.add(row.number)
@@ -320,13 +281,14 @@ class Work:
     @property
     def left(self) -> int:
         """The number of rows that are still to be answered, or to be answered again."""
-        again = self.index.retry.count - self.retried - self.full
+        again = len(self.cut_answers) - self.retried - self.full
         return self.rows_of_shard - self.index.bad.count - self.index.done.count + again
 
     @property
     def rows_of_shard(self) -> int:
         """The number of rows that this run has to answer, bad ones included: those of its shard."""
-        return self.index.rows - self.index.other.count
+        which, of = self.shard
+        return len(range(which - 1, self.index.rows, of))
 
     def _is_of_shard(self, number: int) -> bool:
         """Return True if a row belongs to this run's shard."""
@@ -340,12 +302,12 @@ class Work:
         """
         index = self.index
         for row in index.all_rows():
-            is_done = row.number in index.done and row.number not in index.retry
-            if is_done or row.number in index.other:
+            is_done = row.number in index.done and row.number not in self.cut_answers
+            if is_done or not self._is_of_shard(row.number):
                 if row.number % 256 == 0:
                     yield None
                 continue
-            if row.number in index.retry and not self._give_more_tokens(row):
+            if row.number in self.cut_answers and not self._give_more_tokens(row):
                 continue
             yield row
 
@@ -354,7 +316,7 @@ class Work:
 
         Return False if its context has no room for more.
         """
-        max_tokens, prompt_tokens, _ = self.index.retry_of(row.number)
+        max_tokens, prompt_tokens, _ = self.cut_answers[row.number]
         if max_tokens <= 0:  # it is the row's first retry
             max_tokens = row.token_limit or -max_tokens
         more_tokens = RETRY_FACTOR * max_tokens
@@ -379,10 +341,10 @@ class Work:
             custom_id = derived_id(content.url, content.canonical, times)
             is_new = self._add_as(custom_id, number, place, content)
         if not is_new:
-            before = self.index.place_of(custom_id)
-            raise Malformed(
-                f"its custom_id {custom_id!r} is that of {self.source.place} {before:,} already"
-            )
+            first = self.index.find(custom_id)
+            assert first is not None  # as it has taken the id
+            place_of_first = f"{self.source.place} {first.place:,}"
+            raise Malformed(f"its custom_id {custom_id!r} is that of {place_of_first} already")
 
     def _add_as(self, custom_id: str, number: int, place: int, content: Content) -> bool:
         """Keep a row under an id; return False if another row has the id already."""
@@ -391,10 +353,8 @@ class Work:
             request = content.request
             metadata = metadata_text(content.extra)
         key = key_of(custom_id, content.url, content.canonical)
-        form = form_text(content.body)
-        samples = content.samples
         return self.index.add(
-            Row(number, place, custom_id, content.url, request, key, samples, metadata, form)
+            Row(number, place, custom_id, content.url, request, key, content.samples, metadata)
         )
 
 

@@ -3,9 +3,6 @@
 The statuses are those of openai-python (3.52, `_base_client._should_retry`), with 425 of RFC 8470.
 """
 
-import email.utils
-import math
-import time
 from collections.abc import Mapping
 
 from workshop.client import received
@@ -49,41 +46,15 @@ def is_outage(status: int, raw: bytes, headers: Mapping[str, str]) -> bool:
 
 
 def pause_s(headers: Mapping[str, str]) -> float | None:
-    """Return how long the server asks to wait, in seconds.
+    """Return how long the server asks to wait, in seconds (`Retry-After`, up to a day).
 
-    A date counts as the seconds until then. None if the server does not say, or says 0 or less.
+    None if it does not say so in seconds, or says 0 or less.
     """
-    milliseconds = _number(headers.get("retry-after-ms"))
-    text = headers.get("Retry-After")
-    seconds = _number(text)
-    if milliseconds is not None:
-        seconds = milliseconds / 1000
-    elif seconds is None:
-        seconds = _until(text)
-    if seconds is None or seconds <= 0:
-        return None
-    return min(seconds, LONGEST_PAUSE_S)
-
-
-def _number(text: str | None) -> float | None:
     try:
-        number = float(text or "")
+        seconds = float(headers.get("Retry-After", ""))
     except ValueError:
         return None
-    if math.isnan(number):
-        return None
-    return number
-
-
-def _until(date: str | None) -> float | None:
-    """Return the seconds until a date as HTTP writes it: Sun, 06 Nov 1994 08:49:37 GMT."""
-    try:
-        parsed = email.utils.parsedate_tz(date or "")
-        if parsed is None:
-            return None
-        return email.utils.mktime_tz(parsed) - time.time()
-    except (TypeError, ValueError, OverflowError, OSError):
-        return None
+    return min(seconds, LONGEST_PAUSE_S) if seconds > 0 else None
 
 
 def _is_no_json(raw: bytes) -> bool:

@@ -7,20 +7,20 @@ import asyncio
 import contextlib
 import random
 import sys
-from collections import defaultdict, deque
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import aiohttp
 
 from workshop.batch.keep.store import COMMIT_S
-from workshop.batch.read.rows import EMBEDDINGS, LEAST_BYTES, Row
+from workshop.batch.read.rows import EMBEDDINGS, Row
 from workshop.batch.send import retries, servers
-from workshop.batch.send.clock import clock
 from workshop.batch.send.servers import Server
 from workshop.batch.session import Ledger
 from workshop.client import reach, received
-from workshop.client.answer_ids import MARK, AnswerIds
+from workshop.client.answer_ids import MARK
 from workshop.client.strict_json import Malformed
 from workshop.errors import WorkshopError, plain
 
@@ -33,7 +33,6 @@ class Limits:
 
     attempts: int = 6  # of a row that the server answers with an error
     deaths: int = 10  # of servers while they worked on a row
-    foreign_answers: int = 6  # of answers that belong to another row
     backoff_s: float = 0.5  # before the second attempt; doubles, up to longest_backoff_s
     longest_backoff_s: float = 30.0
     patience_s: float = 120.0  # for a server that is away, hangs, or refuses every request
@@ -56,7 +55,6 @@ class Attempt:
     row: Row
     errors: int = 0
     deaths: int = 0
-    foreign: int = 0
     requests_sent: int = 0
     fresh: bool = False  # over a new connection, so that nothing but its own answer can come
     sent_at: float = 0.0
@@ -84,9 +82,6 @@ class Sender:
         self._returned: deque[Attempt] = deque()  # to be asked again now
         self._delayed = 0  # to be asked again later
         self._wake = asyncio.Event()
-        # by address: another server may run where a restarted one is
-        self._ids: defaultdict[str, AnswerIds] = defaultdict(AnswerIds)
-        self._astray: set[str] = set()  # those that sent the answer to another request
 
     async def run(self) -> None:
         """Send until everything is answered, or `stop` is called.
@@ -200,9 +195,9 @@ class Sender:
         """Send one row, and decide by the answer: keep it, send the row again, or give it up."""
         row = attempt.row
         address_and_key = (server.url, server.api_key)
-        attempt.sent_at = clock.now()
+        attempt.sent_at = time.monotonic()
         server.path = row.url
-        if server.url in self._astray or not self._ids[server.url].name_requests:
+        if server.mixes_answers or not server.ids.name_requests:
             # the answer to another row may wait in a connection that was used before
             attempt.fresh = True
         try:
@@ -212,15 +207,21 @@ class Sender:
                 fresh=attempt.fresh,
                 data=row.payload(self.model),
             ) as answer:
-                server.movement.answered(clock.now())
+                server.movement.answered(time.monotonic())
                 status, headers = answer.status, answer.headers
-                raw = await self._body(answer, row)
+                raw = await answer.read()
             if retries.is_outage(status, raw, headers):
                 return self._outage(attempt, server, status, raw, headers)
             if status == 200:
                 return self._keep(attempt, server, raw)
-        except Foreign:
-            return self._foreign(attempt, server)
+        except Foreign as error:
+            if not server.mixes_answers:
+                server.mixes_answers = True
+                note = (
+                    f"{server.url} sent {error}: each row has a connection of its own from now on."
+                )
+                print(f"! {plain(note)}", file=sys.stderr)
+            return self._again(attempt, server, "bad_answer", f"the server answers with {error}")
         except (aiohttp.ClientPayloadError, Cut) as error:
             return self._again(attempt, server, "cut_answer", f"the answer was cut: {error}"[:500])
         except Malformed as bad:
@@ -235,38 +236,6 @@ class Sender:
         if redirect:
             raise redirect
         self._refused(attempt, server, status, raw, headers)
-
-    async def _body(self, answer: aiohttp.ClientResponse, row: Row) -> bytes:
-        """Return the body of an answer, or of a refusal.
-
-        Raises Malformed: it is compressed, or larger than any answer to this row.
-        """
-        encoding = answer.headers.get("Content-Encoding", "").strip()
-        if encoding.lower() not in ("", "identity"):
-            raise Malformed(f"the Content-Encoding {encoding[:40]!r}, which no request allows")
-        body = bytearray()
-        limit = LEAST_BYTES
-        async for piece in answer.content.iter_any():
-            body += piece
-            if len(body) > limit:
-                limit = row.most_bytes(self.ledger.work.max_model_len)
-            if len(body) > limit:
-                raise Malformed(
-                    f"{len(body):,} bytes or more; no answer to this row can have over {limit:,}"
-                )
-        return bytes(body)
-
-    def _foreign(self, attempt: Attempt, server: Server) -> None:
-        """Send the row again. It is given up after too many answers to other requests."""
-        if server.url not in self._astray:
-            self._astray.add(server.url)
-            note = f"{server.url} sent the answer to another request: each row has a connection of its own from now on."
-            print(f"! {plain(note)}", file=sys.stderr)
-        attempt.foreign += 1
-        if attempt.foreign >= self.limits.foreign_answers:
-            reason = f"the server answers with the answer to another request ({attempt.foreign} attempts)"
-            return self.ledger.refuse(attempt.row, None, "bad_answer", reason)
-        self._returned.append(attempt)
 
     async def _key_refused(
         self, attempt: Attempt, server: Server, address_and_key: tuple[str, str]
@@ -297,8 +266,8 @@ class Sender:
         row = attempt.row
         read = received.embeddings if row.url == EMBEDDINGS else received.answer
         answer = read(raw, row.samples)
-        if not self._ids[server.url].allow(answer.id, row.key.hex()):
-            raise Foreign
+        if not server.ids.allow(answer.id, row.key.hex()):
+            raise Foreign("the answer to another request")
         if answer.model is not None and not server.is_name_of(answer.model, self.model):
             raise servers.answered_as_another(server.url, answer.model, self.model)
         if row.url != EMBEDDINGS:
@@ -330,7 +299,7 @@ class Sender:
         if attempt.failed_first_at is None or attempt.outages_before != outages_before:
             # the failures during an earlier outage do not count
             attempt.errors = 0
-            attempt.failed_first_at = clock.now()
+            attempt.failed_first_at = time.monotonic()
             attempt.outages_before = outages_before
         if status in retries.BUSY:
             server.pace.refused()
@@ -338,7 +307,7 @@ class Sender:
             attempt.errors += 1
         backoff_s = min(self._backoff_s(attempt), self._longest_rest_s())
         pause = min(retry_after_s or backoff_s, self.limits.patience_s)
-        now = clock.now()
+        now = time.monotonic()
         away_since = server.outage.since or now
         patience_ends = now - away_since + pause > self.limits.patience_s
         is_at_fault = server.outage.answered_what_was_sent_at > attempt.failed_first_at

@@ -12,12 +12,11 @@ import aiohttp
 from yarl import URL
 
 from workshop.batch.read.rows import CHAT, COMPLETIONS, EMBEDDINGS
-from workshop.batch.send.clock import clock
 from workshop.batch.send.pace import Pace
 from workshop.client import reach, received
+from workshop.client.answer_ids import AnswerIds
 from workshop.client.strict_json import Malformed
 from workshop.engine import metrics
-from workshop.engine.http import LARGEST_BYTES
 from workshop.errors import WorkshopError
 from workshop.servers import hang, records
 from workshop.servers.records import ServerRecord
@@ -38,7 +37,6 @@ _NAMES = (
     "num_requests_running|num_requests_waiting|kv_cache_usage_perc"
     "|num_preemptions|prompt_tokens_total|generation_tokens_total"
 )
-_DATED = re.compile(r"(-20\d\d-?\d\d-?\d\d|-[01]\d[0-3]\d)$")  # gpt-4o-mini-2024-07-18, gpt-4-0613
 _LINES = re.compile(f"^vllm:(?:{_NAMES}).*$", re.MULTILINE)  # seven lines of 400
 
 
@@ -68,7 +66,7 @@ class Outage:
         After OUTAGE of them the server gets nothing for `rest_s`, which doubles each time up to
         `longest_rest_s`, and at least for `retry_after_s`, which it asked for.
         """
-        now = clock.now()
+        now = time.monotonic()
         self.since = self.since or now
         self.answers += 1
         self.last = message
@@ -118,7 +116,7 @@ class Server:
         accepted: tuple[str, ...] = (),
     ):
         self.record = record
-        self.read_at = 0.0  # when the record was read again
+        self.read_at = -math.inf  # when the record was read again
         self.proxy: str | None = None
         self.session: aiohttp.ClientSession  # from `connect` on
         self._fresh: aiohttp.ClientSession  # a connection for each request
@@ -130,7 +128,7 @@ class Server:
         self.answered = 0
         self.up = asyncio.Event()
         self.down_since: float | None = None
-        self.movement = hang.Movement(clock.now())
+        self.movement = hang.Movement(time.monotonic())
         self.hangs = ""  # what was seen, if it hangs
         self._token: asyncio.Task[int] | None = None  # that was asked for beside the rows
         self._token_at = -math.inf
@@ -149,6 +147,8 @@ class Server:
         self.root = url.rstrip("/").removesuffix("/v1")
         self.api_key = api_key
         self.url = f"{self.root}/v1"
+        self.ids = AnswerIds()  # another server may run where a restarted one is
+        self.mixes_answers = False  # it sent the answer to another request
         self.urls = {
             path: URL(self.root + path, encoded=True) for path in (COMPLETIONS, CHAT, EMBEDDINGS)
         }
@@ -179,17 +179,20 @@ class Server:
 
         fresh: use a new connection, so that only the answer to this request can come.
         """
-        headers = {**self.headers, **(headers or {})}
         session = self._fresh if fresh else self.session
         return session.post(
-            self.urls[path], headers=headers, proxy=self.proxy, allow_redirects=False, **body
+            self.urls[path],
+            headers={**self.headers, **(headers or {})},
+            proxy=self.proxy,
+            allow_redirects=False,
+            **body,
         )
 
     async def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
         """GET a path beside /v1; return (status, body).
 
         Raises:
-            AWAY: the server does not answer, or with more than LARGEST_BYTES.
+            AWAY: the server does not answer.
             WorkshopError: it redirects to another address.
         """
         options = {
@@ -202,11 +205,7 @@ class Server:
             redirect = reach.redirected(self.root + path, answer.status, location)
             if redirect:
                 raise redirect
-            try:
-                await answer.content.readexactly(LARGEST_BYTES)
-            except asyncio.IncompleteReadError as whole:
-                return answer.status, whole.partial
-            raise aiohttp.ClientPayloadError(f"its answer has more than {LARGEST_BYTES >> 20} MiB")
+            return answer.status, await answer.read()
 
     async def read_again(self) -> bool | None:
         """Read the record again; return True if the address or the key changed.
@@ -216,7 +215,7 @@ class Server:
         """
         if self.record is None:
             return False
-        self.read_at = clock.now()
+        self.read_at = time.monotonic()
         try:
             now = await asyncio.to_thread(_current, self.record.name)
         except WorkshopError:
@@ -277,9 +276,8 @@ class Server:
         """
         if answered == model or answered in self.names:
             return True
-        undated = _DATED.sub("", answered)  # OpenAI's gpt-4o-mini answers as gpt-4o-mini-2024-07-18
         # LiteLLM puts the name of the provider in front.
-        return undated == model or undated.endswith(f"/{model}") or model.endswith(f"/{undated}")
+        return answered.endswith(f"/{model}") or model.endswith(f"/{answered}")
 
     async def version(self) -> str | None:
         """Return the server's version of vLLM; None if it does not say."""
@@ -300,7 +298,7 @@ class Server:
         Adjust the pace, and notice when the server hangs, and when it is back.
         """
         answered_before = self.answered
-        looked_at = clock.now()
+        looked_at = time.monotonic()
         has_metrics = True
         while True:
             await asyncio.sleep(QUICK_POLL_S if self.pace.doubling else POLL_S)
@@ -311,7 +309,7 @@ class Server:
             if has_metrics:
                 look = await self.metrics_now(min(METRICS_TIMEOUT_S, patience_s))
                 has_metrics = look is not False
-            now = clock.now()
+            now = time.monotonic()
             engines = {}
             if isinstance(look, metrics.Metrics):
                 self._take(look)
@@ -331,7 +329,7 @@ class Server:
 
         Without counters of engines a token is asked for beside the rows; an answer to it is work.
         """
-        now = clock.now()
+        now = time.monotonic()
         if not self.in_flight:
             self.movement.answered(now)
         if self._token and self._token.done():
@@ -356,7 +354,7 @@ class Server:
     @property
     def still_s(self) -> float:
         """The seconds since the server, or an engine of it, showed work; 0 if nothing runs."""
-        return clock.now() - self.movement.still_since()
+        return time.monotonic() - self.movement.still_since()
 
     async def status_of_a_token(self, model: str, timeout_s: float) -> int:
         """Ask for one token, as the rows are asked; return the answer's status, 0 without one."""
@@ -405,7 +403,9 @@ class Server:
             self.outage.last = error.message
             return
         except AWAY:
-            if clock.now() - self.read_at > READ_AGAIN_S:  # it may be back under another address
+            if (
+                time.monotonic() - self.read_at > READ_AGAIN_S
+            ):  # it may be back under another address
                 await self.read_again()
             return
         except KeyRefused:
@@ -419,14 +419,14 @@ class Server:
         """Send to the server from now on, because it answers."""
         self.down_since = None
         self.hangs = ""
-        self.movement = hang.Movement(clock.now())
+        self.movement = hang.Movement(time.monotonic())
         self.up.set()
 
     def fell(self, since: float | None = None) -> None:
         """Send nothing more until it answers again. It is away since now, or `since`."""
         if self.up.is_set():
             self.up.clear()
-            self.down_since = since or clock.now()
+            self.down_since = since or time.monotonic()
             self.look = None
 
     @property
@@ -435,7 +435,7 @@ class Server:
         since = self.down_since or self.outage.since
         if not since:
             return 0.0
-        return clock.now() - since
+        return time.monotonic() - since
 
     def trouble(self) -> tuple[str, str]:
         """Return why no answer comes, and what to do about it; ("", "") while all is well."""
@@ -466,7 +466,7 @@ class Server:
 
         It is only one if a proxy answers in its place.
         """
-        if not self.up.is_set() or clock.now() < self.outage.rests_until:
+        if not self.up.is_set() or time.monotonic() < self.outage.rests_until:
             return 0
         if self.outage.rests:
             return 1
@@ -552,7 +552,6 @@ def _session(read_timeout_s: float, **options) -> aiohttp.ClientSession:
         connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, **options),
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,  # reach.proxy_to decides
-        auto_decompress=False,  # no request allows a compressed answer
         timeout=aiohttp.ClientTimeout(total=read_timeout_s, sock_connect=10),
     )
 
