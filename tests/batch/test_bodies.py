@@ -15,6 +15,7 @@ from workshop import batch
 from workshop.batch.read.inputs import Source
 from workshop.batch.read.prepare import Work
 from workshop.batch.read.rows import CHAT, COMPLETIONS, Builder
+from workshop.errors import BadInput
 
 MESSAGES = '[{"role": "user", "content": "Is it?"}]'
 SCHEMA = (
@@ -95,15 +96,13 @@ def test_the_servers_model_and_the_runs_parameters_are_put_in_front(wire, quick,
     assert in_order(request.body) == in_order('{"model":"stub","top_k":5,' + rest)
 
 
-@pytest.mark.parametrize("chat", [False, True])
-def test_fields_of_a_plain_row_keep_their_order(chat, tmp_path):
+def test_fields_of_a_plain_row_keep_their_order(tmp_path):
     row = f'{{"response_format": {SCHEMA}, "prompt": "a \\u00e9", "label": 1, "temperature": 1e-1}}'
     (tmp_path / "in.jsonl").write_text(row + "\n")
-    content = (
-        '"messages":[{"role":"user","content":"a \\u00e9"}]' if chat else '"prompt":"a \\u00e9"'
-    )
-    expected = f'{{"model":"stub","response_format":{SCHEMA},"temperature":0.1,{content}}}'
-    assert sent(tmp_path / "in.jsonl", chat=chat) == in_order(expected)
+    messages = '"messages":[{"role":"user","content":"a \\u00e9"}]'
+    for chat, content in ((False, '"prompt":"a \\u00e9"'), (True, messages)):
+        expected = f'{{"model":"stub","response_format":{SCHEMA},"temperature":0.1,{content}}}'
+        assert sent(tmp_path / "in.jsonl", chat=chat) == in_order(expected)
 
 
 def test_cells_of_a_table_that_hold_json_keep_their_order_and_their_nulls(tmp_path):
@@ -166,40 +165,18 @@ def test_offline_the_engine_is_given_the_same_order(tmp_path, monkeypatch):
     assert str(refused) == f'{{"response_format": {SCHEMA}, "messages": {MESSAGES}}}'
 
 
-@pytest.mark.parametrize(
-    ("url", "endpoint"),
-    [
-        ("/chat/completions", CHAT),
-        ("/v1/chat/completions/", CHAT),
-        ("v1/chat/completions", CHAT),
-        ("chat/completions?api-version=2024-10-21", CHAT),
-        ("/openai/deployments/gpt/chat/completions", CHAT),
-        ("/completions", COMPLETIONS),
-        ("/v1/completions", COMPLETIONS),
-        ("/openai/v1/completions", COMPLETIONS),
-    ],
-)
-def test_an_endpoint_is_known_however_its_url_is_written(url, endpoint, tmp_path):
-    content = '"prompt": "x"' if endpoint == COMPLETIONS else f'"messages": {MESSAGES}'
-    (tmp_path / "in.jsonl").write_text(line(f"{{{content}}}", url).replace("POST", "post"))
-    assert [row.url for row in rows(tmp_path / "in.jsonl")] == [endpoint]
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "/v1/responses",
-        "/v1/audio/speech",
-        "https://api.openai.com/v1/chat/completions",
-        "/xcompletions",
-        7,
-    ],
-)
-def test_another_endpoint_is_refused(url, tmp_path):
-    from workshop.errors import BadInput
-
-    (tmp_path / "in.jsonl").write_text(
-        line(f'{{"messages": {MESSAGES}}}').replace(f'"{CHAT}"', json.dumps(url))
-    )
-    with pytest.raises(BadInput, match="its url is"):
-        rows(tmp_path / "in.jsonl")
+def test_an_endpoint_is_known_however_its_url_is_written_and_another_is_refused(tmp_path):
+    chats = ("/chat/completions", "/v1/chat/completions/", "v1/chat/completions")
+    azure = ("chat/completions?api-version=2024-10-21", "/openai/deployments/gpt/chat/completions")
+    endpoints = dict.fromkeys((*chats, *azure), CHAT)
+    endpoints |= dict.fromkeys(("/completions", "/openai/v1/completions"), COMPLETIONS)
+    path = tmp_path / "in.jsonl"
+    for url, endpoint in endpoints.items():
+        content = '"prompt": "x"' if endpoint == COMPLETIONS else f'"messages": {MESSAGES}'
+        path.write_text(line(f"{{{content}}}", url).replace("POST", "post"))
+        assert [row.url for row in rows(path)] == [endpoint], url
+    elsewhere = "https://api.openai.com/v1/chat/completions"
+    for url in ("/v1/responses", elsewhere, "/xcompletions", 7):
+        path.write_text(line(f'{{"messages": {MESSAGES}}}').replace(f'"{CHAT}"', json.dumps(url)))
+        with pytest.raises(BadInput, match="its url is"):
+            rows(path)

@@ -34,18 +34,18 @@ def server(wire):
     return wire(lambda request: wire_stub.answer(request, message=MESSAGES[request.text]))
 
 
-@pytest.mark.parametrize("output", ["out.jsonl", "out.parquet"])
-def test_tool_calls_and_reasoning_have_columns(output, server, run):
-    summary = run(server, list(MESSAGES), output, chat=True)
-    frame = batch.load(summary.output).set_index(pandas.Index(MESSAGES))
-    assert frame.tool_calls["tools"] == CALLS
-    assert frame.tool_calls["old tools"][0]["function"] == CALLS[0]["function"]
-    assert frame.reasoning["reasoning"] == frame.reasoning["older reasoning"] == "because"
-    assert frame.refusal["refusal"] == "no" and frame.text["parts"] == frame.text["plain"] == "42"
-    assert frame.loc["plain", ["tool_calls", "reasoning", "refusal"]].isna().all()
-    if output.endswith("parquet"):  # other programs read them, too
-        column = pandas.read_parquet(summary.output).set_index("row").tool_calls
-        assert json.loads(column[0]) == CALLS and pandas.isna(column[6])
+def test_tool_calls_and_reasoning_have_columns(server, run):
+    for output in ("out.jsonl", "out.parquet"):
+        summary = run(server, list(MESSAGES), output, chat=True)
+        frame = batch.load(summary.output).set_index(pandas.Index(MESSAGES))
+        assert frame.tool_calls["tools"] == CALLS
+        assert frame.tool_calls["old tools"][0]["function"] == CALLS[0]["function"]
+        assert frame.reasoning["reasoning"] == frame.reasoning["older reasoning"] == "because"
+        assert frame.refusal["refusal"] == "no"
+        assert frame.text["parts"] == frame.text["plain"] == "42"
+        assert frame.loc["plain", ["tool_calls", "reasoning", "refusal"]].isna().all()
+    column = pandas.read_parquet(summary.output).set_index("row").tool_calls
+    assert json.loads(column[0]) == CALLS and pandas.isna(column[6])  # other programs read them
 
 
 def test_columns_in_which_nothing_stands_are_left_out(server, run):

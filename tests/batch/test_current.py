@@ -38,23 +38,24 @@ VERSIONS = {
 
 
 @pytest.mark.parametrize("output", ["out.jsonl", "out.parquet"])
-@pytest.mark.parametrize("versions", VERSIONS.values(), ids=VERSIONS)
-def test_an_answer_stands_beside_its_own_prompt(versions, output, tmp_path, faulty, run, put):
-    out, server = tmp_path / output, faulty()
-    for rows in versions:
-        assert run(server, records(rows), output).exit_code == 0
-        check(batch.load(out), rows)
-    # and none is asked twice
-    assert len(server.asked) == len({row for rows in versions for row in rows})
-    moved = (tmp_path / "in.jsonl").rename(tmp_path / "moved.jsonl")
-    if output.endswith(".jsonl"):  # a Parquet output has the prompts itself
-        with pytest.raises(WorkshopError, match="several versions"):
-            batch.load(out)
-        check(batch.load(out, input=moved), versions[-1])
-        with pytest.raises(BadInput, match="is not the input"):
-            batch.load(out, input=put([]))
-    else:
-        check(batch.load(out), versions[-1])
+def test_an_answer_stands_beside_its_own_prompt(output, tmp_path, faulty, run, put):
+    for number, versions in enumerate(VERSIONS.values()):
+        name, server = f"{number}.{output}", faulty()
+        out = tmp_path / name
+        for rows in versions:
+            assert run(server, records(rows), name).exit_code == 0
+            check(batch.load(out), rows)
+        # and none is asked twice
+        assert len(server.asked) == len({row for rows in versions for row in rows})
+        moved = (tmp_path / "in.jsonl").rename(tmp_path / "moved.jsonl")
+        if output.endswith(".jsonl"):  # a Parquet output has the prompts itself
+            with pytest.raises(WorkshopError, match="several versions"):
+                batch.load(out)
+            check(batch.load(out, input=moved), versions[-1])
+            with pytest.raises(BadInput, match="is not the input"):
+                batch.load(out, input=put([]))
+        else:
+            check(batch.load(out), versions[-1])
 
 
 def test_a_parquet_output_older_than_its_journal_is_not_what_is_read(faulty, run):

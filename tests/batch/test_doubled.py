@@ -12,7 +12,7 @@ import wire_stub
 from workshop import batch
 from workshop.batch.read.rows import CHAT, COMPLETIONS, EMBEDDINGS
 
-N = 600
+N = 300
 
 
 def with_its_own_id(request):
@@ -73,18 +73,16 @@ def as_row(url, text):
     return {"custom_id": text, "url": url, "body": content[url]}
 
 
-@pytest.mark.parametrize("share", [1.0, 0.02])
 @pytest.mark.parametrize("reply", [wire_stub.answer, with_its_own_id, without_id])
-def test_no_row_gets_the_answer_to_another(reply, share, ask):
-    server, summary, frame = ask(reply, share)
+def test_no_row_gets_the_answer_to_another(reply, ask):
+    server, summary, frame = ask(reply, 1.0)
     assert (summary.exit_code, len(frame)) == (0, N)
     assert list(frame.text) == list(frame.custom_id)
     assert len(server.asked) < 1.1 * N
 
 
-@pytest.mark.parametrize("reply", [wire_stub.answer, with_its_own_id])
-def test_refusals_that_come_twice_shift_no_answers(reply, ask):
-    _, summary, frame = ask(refusing_at_first(reply), 1.0)
+def test_refusals_that_come_twice_shift_no_answers(ask):
+    _, summary, frame = ask(refusing_at_first(wire_stub.answer), 1.0)
     assert (summary.exit_code, len(frame)) == (0, N) and list(frame.text) == list(frame.custom_id)
 
 
@@ -98,9 +96,14 @@ def test_a_row_goes_out_under_its_key_and_again_under_another_id(ask, answers):
     assert [request_id for _, request_id in sent] == ids
 
 
-@pytest.mark.parametrize("url", [COMPLETIONS, CHAT, EMBEDDINGS])
 @pytest.mark.parametrize(
-    "other_id", ["own", None, 7, f"cmpl-{0:032x}", f"chatcmpl-{0:032x}-workshop-1-0", "the first's"]
+    ("url", "other_id"),
+    [
+        (COMPLETIONS, None),
+        (CHAT, f"chatcmpl-{0:032x}-workshop-1-0"),
+        (EMBEDDINGS, 7),
+        (COMPLETIONS, "the first's"),
+    ],
 )
 def test_an_answer_without_its_row_is_refused_once_the_server_named_one(other_id, url, ask, capsys):
     first = []
@@ -115,10 +118,8 @@ def test_an_answer_without_its_row_is_refused_once_the_server_named_one(other_id
 
     server, summary, frame = ask(reply, rows=6, concurrency=1, url=url)
     assert summary.exit_code == 0 and len(set(frame.request_id)) == len(frame) == 6
-    assert [request.text for request in server.asked] == [
-        f"row {n}" for n in (0, 1, 2, 2, 2, 3, 4, 5)
-    ]
-    # the second came over a used connection; after it each row has a connection of its own
+    assert len(server.asked) == 8
+    # the third came over a used connection; after it each row has a connection of its own
     assert server.asked[2].on_connection > 1
     assert {request.on_connection for request in server.asked[3:]} == {1}
     assert capsys.readouterr().err.count("sent the answer to another request") == 1
@@ -145,9 +146,11 @@ def test_one_server_that_names_rows_binds_no_other(wire, run):
     assert naming.asked and other.asked and len(naming.asked) + len(other.asked) == 40
 
 
-@pytest.mark.parametrize("form", ["cmpl-{}", "chatcmpl-{}-0", "{}", "gateway/7/{}/again"])
-def test_an_id_may_have_anything_around_the_rows(form, ask):
+def test_an_id_may_have_anything_around_the_rows(ask):
+    forms = ("cmpl-{}", "chatcmpl-{}-0", "{}", "gateway/7/{}/again")
+
     def reply(request):
+        form = forms[request.number % len(forms)]
         return wire_stub.answer(request, id=form.format(request.headers["x-request-id"]))
 
     server, summary, _ = ask(reply, rows=40, concurrency=1)

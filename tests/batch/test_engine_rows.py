@@ -103,56 +103,43 @@ TRIMS = "{% for each in messages %}{{ each['content'] | trim }}{% endfor %}{% if
 TOOL = {"type": "function", "function": {"name": "Boston", "parameters": {}}}
 
 
-@pytest.mark.parametrize(
-    ("messages", "more", "prompt"),
-    [
-        # Llama's template trims whatever it is given, a list of parts as well
-        (
-            [{"role": "user", "content": [{"type": "text", "text": "Rome"}]}],
-            {"chat_template": TRIMS},
-            "Rome",
-        ),
-        (
-            [{"role": "user", "content": "Rome"}],
-            {"chat_template": TRIMS, "tools": [TOOL]},
-            "Rome Boston",
-        ),
-        (
-            [{"role": "user", "content": "Rome"}, {"role": "assistant", "content": "It is"}],
-            {"continue_final_message": True, "add_generation_prompt": False},
-            "<|begin_of_text|>Question: Rome\nAnswer: It is",
-        ),
-    ],
-)
-def test_a_chat_is_the_prompt_that_vllms_server_makes_of_it(maker, llm, messages, more, prompt):
-    (request,) = maker.requests([row(0, CHAT, messages=messages, **more)])
-    assert llm.get_tokenizer().decode(request.tokens) == prompt
+def test_a_chat_is_the_prompt_that_vllms_server_makes_of_it(maker, llm):
+    question = {"role": "user", "content": "Rome"}
+    # Llama's template trims whatever it is given, a list of parts as well
+    parts = {"role": "user", "content": [{"type": "text", "text": "Rome"}]}
+    begun = {"role": "assistant", "content": "It is"}
+    goes_on = {"continue_final_message": True, "add_generation_prompt": False}
+    for messages, more, prompt in (
+        ([parts], {"chat_template": TRIMS}, "Rome"),
+        ([question], {"chat_template": TRIMS, "tools": [TOOL]}, "Rome Boston"),
+        ([question, begun], goes_on, "<|begin_of_text|>Question: Rome\nAnswer: It is"),
+    ):
+        (request,) = maker.requests([row(0, CHAT, messages=messages, **more)])
+        assert llm.get_tokenizer().decode(request.tokens) == prompt
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"prompt": "half of a pair: \ud83d"}, "TextEncodeInput|surrogate"),
-        ({"prompt": [5] * LONGEST}, "maximum context length"),
-        ({"prompt": [-1, 5]}, "0 or more"),
-        ({"prompt": 7}, "text"),
-        ({"prompt": "x", "max_tokens": 0}, "max_tokens"),
-        ({"prompt": "x", "max_tokens": LONGEST}, "maximum context length"),
-        ({"prompt": "x", "top_p": 7}, "top_p"),
-        ({"prompt": "x", "echo": True}, "echo"),
-        ({"prompt": "x", "temperature": "hot"}, "temperature"),
-    ],
+BAD_ROWS = (
+    ({"prompt": "half of a pair: \ud83d"}, "TextEncodeInput|surrogate"),
+    ({"prompt": [5] * LONGEST}, "maximum context length"),
+    ({"prompt": [-1, 5]}, "0 or more"),
+    ({"prompt": 7}, "text"),
+    ({"prompt": "x", "max_tokens": 0}, "max_tokens"),
+    ({"prompt": "x", "max_tokens": LONGEST}, "maximum context length"),
+    ({"prompt": "x", "top_p": 7}, "top_p"),
+    ({"prompt": "x", "echo": True}, "echo"),
 )
-def test_one_bad_row_is_refused_alone(maker, bad, message):
+
+
+def test_one_bad_row_is_refused_alone(maker):
     good = [row(1, prompt="Boston is a"), row(2, prompt="Paris is a")]
-    for _ in range(2):  # the second time from what is remembered
+    for bad, message in (*BAD_ROWS, *BAD_ROWS):  # the second time from what is remembered
         first, refused, last = maker.requests([good[0], row(0, **bad), good[1]])
-        assert isinstance(refused, Exception), refused
+        assert isinstance(refused, Exception), bad
         with pytest.raises(type(refused), match=message):
             raise refused
         assert [request.prompt for request in (first, last)] == [
             request.prompt for request in maker.requests(good)
-        ]
+        ], bad
 
 
 class Engine:
@@ -201,16 +188,15 @@ def offline(llm, tmp_path, put):
     return new
 
 
-@pytest.mark.parametrize(
-    ("limit", "samples", "most"), [(16, 8, 16), (5, 3, 7), (1, 1, 1), (400, 1, 200)]
-)
-def test_no_more_sequences_fly_than_were_asked_for(llm, offline, limit, samples, most):
+def test_no_more_sequences_fly_than_were_asked_for(llm, offline):
     """But for the samples of one row, which are one request."""
-    engine = Engine(llm)
-    rows = [{"prompt": f"{n} is", "n": samples if n % 2 else 1} for n in range(200)]
-    assert offline(rows, engine, concurrency=limit).run().answered == 200
-    assert engine.highest <= most + samples - 1
-    assert limit < 400 or engine.highest == most
+    for number, (limit, samples, most) in enumerate(((5, 3, 7), (400, 1, 200))):
+        engine = Engine(llm)
+        rows = [{"prompt": f"{n} is", "n": samples if n % 2 else 1} for n in range(200)]
+        made = offline(rows, engine, f"{number}.jsonl", concurrency=limit)
+        assert made.run().answered == 200
+        assert engine.highest <= most + samples - 1
+        assert limit < 400 or engine.highest == most
 
 
 def test_one_answer_of_three_samples_is_among_the_errors(llm, offline):

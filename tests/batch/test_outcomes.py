@@ -10,7 +10,6 @@ import pytest
 from workshop import batch
 from workshop.batch.keep.paths import Paths, read_meta
 from workshop.batch.read import forms
-from workshop.batch.read.forms import form_text, has_form
 from workshop.batch.read.rows import with_more_tokens
 from workshop.batch.session import Session
 from workshop.errors import BadInput
@@ -25,41 +24,42 @@ SCHEMA = {
 JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}
 
 
-@pytest.mark.parametrize(
-    ("request_fields", "good", "bad"),
-    [
-        ({"response_format": JSON_SCHEMA}, '{"city": "Boston"}', '{"city": "Bos'),
-        ({"response_format": JSON_SCHEMA}, '{"city": "Boston"}', '{"town": "Boston"}'),
-        ({"response_format": {"type": "json_object"}}, "{}", "Boston"),
-        ({"structured_outputs": {"json": SCHEMA}}, '{"city": "B"}', '{"city": 3}'),
-        ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, '{"city": "B"}', '{"city": 3}'),
-        ({"structured_outputs": {"regex": "[0-9]{4}"}}, "2026", "202"),
-        ({"structured_outputs": {"choice": ["yes", "no"]}}, "no", "perhaps"),
-        ({"guided_choice": ["yes", "no"]}, "yes", " yes, of course"),
-    ],
+FORMS = (
+    ({"response_format": JSON_SCHEMA}, '{"city": "Boston"}', '{"city": "Bos'),
+    ({"response_format": JSON_SCHEMA}, '{"city": "Boston"}', '{"town": "Boston"}'),
+    ({"response_format": {"type": "json_object"}}, "{}", "Boston"),
+    ({"structured_outputs": {"json": SCHEMA}}, '{"city": "B"}', '{"city": 3}'),
+    ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, '{"city": "B"}', '{"city": 3}'),
+    ({"structured_outputs": {"regex": "[0-9]{4}"}}, "2026", "202"),
+    ({"structured_outputs": {"choice": ["yes", "no"]}}, "no", "perhaps"),
+    ({"guided_choice": ["yes", "no"]}, "yes", " yes, of course"),
 )
-def test_a_form_is_kept_to_or_missed(request_fields, good, bad):
-    form = form_text({"prompt": "Where?", **request_fields})
-    assert has_form(good, form) and not has_form(bad, form)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"response_format": {"type": "text"}},
-        {"structured_outputs": {"grammar": "root ::= 'a'"}},
-        {"prompt": 'say "response_format"'},
-    ],
-)
-def test_a_row_without_a_form_that_can_be_checked_asks_for_none(fields):
-    assert form_text({"prompt": "Where?", **fields}) is None
+def of_text(text: str, **fields) -> forms.Outcome:
+    """Return the outcome of an answer with this text."""
+    choice = {"text": text, "finish_reason": "stop"}
+    return forms.outcome([choice], json.dumps({"prompt": "Where?", **fields}))
 
 
-@pytest.mark.parametrize("schema", [{"type": "no such type"}, {"pattern": "["}, "{", 7])
-def test_what_cannot_be_checked_is_not_called_missed(schema):
-    form = form_text({"structured_outputs": {"json": schema}})
-    assert has_form('{"a": 1}', form) and not has_form("{", form)
+def test_a_form_is_kept_to_or_missed():
+    for fields, good, bad in FORMS:
+        assert of_text(good, **fields) == forms.Outcome(("stop",), asks_form=True), fields
+        assert of_text(bad, **fields).misses_form, fields
+
+
+def test_a_row_without_a_form_that_can_be_checked_asks_for_none():
+    unchecked = {"structured_outputs": {"grammar": "root ::= 'a'"}}
+    words = {"prompt": 'say "response_format"'}
+    for fields in ({}, {"response_format": {"type": "text"}}, unchecked, words):
+        assert of_text("x", **fields) == forms.Outcome(("stop",)), fields
+
+
+def test_what_cannot_be_checked_is_not_called_missed():
+    for schema in ({"type": "no such type"}, {"pattern": "["}, "{", 7):
+        fields = {"structured_outputs": {"json": schema}}
+        assert not of_text('{"a": 1}', **fields).misses_form, schema
+        assert of_text("{", **fields).misses_form, schema
 
 
 def rows_of(count, **fields):
@@ -199,8 +199,8 @@ def test_a_retry_that_was_killed_loses_nothing_and_leaves_each_row_once(
     assert len(answers(out)) == 20 and not started.asked
 
 
-@pytest.mark.parametrize("output", ["out.jsonl", "out.parquet"])
-def test_samples_are_counted_one_by_one_and_asked_again_together(output, run, server):
+def test_samples_are_counted_one_by_one_and_asked_again_together(run, server):
+    output = "out.parquet"
     rows, started = rows_of(2, max_tokens=24), server()
     options = {"samples": 3, "temperature": 1.0}
     assert run(started, rows, output, **options).finish_reasons == {"length": 6}
@@ -215,18 +215,14 @@ def test_there_is_no_other_retry(new_batch):
         new_batch("http://127.0.0.1:9/v1", 1, retry="stop")
 
 
-@pytest.mark.parametrize(
-    ("body", "more"),
-    [
+def test_the_limit_that_a_row_names_is_the_one_that_is_raised():
+    for body, more in (
         ({"messages": [], "max_completion_tokens": 9}, {"max_completion_tokens": 36}),
         ({"prompt": "a"}, {"max_tokens": 36}),
-    ],
-)
-def test_the_limit_that_a_row_names_is_the_one_that_is_raised(body, more):
-    assert json.loads(with_more_tokens(json.dumps(body), 36)) == body | more
+    ):
+        assert json.loads(with_more_tokens(json.dumps(body), 36)) == body | more
 
 
 def test_tool_calls_are_not_a_missed_form():
-    form = form_text({"response_format": JSON_SCHEMA})
     calls = {"message": {"content": None, "tool_calls": [{}]}, "finish_reason": "tool_calls"}
-    assert not forms.outcome([calls], form).misses_form
+    assert not forms.outcome([calls], json.dumps({"response_format": JSON_SCHEMA})).misses_form

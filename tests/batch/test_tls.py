@@ -93,54 +93,50 @@ def ask(tmp_path, workshop_home, monkeypatch):
     return by_batch, by_client
 
 
-@pytest.mark.parametrize("way", [0, 1], ids=["batch", "client"])
 def test_an_authority_that_is_unknown_here_is_named_by_ssl_cert_file(
-    way, serve, ask, tmp_path, monkeypatch
+    serve, ask, tmp_path, monkeypatch
 ):
     pem = certificate(tmp_path)
     url = serve(pem)
-    with pytest.raises(WorkshopError) as error:
-        ask[way](url)
-    assert "certificate" in error.value.message.lower() and "SSL_CERT_FILE" in error.value.remedy
-    assert "workshop serve" not in error.value.remedy
+    for way in ask:
+        with pytest.raises(WorkshopError) as error:
+            way(url)
+        remedy = error.value.remedy
+        assert "certificate" in error.value.message.lower() and "SSL_CERT_FILE" in remedy
+        assert "workshop serve" not in remedy
     monkeypatch.setenv("SSL_CERT_FILE", str(pem))
-    assert ask[way](url)
+    for way in ask:
+        assert way(url)
 
 
-@pytest.mark.parametrize("way", [0, 1], ids=["batch", "client"])
-@pytest.mark.parametrize(
-    ("name", "days", "says"), [("gpu.example", 1, "another name"), ("127.0.0.1", -2, "expired")]
-)
-def test_a_certificate_for_another_name_or_time_is_named(
-    name, days, says, way, serve, ask, tmp_path, monkeypatch
-):
-    pem = certificate(tmp_path, name, days)
-    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
-    with pytest.raises(WorkshopError) as error:
-        ask[way](serve(pem))
-    assert says in error.value.remedy
+def test_a_certificate_for_another_name_or_time_is_named(serve, ask, tmp_path, monkeypatch):
+    for name, days, says in (("gpu.example", 1, "another name"), ("127.0.0.1", -2, "expired")):
+        pem = certificate(tmp_path, name, days)
+        monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+        url = serve(pem)
+        for way in ask:
+            with pytest.raises(WorkshopError) as error:
+                way(url)
+            assert says in error.value.remedy
 
 
-@pytest.mark.parametrize("way", [0, 1], ids=["batch", "client"])
-def test_a_server_without_tls_is_to_be_asked_with_http(way, serve, ask):
-    url = serve()
-    with pytest.raises(WorkshopError) as error:
-        ask[way](url)
-    assert f"http://127.0.0.1:{url.rpartition(':')[2]}" in error.value.remedy
-
-
-@pytest.mark.parametrize("content", [None, "no certificate"])
-def test_certificates_that_cannot_be_read_are_one_sentence(
-    content, serve, ask, tmp_path, monkeypatch
-):
-    path = tmp_path / "authority.pem"
-    if content:
-        path.write_text(content)
-    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+def test_a_server_without_tls_is_to_be_asked_with_http(serve, ask):
     url = serve()
     for way in ask:
-        with pytest.raises(BadInput, match="SSL_CERT_FILE"):
+        with pytest.raises(WorkshopError) as error:
             way(url)
+        assert f"http://127.0.0.1:{url.rpartition(':')[2]}" in error.value.remedy
+
+
+def test_certificates_that_cannot_be_read_are_one_sentence(serve, ask, tmp_path, monkeypatch):
+    path, url = tmp_path / "authority.pem", serve()
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    for content in (None, "no certificate"):
+        if content:
+            path.write_text(content)
+        for way in ask:
+            with pytest.raises(BadInput, match="SSL_CERT_FILE"):
+                way(url)
 
 
 def test_a_server_elsewhere_that_is_away_gets_no_remedy_of_ours(ask, workshop_home):
