@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -30,59 +28,56 @@ def listening(folder: Path, monkeypatch) -> Path:
     return folder / "socket"
 
 
-@pytest.mark.parametrize("kind", ["a pipe", "a socket", "a folder", "a device"])
-def test_only_regular_files_are_read_or_replaced(kind, tmp_path, monkeypatch):
-    makers = {
-        "a pipe": lambda: fifo(tmp_path),
-        "a socket": lambda: listening(tmp_path, monkeypatch),
-        "a folder": lambda: tmp_path,
-        "a device": lambda: Path("/dev/zero"),
+def test_only_regular_files_are_read_or_replaced(tmp_path, monkeypatch):
+    paths = {
+        "a pipe": fifo(tmp_path),
+        "a socket": listening(tmp_path, monkeypatch),
+        "a folder": tmp_path,
+        "a device": Path("/dev/zero"),
     }
-    path = makers[kind]()
     link = tmp_path / "link"
-    link.symlink_to(path)
-    for name in (path, link):
-        with pytest.raises(BadInput, match=f"is {kind}, not a file"):
-            files.read_bytes(name, MOST)
-        with pytest.raises(BadInput, match=f"cannot be written: it is {kind}"):
-            files.check_output(name, force=True)
+    for kind, path in paths.items():
+        link.symlink_to(path)
+        for name in (path, link):
+            with pytest.raises(BadInput, match=f"is {kind}, not a file"):
+                files.read_bytes(name, MOST)
+            with pytest.raises(BadInput, match=f"cannot be written: it is {kind}"):
+                files.check_output(name, force=True)
+        link.unlink()
 
 
-@pytest.mark.parametrize("name", ["missing", "no/such/folder", "a\0b", "x" * 5000, ""])
-def test_names_of_no_file_are_refused_in_a_sentence(name, tmp_path):
-    with pytest.raises(BadInput, match="cannot be read"):
-        files.read_bytes(str(tmp_path / name) if name else "", MOST)
-
-
-@pytest.mark.parametrize("name", ["no/such/folder", "a\0b", "x" * 5000, "", "folder/..", "gone"])
-def test_outputs_that_cannot_be_are_refused_before_the_work(name, tmp_path, monkeypatch):
+def test_names_of_no_file_are_refused_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(BadInput):
-        files.check_output(name, force=True)
+    for name in ("no/such/folder", "a\0b", "x" * 5000, "", "gone"):
+        with pytest.raises(BadInput, match="cannot be read"):
+            files.read_bytes(name, MOST)
+    for name in ("no/such/folder", "a\0b", "x" * 5000, "", "gone", "folder/.."):
+        with pytest.raises(BadInput):
+            files.check_output(name, force=True)
 
 
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        (b"", "not whole JSON"),
-        (b"{", "not whole JSON"),
-        (b"\xff\xfe{}", "not UTF-8"),
-        (b"\0" * 10, "not whole JSON"),
-        (b"\xef\xbb\xbf{}", "not whole JSON"),
-        (b"[" * 400, "whole JSON"),
-        (b"[" * 65 + b"]" * 65, "nested too deeply"),
-        (b'{"a":' * 400 + b"1" + b"}" * 400, "nested too deeply"),
-        (b"9" * 5000, "not whole JSON"),
-        (b" " * 20_000, "too large"),
-    ],
+ODD_JSON = (
+    (b"", "not whole JSON"),
+    (b"{", "not whole JSON"),
+    (b"\xff\xfe{}", "not UTF-8"),
+    (b"\0" * 10, "not whole JSON"),
+    (b"\xef\xbb\xbf{}", "not whole JSON"),
+    (b"[" * 400, "whole JSON"),
+    (b"[" * 65 + b"]" * 65, "nested too deeply"),
+    (b'{"a":' * 400 + b"1" + b"}" * 400, "nested too deeply"),
+    (b"9" * 5000, "not whole JSON"),
+    (b" " * 20_000, "too large"),
 )
-def test_odd_json_is_one_sentence(data, says, tmp_path):
+
+
+def test_odd_json_is_one_sentence(tmp_path):
     path = tmp_path / "odd.json"
-    path.write_bytes(data)
-    with pytest.raises(BadInput, match=says):
-        files.read_json(path, 10_000)
+    for data, says in ODD_JSON:
+        path.write_bytes(data)
+        with pytest.raises(BadInput, match=says):
+            files.read_json(path, 10_000)
 
 
 def test_json_nested_beyond_pythons_own_limit_is_one_sentence():
@@ -116,22 +111,17 @@ def test_a_new_file_has_the_usual_permissions(tmp_path):
     assert (tmp_path / "page.html").stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.parametrize("way", ["itself", "link", "hard link", "another spelling", "/dev/fd"])
-def test_an_input_is_never_replaced_even_if_forced(way, tmp_path):
-    source, other = tmp_path / "trace.jsonl", tmp_path / "other"
+def test_an_input_is_never_replaced_even_if_forced(tmp_path):
+    source, link, twin = tmp_path / "trace.jsonl", tmp_path / "link", tmp_path / "twin"
     source.write_bytes(b"measured")
+    link.symlink_to(source)
+    twin.hardlink_to(source)
     descriptor = os.open(source, os.O_WRONLY)
-    if way == "link":
-        other.symlink_to(source)
-    elif way == "hard link":
-        other.hardlink_to(source)
-    else:
-        spellings = {"itself": source, "/dev/fd": f"/dev/fd/{descriptor}"}
-        other = spellings.get(way, f"{tmp_path}/./{source.name}")
-    with pytest.raises(BadInput, match="is read for this"):
-        write(other, force=True, inputs=[source])
+    for other in (source, link, twin, f"{tmp_path}/./{source.name}", f"/dev/fd/{descriptor}"):
+        with pytest.raises(BadInput, match="is read for this"):
+            write(other, force=True, inputs=[source])
+        assert source.read_bytes() == b"measured"
     os.close(descriptor)
-    assert source.read_bytes() == b"measured"
 
 
 def test_a_link_is_followed_and_a_hard_link_keeps_its_content(tmp_path):
@@ -177,11 +167,10 @@ def test_a_full_disk_is_one_sentence(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
-def test_an_output_may_go_to_a_stream(name):
-    code = f"from workshop import files\nwith files.output({name!r}) as file: file.write(b'page')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert done.stdout == b"page"
+def test_an_output_may_go_to_a_stream(capfd):
+    for name in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+        write(name, b"page")
+        assert capfd.readouterr().out == "page", name
 
 
 def test_nothing_is_an_output_too():

@@ -139,8 +139,13 @@ def test_a_signal_ends_what_was_forked_and_is_told(started, modules, tmp_path):
 def test_what_ends_before_its_number_is_read_was_forked_all_the_same(
     started, modules, tmp_path, monkeypatch
 ):
-    read = preloaded._read
-    monkeypatch.setattr(preloaded, "_read", lambda *arguments: time.sleep(1) or read(*arguments))
+    receive = preloaded._receive
+
+    def late(*arguments):
+        time.sleep(1)
+        return receive(*arguments)
+
+    monkeypatch.setattr(preloaded, "_receive", late)
     process = spawn("report_of_tests", modules, tmp_path)
     assert process is not None and process.wait(30) == 7
 
@@ -180,27 +185,27 @@ def test_what_was_forked_ends_with_its_parent_if_it_is_asked_to(
         os.close(handle)
 
 
-@pytest.mark.parametrize(
-    ("changes", "is_server", "fits"),
-    [
-        ({"OMP_NUM_THREADS": "1"}, True, True),
-        ({}, True, False),  # it would have other threads
-        ({}, False, True),  # a worker computes nothing
-        ({"OMP_NUM_THREADS": "2"}, False, False),
-        ({"OMP_NUM_THREADS": "1", "VLLM_RPC_BASE_PATH": "/tmp/x", "TMPDIR": "/tmp"}, True, True),
-        ({"OMP_NUM_THREADS": "1", "HF_TOKEN": "h", "WORKSHOP_URL": "u"}, True, True),
-        ({"OMP_NUM_THREADS": "1", "HF_ENDPOINT": "https://hub.example"}, True, False),
-        ({"OMP_NUM_THREADS": "1", "LD_PRELOAD": "/lib/x.so"}, True, False),
-        ({"OMP_NUM_THREADS": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}, True, False),
-        ({"PROMETHEUS_MULTIPROC_DIR": "/tmp/x"}, False, False),
-        ({"PYTHONHASHSEED": "1"}, False, False),
-        ({"TORCH_SET_BY_VLLM": "1"}, False, True),  # this process has imported vLLM itself
-        ({"TORCH_SET_BY_VLLM": "2"}, False, False),
-    ],
+FITTING = (
+    ({"OMP_NUM_THREADS": "1"}, True, True),
+    ({}, True, False),  # it would have other threads
+    ({}, False, True),  # a worker computes nothing
+    ({"OMP_NUM_THREADS": "2"}, False, False),
+    ({"OMP_NUM_THREADS": "1", "VLLM_RPC_BASE_PATH": "/tmp/x", "TMPDIR": "/tmp"}, True, True),
+    ({"OMP_NUM_THREADS": "1", "HF_TOKEN": "h", "WORKSHOP_URL": "u"}, True, True),
+    ({"OMP_NUM_THREADS": "1", "HF_ENDPOINT": "https://hub.example"}, True, False),
+    ({"OMP_NUM_THREADS": "1", "LD_PRELOAD": "/lib/x.so"}, True, False),
+    ({"OMP_NUM_THREADS": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}, True, False),
+    ({"PROMETHEUS_MULTIPROC_DIR": "/tmp/x"}, False, False),
+    ({"PYTHONHASHSEED": "1"}, False, False),
+    ({"TORCH_SET_BY_VLLM": "1"}, False, True),  # this process has imported vLLM itself
+    ({"TORCH_SET_BY_VLLM": "2"}, False, False),
 )
-def test_only_what_would_import_the_same_is_forked(started, modules, changes, is_server, fits):
-    environment = {**modules, **changes}
-    assert preloaded.find().fits(environment, is_server=is_server) == fits
+
+
+def test_only_what_would_import_the_same_is_forked(started, modules):
+    process = preloaded.find()
+    for changes, is_server, fits in FITTING:
+        assert process.fits({**modules, **changes}, is_server=is_server) == fits, changes
 
 
 def test_after_a_change_of_our_files_nothing_is_forked(started, modules, tmp_path, monkeypatch):

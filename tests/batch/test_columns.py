@@ -17,14 +17,11 @@ CALLS = [
         "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
     }
 ]
-PARTS = [{"type": "text", "text": "4"}, {"type": "text", "text": "2"}]
 MESSAGES = {
     "tools": {"role": "assistant", "content": None, "tool_calls": CALLS},
-    "old tools": {"role": "assistant", "content": None, "function_call": CALLS[0]["function"]},
     "reasoning": {"role": "assistant", "content": "42", "reasoning": "because"},
     "older reasoning": {"role": "assistant", "content": "42", "reasoning_content": "because"},
     "refusal": {"role": "assistant", "content": None, "refusal": "no"},
-    "parts": {"role": "assistant", "content": PARTS},
     "plain": {"role": "assistant", "content": "42", "tool_calls": [], "reasoning": None},
 }
 
@@ -39,13 +36,12 @@ def test_tool_calls_and_reasoning_have_columns(server, run):
         summary = run(server, list(MESSAGES), output, chat=True)
         frame = batch.load(summary.output).set_index(pandas.Index(MESSAGES))
         assert frame.tool_calls["tools"] == CALLS
-        assert frame.tool_calls["old tools"][0]["function"] == CALLS[0]["function"]
         assert frame.reasoning["reasoning"] == frame.reasoning["older reasoning"] == "because"
         assert frame.refusal["refusal"] == "no"
-        assert frame.text["parts"] == frame.text["plain"] == "42"
+        assert frame.text["plain"] == "42"
         assert frame.loc["plain", ["tool_calls", "reasoning", "refusal"]].isna().all()
     column = pandas.read_parquet(summary.output).set_index("row").tool_calls
-    assert json.loads(column[0]) == CALLS and pandas.isna(column[6])  # other programs read them
+    assert json.loads(column[0]) == CALLS and pandas.isna(column[4])  # other programs read them
 
 
 def test_columns_in_which_nothing_stands_are_left_out(server, run):

@@ -15,8 +15,8 @@ import needs
 import pytest
 
 from workshop.batch.send import sending
+from workshop.batch.send.outage import Outage
 from workshop.batch.send.pace import FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT, Pace
-from workshop.batch.send.servers import Outage
 from workshop.batch.session import StillReading
 from workshop.errors import WorkshopError
 

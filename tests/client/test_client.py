@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import struct
@@ -116,19 +115,16 @@ def test_no_server_says_how_to_start_one(workshop_home):
         workshop.connect("nobody")
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
+def test_a_server_that_is_not_ready_says_why(stub):
+    for changes, says in (
         ({"state": "starting"}, "still starting"),
         ({"state": "failed", "reason": "no memory"}, "no memory"),
         ({"pid": 2**22}, "has failed"),
         ({"boot_id": "another"}, "restarted"),
-    ],
-)
-def test_a_server_that_is_not_ready_says_why(stub, changes, says):
-    write_record(stub, **changes)
-    with pytest.raises(WorkshopError, match=says):
-        workshop.connect()
+    ):
+        write_record(stub, **changes)
+        with pytest.raises(WorkshopError, match=says):
+            workshop.connect()
 
 
 def test_a_ready_one_wins_over_a_failed_one(stub):
@@ -221,38 +217,6 @@ def test_validation_errors_are_shown_by_what_they_say(stub):
     stub.answers["/v1/completions"] = (400, {"error": {"message": message, "code": 400}})
     with pytest.raises(BadInput, match=r"\(400\): n: Field required\.$"):
         workshop.connect().complete("San")
-
-
-def test_minus_one_means_all_logprobs_on_servers_that_do_not_know_it_too(stub, tmp_path):
-    write_record(stub)
-    client = workshop.connect()
-    first = (
-        400,
-        {
-            "error": {
-                "message": "1 validation error:\n  {'msg': 'Value error, `logprobs` must be a positive "
-                "value. (parameter=logprobs, value=-1)', 'input': {}}"
-            }
-        },
-    )
-    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 8192}))
-    stub.answers["/v1/models"] = (
-        200,
-        {"object": "list", "data": [{"id": "m", "object": "model", "root": str(tmp_path)}]},
-    )
-    stub.answers["/v1/completions"] = (200, [first, (200, COMPLETION)])
-    stub.seen.clear()
-    assert client.complete("San", max_tokens=5, logprobs=-1).choices[0].text == " city"
-    bodies = [body for body in stub.seen if "logprobs" in body]
-    assert [body["logprobs"] for body in bodies] == [-1, 8192] and bodies[1]["max_tokens"] == 5
-    message = "Requested sample logprobs of 8192, which is greater than max allowed: 20"
-    stub.answers["/v1/completions"] = (200, [first, (400, {"error": {"message": message}})])
-    with pytest.raises(BadInput, match="max allowed: 20"):  # never 20 where all were asked for
-        client.complete("San", logprobs=-1)
-    (tmp_path / "config.json").unlink()  # a model of another machine
-    stub.answers["/v1/completions"] = (200, [first])
-    with pytest.raises(BadInput, match="does not know logprobs=-1"):
-        client.complete("San", logprobs=-1)
 
 
 def test_a_connection_that_the_server_closed_after_an_answer_costs_nothing(stub):

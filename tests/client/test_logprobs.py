@@ -262,15 +262,14 @@ class TestProcessed:
         )
         assert lp.processed(row, Settings(top_k=2))["a"] == pytest.approx(math.log(2 / 3))
 
-    @pytest.mark.parametrize("logprob", [-5.0, -36.0, -50.0])
-    def test_of_one_improbable_token_it_is_what_it_was(self, logprob):
+    def test_of_one_improbable_token_it_is_what_it_was(self):
         """logprobs=0 lists the chosen token alone, and the others may all be one."""
-        row = lp.Row("completion", 0, "a", logprob, None, None, (lp.Alternative("a", logprob),))
-        assert lp.processed(row, Settings())["a"] == pytest.approx(logprob)
-        assert lp.processed(row, Settings(top_p=0.9))["a"] == pytest.approx(logprob)
-        assert lp.processed(row, Settings(temperature=0.5))["a"] == pytest.approx(
-            2 * logprob, abs=0.02
-        )
+        for logprob in (-5.0, -36.0, -50.0):
+            row = lp.Row("completion", 0, "a", logprob, None, None, (lp.Alternative("a", logprob),))
+            assert lp.processed(row, Settings())["a"] == pytest.approx(logprob)
+            assert lp.processed(row, Settings(top_p=0.9))["a"] == pytest.approx(logprob)
+            tempered = lp.processed(row, Settings(temperature=0.5))
+            assert tempered["a"] == pytest.approx(2 * logprob, abs=0.02)
 
     def test_between_the_listed_and_a_prompts_own_token_others_stand(self):
         """Of 0.5, 0.2, 0.19, 0.11 a server lists the first two, and the prompt's own, the fourth."""
@@ -281,16 +280,10 @@ class TestProcessed:
         assert logprobs["d"] == pytest.approx(math.log(0.11**2 / whole), abs=0.01)
 
 
-@pytest.mark.parametrize(
-    "response",
-    [
-        {"choices": [{"text": "x", "logprobs": None}]},
-        {"choices": [{"message": {}, "logprobs": {"content": []}}]},
-    ],
-)
-def test_without_logprobs_it_says_how_to_ask(response):
-    with pytest.raises(BadInput, match=r"no logprobs.*logprobs=5"):
-        lp.rows(response)
+def test_without_logprobs_it_says_how_to_ask():
+    for choice in ({"text": "x", "logprobs": None}, {"message": {}, "logprobs": {"content": []}}):
+        with pytest.raises(BadInput, match=r"no logprobs.*logprobs=5"):
+            lp.rows({"choices": [choice]})
 
 
 def test_wrong_numbers_and_things():

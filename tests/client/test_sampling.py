@@ -62,9 +62,9 @@ class TestOneParameter:
         ) == next_token_probabilities(tied)
         assert next_token_probabilities(HALVES, top_k=2) == pytest.approx({"a": 2 / 3, "b": 1 / 3})
 
-    @pytest.mark.parametrize("top_k", [0, -1, 4, 5, 128_256])
-    def test_top_k_of_zero_minus_one_or_the_vocabulary_changes_nothing(self, top_k):
-        assert next_token_probabilities(HALVES, top_k=top_k) == next_token_probabilities(HALVES)
+    def test_top_k_of_zero_minus_one_or_the_vocabulary_changes_nothing(self):
+        for top_k in (0, -1, 4, 5, 128_256):
+            assert next_token_probabilities(HALVES, top_k=top_k) == next_token_probabilities(HALVES)
 
     def test_top_p_keeps_the_smallest_set_that_reaches_it(self):
         assert set(next_token_probabilities(HALVES, top_p=0.5)) == {"a"}
@@ -167,50 +167,50 @@ class TestOrder:
         )
 
 
+REFUSED = (
+    ("temperature", -0.1, "the nearest is 0"),
+    ("temperature", 100.0, "the nearest is 2"),
+    ("temperature", math.nan, "no number"),
+    ("temperature", math.inf, "no number"),
+    ("temperature", "hot", "no number"),
+    ("temperature", None, "no number"),
+    ("temperature", True, "no number"),
+    ("top_p", 0, "top_k=1"),
+    ("top_p", 1.5, "the nearest is 1"),
+    ("top_p", -1, "top_k=1"),
+    ("top_k", -2, "the nearest is -1"),
+    ("top_k", 2.5, "whole number"),
+    ("top_k", True, "whole number"),
+    ("min_p", -0.1, "the nearest is 0"),
+    ("min_p", 2, "the nearest is 1"),
+    ("frequency_penalty", 3, "the nearest is 2"),
+    ("presence_penalty", -3, "the nearest is -2"),
+    ("repetition_penalty", 0, "1 switches it off"),
+    ("min_tokens", -1, "the nearest is 0"),
+)
+
+
 class TestBadInput:
-    @pytest.mark.parametrize(
-        ("name", "value", "says"),
-        [
-            ("temperature", -0.1, "the nearest is 0"),
-            ("temperature", 100.0, "the nearest is 2"),
-            ("temperature", math.nan, "no number"),
-            ("temperature", math.inf, "no number"),
-            ("temperature", "hot", "no number"),
-            ("temperature", None, "no number"),
-            ("temperature", True, "no number"),
-            ("top_p", 0, "top_k=1"),
-            ("top_p", 1.5, "the nearest is 1"),
-            ("top_p", -1, "top_k=1"),
-            ("top_k", -2, "the nearest is -1"),
-            ("top_k", 2.5, "whole number"),
-            ("top_k", True, "whole number"),
-            ("min_p", -0.1, "the nearest is 0"),
-            ("min_p", 2, "the nearest is 1"),
-            ("frequency_penalty", 3, "the nearest is 2"),
-            ("presence_penalty", -3, "the nearest is -2"),
-            ("repetition_penalty", 0, "1 switches it off"),
-            ("min_tokens", -1, "the nearest is 0"),
-        ],
-    )
-    def test_a_value_that_vllm_refuses_is_named_with_what_is_allowed(self, name, value, says):
-        with pytest.raises(ValueError, match=name) as raised:
-            next_token_probabilities(HALVES, **{name: value})
-        assert isinstance(raised.value, BadInput)
-        assert says in str(raised.value)
+    def test_a_value_that_vllm_refuses_is_named_with_what_is_allowed(self):
+        for name, value, says in REFUSED:
+            with pytest.raises(ValueError, match=name) as raised:
+                next_token_probabilities(HALVES, **{name: value})
+            assert isinstance(raised.value, BadInput)
+            assert says in str(raised.value), (name, value)
 
     def test_repetition_penalty_without_logits_is_refused(self):
         with pytest.raises(ValueError, match="logits"):
             next_token_probabilities(HALVES, repetition_penalty=1.1)
 
-    @pytest.mark.parametrize("scores", [{}, None])
-    def test_no_tokens(self, scores):
-        with pytest.raises(BadInput, match="no tokens"):
-            next_token_probabilities(scores)
+    def test_no_tokens(self):
+        for scores in ({}, None):
+            with pytest.raises(BadInput, match="no tokens"):
+                next_token_probabilities(scores)
 
-    @pytest.mark.parametrize("score", [math.nan, math.inf, None, "x"])
-    def test_a_score_that_is_none(self, score):
-        with pytest.raises(BadInput, match="no logprob"):
-            next_token_probabilities({"a": -1.0, "b": score})
+    def test_a_score_that_is_none(self):
+        for score in (math.nan, math.inf, None, "x"):
+            with pytest.raises(BadInput, match="no logprob"):
+                next_token_probabilities({"a": -1.0, "b": score})
 
     def test_nothing_left(self):
         with pytest.raises(BadInput, match="No token is left"):

@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import truth
@@ -28,31 +29,31 @@ def top(logprobs: dict, k: int) -> dict:
     return dict(sorted(logprobs.items(), key=lambda item: -item[1])[:k])
 
 
-@pytest.mark.parametrize(
-    "chosen",
-    [
+def test_with_these_a_list_of_thirty_is_as_good_as_the_vocabulary():
+    everything = whole(1000, 3)
+    listed = top(everything, 30)
+    for chosen in (
         Settings(top_k=20, temperature=1.5),
         Settings(min_p=0.2, temperature=0.9),
         Settings(temperature=0),
         Settings(top_p=0.3),
-    ],
-)
-def test_with_these_a_list_of_thirty_is_as_good_as_the_vocabulary(chosen):
-    everything = whole(1000, 3)
-    listed = top(everything, 30)
-    assert pipeline(listed, chosen).steps[-1].outside == 0
-    assert pipeline(listed, chosen).probabilities == pytest.approx(
-        pipeline(everything, chosen).probabilities
-    )
+    ):
+        assert pipeline(listed, chosen).steps[-1].outside == 0, chosen
+        assert pipeline(listed, chosen).probabilities == pytest.approx(
+            pipeline(everything, chosen).probabilities
+        ), chosen
 
 
-@pytest.mark.parametrize(
-    "chosen", [Settings(top_k=2), Settings(top_p=0.3), Settings(temperature=0), Settings(min_p=0.5)]
-)
-def test_what_a_penalty_puts_below_the_unlisted_is_not_all_there_is(chosen):
+def test_what_a_penalty_puts_below_the_unlisted_is_not_all_there_is():
     """Of 0.6, 0.2, 0.15, 0.05 the first two are listed, and both are penalised."""
     everything = dict(zip("abcd", map(math.log, (0.6, 0.2, 0.15, 0.05)), strict=True))
-    for penalty in (0.0, 0.5, 2.0):
+    settings = (
+        Settings(top_k=2),
+        Settings(top_p=0.3),
+        Settings(temperature=0),
+        Settings(min_p=0.5),
+    )
+    for chosen, penalty in product(settings, (0.0, 0.5, 2.0)):
         penalised = replace(chosen, frequency_penalty=penalty)
         listed = pipeline(top(everything, 2), penalised, output_tokens="aab")
         true = pipeline(everything, penalised, output_tokens="aab").probabilities

@@ -19,6 +19,8 @@ from workshop.batch.send.sending import Limits, Sender
 from workshop.batch.session import REPORT_S, Ledger, Session
 from workshop.client import reach
 from workshop.errors import BadInput, WorkshopError
+from workshop.servers import records
+from workshop.servers.records import ServerRecord
 
 FIRST_TIMEOUT_S = 5.0  # for a server to say what it serves; doubles while it is busy
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0  # between two questions to a busy server
@@ -74,9 +76,7 @@ class Batch(Session):
 
     async def _answer(self) -> None:
         """Connect to the servers, and answer the rows."""
-        fleet = servers.find(
-            self.urls, self.concurrency, name=self.server_name, accepted=self.accepted
-        )
+        fleet = find_servers(self.urls, self.concurrency, self.server_name, self.accepted)
         reach.allow_connections(len(fleet) * (self.concurrency or LARGEST_LIMIT))
         for server in fleet:
             server.connect(self.limits.read_timeout_s)
@@ -180,6 +180,49 @@ class Batch(Session):
         while True:
             self.report(ledger.look(**_load(fleet)))
             await asyncio.sleep(REPORT_S)
+
+
+def find_servers(
+    urls: tuple[str, ...], concurrency: int | None, name: str | None, accepted: tuple[str, ...]
+) -> list[servers.Server]:
+    """Return the servers at these addresses, each with this user's own record of it, if there is one.
+
+    Without addresses, return the server that `connect(name)` finds.
+
+    Args:
+        urls: addresses that end in /v1.
+        concurrency: requests at once; None: it is found.
+        name: of a record, where `urls` is empty.
+        accepted: names of the model that answers may give, besides those that a server lists.
+    """
+    if not urls:
+        return [_of(reach.find(name), concurrency, accepted)]
+    by_url = {}
+    for url in urls:
+        typed_record = reach.record_of_address(url, "--url")
+        same_url = typed_record.url.replace("//localhost:", "//127.0.0.1:")
+        record = typed_record
+        for own_record in reversed(records.own()):
+            if own_record.url.rstrip("/") == same_url:
+                record = own_record
+                break
+        by_url[typed_record.url] = _of(record, concurrency, accepted, typed_record.api_key)
+    return list(by_url.values())
+
+
+def _of(
+    record: ServerRecord, concurrency: int | None, accepted: tuple[str, ...], api_key: str = ""
+) -> servers.Server:
+    """Return the server of a record.
+
+    An `api_key` replaces the record's, and then the record is not read again.
+    """
+    if record.where != "given" and not api_key:
+        return servers.Server(record.url, record.api_key, concurrency, record, accepted)
+    server = servers.Server(record.url, api_key or record.api_key, concurrency, accepted=accepted)
+    if record.where == "given":
+        server.proxy = reach.proxy_to(server.url)
+    return server
 
 
 def _as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -29,18 +29,14 @@ class _Usage(_Part):
 
 
 class _Message(_Part):
-    content: str | list | None = None  # a list of parts, each with a type
-
-
-class _Delta(_Part):
-    content: str | None = None  # in a stream
+    content: str | None = None
 
 
 class _Choice(_Part):
     index: int = 0
     text: str | None = None
     message: _Message | None = None
-    delta: _Delta | None = None
+    delta: _Message | None = None  # in a stream
     finish_reason: str | None = None
     logprobs: dict | None = None
 

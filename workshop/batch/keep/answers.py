@@ -142,9 +142,9 @@ def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
                 "row": row,
                 "sample": choice.get("index", number),
                 "prompt": prompt,
-                "text": choice["text"] if "text" in choice else _text(message.get("content")),
-                "reasoning": _text(message.get("reasoning") or message.get("reasoning_content")),
-                "tool_calls": _tool_calls(message),
+                "text": choice["text"] if "text" in choice else message.get("content"),
+                "reasoning": message.get("reasoning") or message.get("reasoning_content"),
+                "tool_calls": message.get("tool_calls") or None,
                 "refusal": message.get("refusal"),
                 "finish_reason": choice.get("finish_reason"),
                 "stop_reason": choice.get("stop_reason"),
@@ -158,32 +158,6 @@ def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
                 "key": line["key"],
                 "metadata": _dict(line.get("metadata")),
             }
-
-
-def _tool_calls(message: dict) -> object:
-    """Return the tools that a message calls; None: it calls none.
-
-    `function_call` is the name of old servers.
-    """
-    if message.get("tool_calls"):
-        return message["tool_calls"]
-    if message.get("function_call"):
-        return [{"type": "function", "function": message["function_call"]}]
-    return None
-
-
-def _text(content: object) -> object:
-    """Return the text of a message's content, which some servers give in parts."""
-    if not isinstance(content, list):
-        return content
-    texts = []
-    for part in content:
-        text = part
-        if isinstance(part, dict):
-            text = part.get("text")
-        if isinstance(text, str):
-            texts.append(text)
-    return "".join(texts)
 
 
 def _dict(value: object) -> dict:

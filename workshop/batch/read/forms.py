@@ -100,13 +100,10 @@ def outcome(choices: list[dict], request: str) -> Outcome:
 
 def _text(choice: dict) -> str:
     """Return the text of a choice of a completion or of a chat."""
-    content = choice.get("text")
-    if content is None:
-        content = (choice.get("message") or {}).get("content")
-    if isinstance(content, list):
-        parts = [part.get("text", "") for part in content if isinstance(part, dict)]
-        content = "".join(parts)
-    return content or ""
+    text = choice.get("text")
+    if text is None:
+        text = (choice.get("message") or {}).get("content")
+    return text or ""
 
 
 def has_form(text: str, form: str) -> bool:

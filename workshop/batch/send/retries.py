@@ -16,18 +16,12 @@ PAGES = frozenset({200, 404, 410})  # with an HTML page: a tunnel that is closed
 LONGEST_PAUSE_S = 86_400.0  # nobody means more than a day
 
 
-def can_help(status: int, headers: Mapping[str, str]) -> bool:
-    """Return True if a retry can help.
-
-    `x-should-retry` is the server's own word, as OpenAI's API gives it.
-    """
-    should_retry = headers.get("x-should-retry", "").lower()
-    if should_retry in ("true", "false"):
-        return should_retry == "true"
+def can_help(status: int) -> bool:
+    """Return True if a retry can help after an answer with this status."""
     return status >= 500 or status in TRY_AGAIN
 
 
-def is_outage(status: int, raw: bytes, headers: Mapping[str, str]) -> bool:
+def is_outage(status: int, raw: bytes) -> bool:
     """Return True if the answer comes from a proxy in front of a server that is away, or is a 429.
 
     Then no row is at fault.
@@ -35,8 +29,6 @@ def is_outage(status: int, raw: bytes, headers: Mapping[str, str]) -> bool:
     if status == 429:
         return True
     if status < 400 and status != 200:
-        return False
-    if headers.get("x-should-retry", "").lower() == "false":
         return False
     if status in GATEWAY:
         return True

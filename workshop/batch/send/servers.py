@@ -6,12 +6,12 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import aiohttp
 from yarl import URL
 
 from workshop.batch.read.rows import CHAT, COMPLETIONS, EMBEDDINGS
+from workshop.batch.send.outage import Outage
 from workshop.batch.send.pace import Pace
 from workshop.client import reach, received
 from workshop.client.answer_ids import AnswerIds
@@ -30,7 +30,6 @@ METRICS_TIMEOUT_S = 10.0
 QUIET_S = 8.0  # without work, after which the progress says so
 AWAY = (aiohttp.ClientError, TimeoutError, OSError)  # what a server that does not answer raises
 KNOWN = "`workshop servers` lists those known here; `workshop serve --background` starts one."
-OUTAGE = 8  # so many answers of a proxy without one of the server: the server itself is away
 # uvicorn closes idle connections after 5 s; a request over one that is closing is lost
 KEEP_ALIVE_S = 3.0
 _NAMES = (
@@ -38,54 +37,6 @@ _NAMES = (
     "|num_preemptions|prompt_tokens_total|generation_tokens_total"
 )
 _LINES = re.compile(f"^vllm:(?:{_NAMES}).*$", re.MULTILINE)  # seven lines of 400
-
-
-@dataclass
-class Outage:
-    """The answers that came in place of the server's own, counted since it answered last.
-
-    A proxy or a tunnel whose server is away gives them, and a server that wants no requests now
-    (429). After some of them the server gets nothing for a while, then a row now and then, to see
-    whether it is back.
-    """
-
-    since: float | None = None
-    answers: int = 0
-    rests: int = 0
-    rests_until: float = 0.0
-    ended: int = 0  # how many outages were over
-    last: str = ""  # what it said
-    status: int = 0  # … and its status of HTTP
-    answered_what_was_sent_at: float = 0.0  # the newest request that the server itself answered
-
-    def goes_on(
-        self, status: int, message: str, retry_after_s: float, rest_s: float, longest_rest_s: float
-    ) -> None:
-        """Record one more answer that was not the server's own; `message` is what it said.
-
-        After OUTAGE of them the server gets nothing for `rest_s`, which doubles each time up to
-        `longest_rest_s`, and at least for `retry_after_s`, which it asked for.
-        """
-        now = time.monotonic()
-        self.since = self.since or now
-        self.answers += 1
-        self.last = message
-        self.status = status
-        if self.answers >= OUTAGE and now >= self.rests_until:
-            rest_s = min(longest_rest_s, rest_s * 2 ** min(self.rests, 10))
-            self.rests_until = now + max(rest_s, retry_after_s)
-            self.rests += 1
-
-    def is_over(self, sent_at: float) -> None:
-        """Record that the server itself answered the request that was sent at `sent_at`."""
-        self.answered_what_was_sent_at = max(self.answered_what_was_sent_at, sent_at)
-        if self.answers:
-            if self.rests > 0:
-                self.ended += 1
-            self.since = None
-            self.answers = 0
-            self.rests = 0
-            self.rests_until = 0.0
 
 
 class KeyRefused(WorkshopError):
@@ -490,54 +441,6 @@ class Server:
         return KeyRefused(
             f"{self.url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key."
         )
-
-
-def find(
-    urls: tuple[str, ...],
-    concurrency: int | None = None,
-    name: str | None = None,
-    accepted: tuple[str, ...] = (),
-) -> list[Server]:
-    """Return the servers at these addresses.
-
-    Each has this user's own record of it, if there is one.
-
-    Without addresses, return the server that `connect(name)` finds.
-
-    Args:
-        urls: addresses that end in /v1.
-        concurrency: requests at once; by default it is found.
-        name: of a record, where `urls` is empty.
-        accepted: names of the model that answers may give, besides those that a server lists.
-    """
-    if not urls:
-        return [_of(reach.find(name), concurrency, accepted)]
-    by_url = {}
-    for url in urls:
-        typed_record = reach.record_of_address(url, "--url")
-        same_url = typed_record.url.replace("//localhost:", "//127.0.0.1:")
-        record = typed_record
-        for own_record in reversed(records.own()):
-            if own_record.url.rstrip("/") == same_url:
-                record = own_record
-                break
-        by_url[typed_record.url] = _of(record, concurrency, accepted, typed_record.api_key)
-    return list(by_url.values())
-
-
-def _of(
-    record: ServerRecord, concurrency: int | None, accepted: tuple[str, ...], api_key: str = ""
-) -> Server:
-    """Return the server of a record.
-
-    An `api_key` replaces the record's, and then the record is not read again.
-    """
-    if record.where != "given" and not api_key:
-        return Server(record.url, record.api_key, concurrency, record, accepted)
-    server = Server(record.url, api_key or record.api_key, concurrency, accepted=accepted)
-    if record.where == "given":
-        server.proxy = reach.proxy_to(server.url)
-    return server
 
 
 def _session(read_timeout_s: float, **options) -> aiohttp.ClientSession:
