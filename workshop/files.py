@@ -259,7 +259,9 @@ def _is_null(file_stat: os.stat_result) -> bool:
 
 def _stream(path: str | Path, input_stats: list[os.stat_result]) -> int:
     """Return a copy of the descriptor that a name of a stream means."""
-    number = _stream_number(path)
+    match = STREAM.fullmatch(str(path))
+    assert match is not None  # see is_stream
+    number = 2 if match["name"] == "stderr" else int(match["number"] or 1)
     try:
         if any(os.path.samestat(os.fstat(number), other) for other in input_stats):
             raise BadInput(
@@ -268,16 +270,6 @@ def _stream(path: str | Path, input_stats: list[os.stat_result]) -> int:
         return os.dup(number)
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {reason(error)}.", WRITABLE) from None
-
-
-def _stream_number(path: str | Path) -> int:
-    """Return the number of the descriptor that a name of a stream means."""
-    match = STREAM.fullmatch(str(path))
-    if match is None:
-        raise ValueError(f"{path} is no name of a stream")
-    if match["name"] == "stderr":
-        return 2
-    return int(match["number"] or 1)
 
 
 def _copy(part: Path, descriptor: int) -> None:

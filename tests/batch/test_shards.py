@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 
@@ -75,66 +74,57 @@ def test_nor_is_the_output_of_a_batch_or_a_shard_written_over(shards, tmp_path, 
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")} == before
 
 
-@contextlib.contextmanager
-def edited(path):
-    """Give a shard's record to change."""
-    record = json.loads(path.read_text())
-    yield record
-    path.write_text(json.dumps(record))
-
-
-@pytest.mark.parametrize(
-    ("other", "says"),
-    [
-        ("input", "differ in input"),
-        ("model", "differ in model: 1.jsonl has stub, 2.jsonl has another"),
-        ("parameters", "differ in sampling parameters.*max_tokens"),
-        ("chat", "differ in chat"),
-        ("revision", "differ in revision"),
-        ("column", "differ in column"),
-        ("of", "holds the shards 1/3, 2/4, 3/3"),
-        ("twice", "holds the shards 1/3, 1/3, 2/3, 3/3"),
-        ("missing", "holds the shards 1/3, 3/3"),
-        ("cut", "hold 8 answers; their runs counted 9"),
-        ("gone", "hold 6 answers; their runs counted 9"),
-        ("running", "not complete .running"),
-        ("nothing", "of nothing"),
-        ("no folder", "There is no folder"),
-    ],
-)
-def test_what_does_not_belong_together_is_refused(other, says, shards, tmp_path, faulty):
-    folder = shards((1, 3))
-    options = {
-        "input": {"rows": ROWS[:8]},
-        "parameters": {"max_tokens": 5},
-        "model": {"server": faulty(model="another")},
-        "chat": {"chat": True},
-        "of": {"of": 4},
-    }.get(other, {})
-    if other != "missing":
-        shards((2,), **options)
-    second = folder / "2.jsonl"
-    if other == "twice":
-        for end in ("", ".meta.json"):
-            (folder / f"copy.jsonl{end}").write_bytes((folder / f"1.jsonl{end}").read_bytes())
-    elif other == "cut":
-        second.write_bytes(b"".join(second.read_bytes().splitlines(keepends=True)[:-1]))
-    elif other == "gone":
-        second.unlink()
-    elif other == "running":
-        with edited(folder / "2.jsonl.meta.json") as record:
-            record["runs"].append({**record["runs"][-1], "state": "running"})
-    elif other in ("revision", "column"):
-        with edited(folder / "2.jsonl.meta.json") as record:
-            (record["input"] if other in record["input"] else record)[other] = "another"
-    elif other == "nothing":
-        (folder := tmp_path / "empty").mkdir()
-        (folder / "package.meta.json").write_text("{}")
-    elif other == "no folder":
-        folder = tmp_path / "none"
+def refused(folder, tmp_path, says) -> None:
+    """A merge is refused with these words, and writes nothing."""
     with pytest.raises(BadInput, match=says):
         batch.merge(folder, tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists() and not (tmp_path / "out.jsonl.meta.json").exists()
+
+
+DIFFERENCES = (
+    ({"model": "another"}, "differ in model: 1.jsonl has stub, 2.jsonl has another"),
+    ({"sampling_parameters": {"max_tokens": 5}}, "differ in sampling parameters.*max_tokens"),
+    ({"revision": "another"}, "differ in revision"),
+    ({"input": {"sha256": "another"}}, "differ in input"),
+    ({"input": {"rows": 8}}, "differ in number of rows"),
+    ({"input": {"chat": True}}, "differ in chat"),
+    ({"input": {"column": "another"}}, "differ in column"),
+    ({"input": {"shard": "2/4"}}, "holds the shards 1/3, 2/4, 3/3"),
+    ({"runs": [{"state": "running"}]}, "not complete .running"),
+)
+
+
+def test_shards_that_differ_are_refused(shards, tmp_path):
+    folder = shards()
+    path = folder / "2.jsonl.meta.json"
+    record = json.loads(path.read_text())
+    for change, says in DIFFERENCES:
+        changed = {**record, **change}
+        if "input" in change:
+            changed["input"] = {**record["input"], **change["input"]}
+        path.write_text(json.dumps(changed))
+        refused(folder, tmp_path, says)
+
+
+def test_shards_that_are_not_there_once_and_whole_are_refused(shards, tmp_path):
+    folder = shards()
+    second = folder / "2.jsonl"
+    copies = [folder / "copy.jsonl", folder / "copy.jsonl.meta.json"]
+    for copy, end in zip(copies, ("", ".meta.json"), strict=True):
+        copy.write_bytes((folder / f"1.jsonl{end}").read_bytes())
+    refused(folder, tmp_path, "holds the shards 1/3, 1/3, 2/3, 3/3")
+    for copy in copies:
+        copy.unlink()
+    second.write_bytes(b"".join(second.read_bytes().splitlines(keepends=True)[:-1]))
+    refused(folder, tmp_path, "hold 8 answers; their runs counted 9")
+    second.unlink()
+    refused(folder, tmp_path, "hold 6 answers; their runs counted 9")
+    second.with_name("2.jsonl.meta.json").unlink()
+    refused(folder, tmp_path, "holds the shards 1/3, 3/3")
+    refused(tmp_path / "none", tmp_path, "There is no folder")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "package.meta.json").write_text("{}")
+    refused(tmp_path / "empty", tmp_path, "of nothing")
 
 
 def test_rows_have_the_numbers_that_they_have_now(shards, tmp_path):

@@ -90,10 +90,7 @@ class SeveralServers(WorkshopError):
 
 
 class StillStarting(WorkshopError):
-    """The server is being started.
-
-    `record` is its record, and `look(name)` reads it again.
-    """
+    """The server is being started. `record` is its record, and `look(name)` reads it again."""
 
     def __init__(self, record: ServerRecord, look: Callable[[str], ServerRecord | None]):
         super().__init__(

@@ -7,7 +7,6 @@ A login page, a proxy's error and a broken server sometimes answer with status 2
 that are used. Pure.
 """
 
-import codecs
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,8 +14,6 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 from pydantic_core import from_json
 
 from workshop.client.strict_json import Malformed, kind_of
-
-_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"\xef\xbb\xbf")
 
 
 class _Part(BaseModel):
@@ -124,8 +121,6 @@ def shown(raw: bytes) -> str:
         raw.decode()
     except UnicodeDecodeError:
         return "bytes that are not UTF-8"
-    if raw.startswith(_WIDE) or b"\0" in raw:
-        return "text that is not plain UTF-8"
     return repr(text[:60].decode(errors="replace"))
 
 

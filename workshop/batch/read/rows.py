@@ -304,7 +304,7 @@ def _content(custom_id: str | None, url: str, body: dict, extra: dict) -> Conten
         raise Malformed(f"its n is {n!r}, not a whole number from 1")
     try:
         canonical = _encode(body)
-    except (TypeError, ValueError) as error:  # dates and bytes of a Parquet table
+    except (TypeError, ValueError, RecursionError) as error:  # dates and bytes of a Parquet table
         raise Malformed(f"it cannot be sent as JSON ({error})") from None
     return Content(custom_id, url, body, canonical, extra)
 

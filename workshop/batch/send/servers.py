@@ -177,14 +177,8 @@ class Server:
         self._aim(now.url, now.api_key)
         return changed
 
-    async def models(self, timeout_s: float = 5.0) -> list[dict]:
-        """Return the entries of /v1/models.
-
-        Raises:
-            AWAY: the server does not answer; Busy, one of them: it answers that it is busy.
-            NoModels: it is not a vLLM server.
-            KeyRefused: it refuses the key.
-        """
+    async def _models(self, timeout_s: float) -> list[dict]:
+        """Return the entries of /v1/models; raises as `check` does."""
         status, raw = await self.get("/v1/models", timeout_s)
         if status in (401, 403):
             raise self.key_refused()
@@ -198,21 +192,27 @@ class Server:
                 problem, "Give the address of a vLLM server, which ends in /v1."
             ) from None
 
-    async def check(self, model: str, timeout_s: float = 5.0) -> dict:
+    async def check(self, model: str, timeout_s: float) -> dict:
         """Return the entry of a model in /v1/models; '' is the only model that the server has.
 
         Raises:
+            AWAY: the server does not answer; Busy, one of them: it answers that it is busy.
+            NoModels: it is not a vLLM server. KeyRefused: it refuses the key.
             WorkshopError: the server does not have the model, or has several and `model` is ''.
-            AWAY, NoModels, KeyRefused: as `models` does.
         """
-        entries = await self.models(timeout_s)
+        entries = await self._models(timeout_s)
         names = [entry["id"] for entry in entries]
         if not model and not all(_is_same(entry, entries[0]) for entry in entries):
             raise WorkshopError(
                 f"{self.url} serves several models: {', '.join(names)}.", "Choose one with --model."
             )
         if not entries or (model and model not in names):
-            raise another_model(self.url, ", ".join(names) or "nothing", model)
+            has = ", ".join(names) or "nothing"
+            raise WorkshopError(
+                f"{self.url} serves {has}, not {model or 'a model'}.",
+                f"Give --model {has}, or the address of the right server."
+                " All answers so far are kept.",
+            )
         entry = entries[0]
         if model:
             entry = entries[names.index(model)]
@@ -480,15 +480,6 @@ def _current(name: str) -> ServerRecord | None:
     """
     shared_records = (record for record in records.shared() if record.name == name)
     return records.read(name) or next(shared_records, None)
-
-
-def another_model(url: str, has: str, requested: str) -> WorkshopError:
-    """Return the error that a server has another model than the requested one."""
-    problem = f"{url} serves {has}, not {requested or 'a model'}."
-    return WorkshopError(
-        problem,
-        f"Give --model {has}, or the address of the right server. All answers so far are kept.",
-    )
 
 
 def answered_as_another(url: str, answered: str, model: str) -> WorkshopError:
