@@ -50,8 +50,8 @@ def test_a_form_is_kept_to_or_missed():
 
 def test_a_row_without_a_form_that_can_be_checked_asks_for_none():
     unchecked = {"structured_outputs": {"grammar": "root ::= 'a'"}}
-    words = {"prompt": 'say "response_format"'}
-    for fields in ({}, {"response_format": {"type": "text"}}, unchecked, words):
+    in_prompt = {"prompt": 'say "response_format"'}
+    for fields in ({}, {"response_format": {"type": "text"}}, unchecked, in_prompt):
         assert of_text("x", **fields) == forms.Outcome(("stop",)), fields
 
 

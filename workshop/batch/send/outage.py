@@ -19,7 +19,6 @@ class Outage:
     answers: int = 0
     rests: int = 0
     rests_until: float = 0.0
-    ended: int = 0  # how many outages were over
     last: str = ""  # what it said
     status: int = 0  # … and its status of HTTP
     answered_what_was_sent_at: float = 0.0  # the newest request that the server itself answered
@@ -45,10 +44,7 @@ class Outage:
     def is_over(self, sent_at: float) -> None:
         """Record that the server itself answered the request that was sent at `sent_at`."""
         self.answered_what_was_sent_at = max(self.answered_what_was_sent_at, sent_at)
-        if self.answers:
-            if self.rests > 0:
-                self.ended += 1
-            self.since = None
-            self.answers = 0
-            self.rests = 0
-            self.rests_until = 0.0
+        self.since = None
+        self.answers = 0
+        self.rests = 0
+        self.rests_until = 0.0

@@ -57,8 +57,7 @@ class Attempt:
     deaths: int = 0
     requests_sent: int = 0
     sent_at: float = 0.0
-    failed_first_at: float | None = None
-    outages_before: int = 0  # that were over when it failed first
+    failed_first_at: float | None = None  # in an outage
 
     def request_id(self) -> str:
         """Return the id of one request: the row's key, and which request of the row it is.
@@ -292,19 +291,15 @@ class Sender:
         server.outage.goes_on(
             status, reason, retry_after_s or 0.0, self.limits.backoff_s, self._longest_rest_s()
         )
-        outages_before = sum(other.outage.ended for other in self.fleet)
-        if attempt.failed_first_at is None or attempt.outages_before != outages_before:
-            # the failures during an earlier outage do not count
-            attempt.errors = 0
-            attempt.failed_first_at = time.monotonic()
-            attempt.outages_before = outages_before
+        now = time.monotonic()
+        if attempt.failed_first_at is None:
+            attempt.failed_first_at = now
         if status in retries.BUSY:
             server.pace.refused()
         else:
             attempt.errors += 1
         backoff_s = min(self._backoff_s(attempt), self._longest_rest_s())
         pause = min(retry_after_s or backoff_s, self.limits.patience_s)
-        now = time.monotonic()
         away_since = server.outage.since or now
         patience_ends = now - away_since + pause > self.limits.patience_s
         is_at_fault = server.outage.answered_what_was_sent_at > attempt.failed_first_at
