@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
+from itertools import product
 
 import pytest
 import truth
@@ -48,22 +49,20 @@ def test_there_are_enough_of_them_and_no_more_than_the_false_alarms_are_counted_
     assert len(truth.WRONG) * len(truth.PROMPTS) * truth.MISSED < 0.001
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_vllm_samples_what_we_compute(server_truth, case):
-    for prompt in PROMPTS:
+def test_vllm_samples_what_we_compute(server_truth):
+    for case, prompt in product(CASES, PROMPTS):
         outcome = truth.compare(server_truth, case, prompt)
-        assert not outcome.alarm, outcome
-        assert outcome.samples == (1 if case.settings.greedy else truth.SAMPLES)
+        assert not outcome.alarm, (case.name, outcome)
+        assert outcome.samples == (1 if case.settings.greedy else truth.SAMPLES), case.name
 
 
-@pytest.mark.parametrize("name", truth.WRONG)
-def test_a_wrong_order_is_found_out(server_truth, name):
-    case_name, compute = truth.WRONG[name]
-    case = next(case for case in truth.CASES if case.name == case_name)
-    outcomes = [truth.compare(server_truth, case, prompt, compute) for prompt in PROMPTS]
-    telling = [comparison for comparison in outcomes if comparison.missed <= truth.MISSED]
-    assert len(telling) >= 2, f"on too few prompts can it be told from the right order: {outcomes}"
-    assert all(comparison.alarm for comparison in telling), telling
+def test_a_wrong_order_is_found_out(server_truth):
+    for name, (case_name, compute) in truth.WRONG.items():
+        case = next(case for case in truth.CASES if case.name == case_name)
+        outcomes = [truth.compare(server_truth, case, prompt, compute) for prompt in PROMPTS]
+        telling = [comparison for comparison in outcomes if comparison.missed <= truth.MISSED]
+        assert len(telling) >= 2, f"on too few prompts can {name} be told apart: {outcomes}"
+        assert all(comparison.alarm for comparison in telling), (name, telling)
 
 
 def test_min_tokens_takes_the_end_away_where_it_is_likely(client):

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from workshop.batch.read.rows import CHAT, EMBEDDINGS, Row
+from workshop.client.sampling import MINUS_INFINITY_SENT
 
-LOWEST_LOGPROB = -9999.0  # JSON has no -inf; the server says this instead
 TEMPLATES_KEPT = 1024
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 Made = TypeVar("Made")
@@ -310,4 +310,4 @@ def _prompt_logprobs(steps) -> list | None:
 
 def _finite(logprob) -> float:
     """Return a logprob's number; minus infinity as the server sends it."""
-    return max(logprob.logprob, LOWEST_LOGPROB)
+    return max(logprob.logprob, MINUS_INFINITY_SENT)

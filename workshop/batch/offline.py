@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from workshop.batch import engine_rows
+from workshop.batch.keep.cut_answers import UNFINISHED
 from workshop.batch.keep.store import COMMIT_S
 from workshop.batch.progress import Summary
 from workshop.batch.read.rows import Row
@@ -181,11 +182,8 @@ class Feed:
         """Give a finished answer to the ledger."""
         row, request = self._flying.pop(output.request_id)
         self.sequences -= request.params.n
-        finished = 0
-        for sequence in output.outputs:
-            if sequence.finish_reason not in (None, "abort", "error"):
-                finished += 1
-        if finished != request.params.n:
+        finished = [part for part in output.outputs if part.finish_reason not in UNFINISHED]
+        if len(finished) != request.params.n:
             return self.ledger.refuse(row, 400, "refused", "the engine did not finish it")
         self.ledger.keep(row, *self._maker.body(row, request, output, self.model))
 

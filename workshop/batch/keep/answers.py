@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from workshop.batch.keep.lines import Answer
 from workshop.batch.keep.paths import PARQUET_META, Paths, parquet_meta, read_meta, replacement
 from workshop.batch.keep.store import newest, scan
+from workshop.batch.read.forms import object_of
 from workshop.batch.read.inputs import Source
 from workshop.batch.read.prepare import Bits, Work, shard_of
 from workshop.batch.read.rows import Builder
@@ -134,9 +135,9 @@ def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
     for answer, row, prompt in answers:
         line = answer.line
         body = line["response"]["body"]
-        usage = _dict(body.get("usage"))
+        usage = object_of(body.get("usage"))
         for number, choice in enumerate(answer.choices):
-            message = _dict(choice.get("message"))
+            message = object_of(choice.get("message"))
             yield {
                 "custom_id": line["custom_id"],
                 "row": row,
@@ -156,15 +157,8 @@ def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
                 "request_id": body.get("id"),
                 "model": body.get("model"),
                 "key": line["key"],
-                "metadata": _dict(line.get("metadata")),
+                "metadata": object_of(line.get("metadata")),
             }
-
-
-def _dict(value: object) -> dict:
-    """Return a dict as it is, and an empty one for any other value."""
-    if isinstance(value, dict):
-        return value
-    return {}
 
 
 def write_parquet(paths: Paths) -> None:

@@ -61,12 +61,12 @@ def form_text(request: Mapping[str, Any]) -> str | None:
     The kinds are "json" (the value is the schema), "regex" and "choice" (a list of texts). None if
     it asks for none, or for one that cannot be checked.
     """
-    response_format = _object(request.get("response_format"))
+    response_format = object_of(request.get("response_format"))
     if response_format.get("type") == "json_object":
         return json.dumps(["json", None])
     if response_format.get("type") == "json_schema":
-        return json.dumps(["json", _object(response_format.get("json_schema")).get("schema")])
-    structured = _object(request.get("structured_outputs"))
+        return json.dumps(["json", object_of(response_format.get("json_schema")).get("schema")])
+    structured = object_of(request.get("structured_outputs"))
     if structured.get("json_object"):
         return json.dumps(["json", None])
     for kind in ("json", "regex", "choice"):
@@ -76,7 +76,7 @@ def form_text(request: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _object(value: object) -> dict:
+def object_of(value: object) -> dict:
     """Return a JSON object as it is, and an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
+from workshop.batch.keep.cut_answers import UNFINISHED
 from workshop.batch.keep.store import COMMIT_S
 from workshop.batch.read.rows import EMBEDDINGS, Row
 from workshop.batch.send import retries, servers
@@ -23,8 +24,6 @@ from workshop.client import reach, received
 from workshop.client.answer_ids import MARK
 from workshop.client.strict_json import Malformed
 from workshop.errors import WorkshopError, plain
-
-CUT = frozenset({None, "abort", "error"})  # finish reasons of answers that did not end
 
 
 @dataclass(frozen=True)
@@ -268,7 +267,7 @@ class Sender:
             raise servers.answered_as_another(server.url, answer.model, self.model)
         if row.url != EMBEDDINGS:
             for choice in answer.choices:
-                if choice.get("finish_reason") in CUT:
+                if choice.get("finish_reason") in UNFINISHED:
                     raise Cut("a choice has no end")
         self.ledger.keep(row, raw, answer.prompt_tokens, answer.completion_tokens, answer.choices)
         server.answered += 1
