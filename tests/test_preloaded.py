@@ -20,11 +20,11 @@ from workshop.servers import local
 
 SERVE = """
 import json, os, sys
-from workshop import preloaded
+from workshop import preloaded_process
 def imports():
     print(sorted(os.environ), flush=True)
     os.environ["TORCH_SET_BY_VLLM"] = "1"
-preloaded.serve(json.loads(sys.argv[1]), imports)
+preloaded_process.serve(json.loads(sys.argv[1]), imports)
 """
 REPORT = """
 import json, os, sys
@@ -139,13 +139,13 @@ def test_a_signal_ends_what_was_forked_and_is_told(started, modules, tmp_path):
 def test_what_ends_before_its_number_is_read_was_forked_all_the_same(
     started, modules, tmp_path, monkeypatch
 ):
-    receive = preloaded._receive
+    receive = preloaded.receive
 
     def late(*arguments):
         time.sleep(1)
         return receive(*arguments)
 
-    monkeypatch.setattr(preloaded, "_receive", late)
+    monkeypatch.setattr(preloaded, "receive", late)
     process = spawn("report_of_tests", modules, tmp_path)
     assert process is not None and process.wait(30) == 7
 

@@ -13,26 +13,19 @@ and signals. It outlives this process.
 from __future__ import annotations
 
 import contextlib
-import gc
-import importlib
 import json
 import os
-import runpy
-import secrets
 import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from workshop import python_process
-from workshop.files import replacement
 from workshop.home import home
 from workshop.vllm_package import installed
 
@@ -73,12 +66,6 @@ READ_LATER = (
 # What else the preloaded process gets of its user's environment: no keys and no tokens.
 PATH_VARIABLE = "WORKSHOP_PRELOADED"
 PASSED_ON = ("LOGNAME", "PATH", "TMPDIR", "TZ", "USER", "WORKSHOP_HOME", PATH_VARIABLE)
-IMPORTED_BY_WORKERS = (
-    "vllm.benchmarks.serve",
-    "vllm.v1.core.sched.scheduler",
-    "workshop.servers.cpu_worker",
-    "workshop.servers.vllm_main",
-)
 IMPORTED_WITHIN_S = 180.0  # the wait of somebody who asks while vLLM is being imported
 ANSWER_S = 5.0
 EXIT_CODE_S = 2.0  # from the end of a process to its exit code
@@ -105,7 +92,7 @@ class Preloaded:
             is_server: for a server each variable counts. A worker does not compute, so that it may lack what the
                 starter chose for servers: the number of threads and the library that is preloaded for them.
         """
-        if self.code != _code():
+        if self.code != code_version():
             return False
         variables = read_by_imports(environment)
         for name in variables.keys() | self.variables.keys():
@@ -142,7 +129,7 @@ class ForkedProcess:
         self.returncode = UNKNOWN_CODE
         with contextlib.suppress(OSError, ValueError):
             self._connection.settimeout(EXIT_CODE_S)
-            self.returncode = int(_receive(self._connection)["exit_code"])
+            self.returncode = int(receive(self._connection)["exit_code"])
         self._connection.close()
         os.close(self._handle)
         if self._tie is not None:
@@ -192,7 +179,7 @@ def start(environment: Mapping[str, str], log: int) -> subprocess.Popen | None:
     own |= read_by_imports(environment)
     defaults = sorted(name for name in read_by_imports(environment) if name not in os.environ)
     return subprocess.Popen(
-        python_process.command("workshop.preloaded", json.dumps(defaults)),
+        python_process.command("workshop.preloaded_process", json.dumps(defaults)),
         stdin=subprocess.PIPE,
         stdout=log,
         stderr=log,
@@ -208,10 +195,10 @@ def stop(process: subprocess.Popen) -> None:
     process.wait()
     if process.stdin:
         process.stdin.close()
-    _forget(_record_path(), process.pid)
+    forget(record_path(), process.pid)
 
 
-def _forget(path: Path, pid: int) -> None:
+def forget(path: Path, pid: int) -> None:
     """Remove the record of the preloaded process `pid`, unless it is another one's by now."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         if json.loads(path.read_bytes())["pid"] == pid:
@@ -220,17 +207,17 @@ def _forget(path: Path, pid: int) -> None:
 
 def find() -> Preloaded | None:
     """Return the preloaded process of this user, this Python and this machine, or None."""
-    preloaded = _recorded()
+    preloaded = read_record()
     if preloaded is not None:
         with contextlib.suppress(OSError), _connect(preloaded.address):
             return preloaded
     return None
 
 
-def _recorded() -> Preloaded | None:
+def read_record() -> Preloaded | None:
     """Return what the preloaded process has written down; it may have ended since."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        return Preloaded(**json.loads(_record_path().read_bytes()))
+        return Preloaded(**json.loads(record_path().read_bytes()))
     return None
 
 
@@ -257,7 +244,7 @@ def spawn(
         is_server: see `Preloaded.fits`.
         with_parent: it is told to end (SIGTERM) when this process ends, however that happens.
     """
-    preloaded = _recorded()
+    preloaded = read_record()
     if preloaded is None or not preloaded.fits(environment, is_server=is_server):
         return None
     if umask is None:
@@ -294,10 +281,10 @@ def _ask(
 ) -> ForkedProcess:
     """Send a request with its descriptors; return the process that was forked."""
     try:
-        _send(connection, request, *descriptors)
+        send(connection, request, *descriptors)
         connection.settimeout(IMPORTED_WITHIN_S)
         handles: list[int] = []
-        pid = _receive(connection, handles)["pid"]
+        pid = receive(connection, handles)["pid"]
         return ForkedProcess(pid, handles[0], connection, tie)
     except BaseException:
         connection.close()
@@ -310,7 +297,7 @@ def _connect(address: str) -> socket.socket:
     try:
         connection.settimeout(ANSWER_S)
         connection.connect(f"\0{address}")
-        if _user_of(connection) != os.geteuid():
+        if user_of(connection) != os.geteuid():
             raise PermissionError(address)
     except BaseException:
         connection.close()
@@ -318,7 +305,7 @@ def _connect(address: str) -> socket.socket:
     return connection
 
 
-def _user_of(connection: socket.socket) -> int:
+def user_of(connection: socket.socket) -> int:
     """Return the user id of the process at the other end."""
     credentials = connection.getsockopt(
         socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
@@ -326,11 +313,12 @@ def _user_of(connection: socket.socket) -> int:
     return struct.unpack("3i", credentials)[1]
 
 
-def _send(connection: socket.socket, message: dict, *descriptors: int) -> None:
+def send(connection: socket.socket, message: dict, *descriptors: int) -> None:
+    """Send a message, and descriptors with it. Raises OSError: the other end has gone."""
     socket.send_fds(connection, [json.dumps(message).encode()], descriptors)
 
 
-def _receive(connection: socket.socket, descriptors: list[int] | None = None) -> dict:
+def receive(connection: socket.socket, descriptors: list[int] | None = None) -> dict:
     """Return the next message, and add the descriptors that came with it. Raises OSError or ValueError: there is none."""
     text, came, _, _ = socket.recv_fds(connection, MOST_BYTES, MOST_DESCRIPTORS)
     if descriptors is not None:
@@ -340,7 +328,7 @@ def _receive(connection: socket.socket, descriptors: list[int] | None = None) ->
     return json.loads(text)
 
 
-def _record_path() -> Path:
+def record_path() -> Path:
     """Return the file that says where the preloaded process of this Python listens.
 
     WORKSHOP_PRELOADED names another one, for all homes: the tests have a home each.
@@ -352,7 +340,7 @@ def _record_path() -> Path:
     return home() / "run" / f"preloaded-{socket.gethostname()}-{name}.json"
 
 
-def _code() -> str:
+def code_version() -> str:
     """Return a text that changes with Python, vLLM and this package's own files."""
     newest = 0
     for folder, _, files in os.walk(python_process.PACKAGE):
@@ -360,174 +348,3 @@ def _code() -> str:
             if file.endswith(".py"):
                 newest = max(newest, os.stat(os.path.join(folder, file)).st_mtime_ns)
     return f"{python_process.PYTHON} {sys.version} {installed()} {newest}"
-
-
-class _Server:
-    """The preloaded process: it imports vLLM, forks on request, and tells exit codes."""
-
-    def __init__(self, defaults: list[str]) -> None:
-        self._requests: dict[int, socket.socket] = {}  # of running processes, by their pid
-        self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        address = f"workshop-{os.getpid()}-{secrets.token_hex(8)}"
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(f"\0{address}")
-        self._listener.listen(64)
-        variables = read_by_imports(os.environ)
-        self._record = Preloaded(address, os.getpid(), _code(), variables, defaults, {})
-        self._path = _record_path()
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._write()
-
-    def _write(self) -> None:
-        """Write the record."""
-        with replacement(self._path, private=True, sync=False) as file:
-            file.write(json.dumps(asdict(self._record)).encode())
-
-    def note_imports(self) -> None:
-        """Note which variables the imports have set, unless the record has gone or is another's by now."""
-        before = self._record.variables
-        changed = dict(read_by_imports(os.environ).items() - before.items())
-        if changed and _recorded() == self._record:
-            self._record = replace(self._record, set_by_imports=changed)
-            self._write()
-
-    def run(self) -> dict | None:
-        """Fork until standard input ends.
-
-        Return None in this process then, and in each process that is forked what it shall run.
-        """
-        try:
-            while True:
-                ready, _, _ = select.select([0, self._listener, self._wake_reader], [], [])
-                if self._wake_reader in ready:
-                    with contextlib.suppress(BlockingIOError):
-                        os.read(self._wake_reader, 4096)
-                    self._tell_exit_codes()
-                if 0 in ready:
-                    _forget(self._path, os.getpid())
-                    return None
-                if self._listener in ready:
-                    request = self._answer()
-                    if request is not None:
-                        return request
-        except KeyboardInterrupt:  # it is ended by its starter alone
-            return None
-
-    def _tell_exit_codes(self) -> None:
-        """Tell those who asked for them which processes have ended, and how."""
-        while self._requests:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            connection = self._requests.pop(pid, None)
-            if connection is not None:
-                with contextlib.suppress(OSError), connection:
-                    _send(connection, {"exit_code": os.waitstatus_to_exitcode(status)})
-
-    def _answer(self) -> dict | None:
-        """Answer one connection by a fork; return the request in the new process, and None in this one."""
-        connection, _ = self._listener.accept()
-        descriptors: list[int] = []
-        request: dict = {}
-        try:
-            connection.settimeout(ANSWER_S)
-            if _user_of(connection) != os.geteuid():
-                raise PermissionError("another user")
-            request = _receive(connection, descriptors)
-            pid = os.fork()
-            if pid:
-                self._requests[pid] = connection
-                handle = os.pidfd_open(pid)  # here it is not reaped yet, however soon it ends
-                try:
-                    _send(connection, {"pid": pid}, handle)
-                finally:
-                    os.close(handle)
-        except (OSError, ValueError):
-            if connection not in self._requests.values():
-                connection.close()
-            pid = None
-        if pid == 0:
-            self._become(request, connection, descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        return request if pid == 0 else None
-
-    def _become(self, request: dict, connection: socket.socket, descriptors: list[int]) -> None:
-        """Be a process of its own: as if Python had just been started for the request."""
-        os.setsid()
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        for listening in (self._listener, connection, *self._requests.values()):
-            listening.close()
-        os.close(self._wake_reader)
-        os.close(self._wake_writer)
-        for number, descriptor in enumerate(descriptors[:3]):
-            os.dup2(descriptor, number)
-        if len(descriptors) > 3:
-            _end_with(os.dup(descriptors[3]))
-        os.environ.clear()
-        os.environ.update(request["environment"])
-        os.umask(request["umask"])
-        os.sched_setaffinity(0, request["affinity"])
-        os.chdir(request["folder"])
-
-
-def _end_with(tie: int) -> None:
-    """Let Linux send SIGTERM to this process when the other end of a pipe closes."""
-    import fcntl  # not there on Windows, where nothing is forked
-
-    fcntl.fcntl(tie, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(tie, fcntl.F_SETSIG, signal.SIGTERM)
-    fcntl.fcntl(tie, fcntl.F_SETFL, fcntl.fcntl(tie, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([tie], [], [], 0)[0]:  # it has closed already
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _import_all() -> None:
-    """Import vLLM as its servers, the simulator and `--exact` need it."""
-    from workshop.workarounds import cpu_package_name, one_import
-
-    began = time.monotonic()
-    cpu_package_name.apply()
-    one_import.import_vllm()
-    for module in IMPORTED_BY_WORKERS:
-        importlib.import_module(module)
-    gc.collect()
-    gc.freeze()  # a collection in a forked process would copy all pages
-    print(f"[workshop] vLLM is imported after {time.monotonic() - began:.1f} s", flush=True)
-
-
-def _set_title(title: str) -> None:
-    """Say in `ps` what this process is, where vLLM's own module for that is there."""
-    with contextlib.suppress(ImportError):
-        import setproctitle
-
-        setproctitle.setproctitle(title)
-
-
-def serve(defaults: list[str], import_all: Callable[[], None]) -> None:
-    """Be the preloaded process; or, in each process that is forked from it, run what was asked for."""
-    _set_title("workshop lab: vLLM is imported here")  # a first time before the environment changes
-    server = _Server(defaults)
-    import_all()
-    server.note_imports()
-    request = server.run()
-    if request is None:
-        return
-    tempfile.tempdir = None
-    module, *arguments = request["argv"]
-    sys.argv = [module, *arguments]
-    _set_title(" ".join(python_process.command(module, *arguments)))
-    if "vllm.logger" in sys.modules:
-        sys.modules["vllm.logger"]._configure_vllm_root_logger()
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-if __name__ == "__main__":
-    serve(json.loads(sys.argv[1]), _import_all)
