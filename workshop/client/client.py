@@ -140,10 +140,10 @@ class Client:
         options = {"model": self.model, **content, **direct, "extra_body": body or None}
         parameters = {**direct, **body}
         sequences = received.sequences(content.get("prompt"), parameters.get("n"))
-        request_id = answer_ids.new(self.by)
-        headers = {"X-Request-Id": request_id, **dict(options.get("extra_headers") or {})}
-        send = functools.partial(create, **{**options, "extra_headers": headers})
+        own_headers = dict(options.get("extra_headers") or {})
+        headers = {"X-Request-Id": answer_ids.new(self.by), **own_headers}
         request_id = headers["X-Request-Id"]
+        send = functools.partial(create, **{**options, "extra_headers": headers})
         try:
             if parameters.get("stream"):
                 with waiting.told_of_silence():
