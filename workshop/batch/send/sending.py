@@ -16,7 +16,7 @@ import aiohttp
 
 from workshop.batch.keep.cut_answers import UNFINISHED
 from workshop.batch.keep.store import COMMIT_S
-from workshop.batch.read.rows import EMBEDDINGS, Row
+from workshop.batch.read.rows import EMBEDDINGS, LEAST_BYTES, Row
 from workshop.batch.send import retries, servers
 from workshop.batch.send.servers import Server
 from workshop.batch.session import Ledger
@@ -204,7 +204,7 @@ class Sender:
             ) as answer:
                 server.movement.answered(time.monotonic())
                 status, headers = answer.status, answer.headers
-                raw = await answer.read()
+                raw = await self._body(answer, row)
             if retries.is_outage(status, raw):
                 return self._outage(attempt, server, status, raw, headers)
             if status == 200:
@@ -231,6 +231,26 @@ class Sender:
         if redirect:
             raise redirect
         self._refused(attempt, server, status, raw, headers)
+
+    async def _body(self, answer: aiohttp.ClientResponse, row: Row) -> bytes:
+        """Return the body of an answer, or of a refusal.
+
+        Raises Malformed: it is compressed, or larger than any answer to this row.
+        """
+        encoding = answer.headers.get("Content-Encoding", "").strip()
+        if encoding.lower() not in ("", "identity"):
+            raise Malformed(f"the Content-Encoding {encoding[:40]!r}, which no request allows")
+        body = bytearray()
+        limit = LEAST_BYTES
+        async for piece in answer.content.iter_any():
+            body += piece
+            if len(body) > limit:
+                limit = row.most_bytes(self.ledger.work.max_model_len)
+            if len(body) > limit:
+                raise Malformed(
+                    f"{len(body):,} bytes or more; no answer to this row can have over {limit:,}"
+                )
+        return bytes(body)
 
     async def _key_refused(
         self, attempt: Attempt, server: Server, address_and_key: tuple[str, str]

@@ -17,6 +17,7 @@ from workshop.client import reach, received
 from workshop.client.answer_ids import AnswerIds
 from workshop.client.strict_json import Malformed
 from workshop.engine import metrics
+from workshop.engine.http import LARGEST_BYTES
 from workshop.errors import WorkshopError
 from workshop.servers import hang, records
 from workshop.servers.records import ServerRecord
@@ -143,7 +144,7 @@ class Server:
         """GET a path beside /v1; return (status, body).
 
         Raises:
-            AWAY: the server does not answer.
+            AWAY: the server does not answer, or with more than LARGEST_BYTES.
             WorkshopError: it redirects to another address.
         """
         options = {
@@ -156,7 +157,11 @@ class Server:
             redirect = reach.redirected(self.root + path, answer.status, location)
             if redirect:
                 raise redirect
-            return answer.status, await answer.read()
+            try:
+                await answer.content.readexactly(LARGEST_BYTES)
+            except asyncio.IncompleteReadError as whole:
+                return answer.status, whole.partial
+            raise aiohttp.ClientPayloadError(f"its answer has more than {LARGEST_BYTES >> 20} MiB")
 
     async def read_again(self) -> bool | None:
         """Read the record again; return True if the address or the key changed.
@@ -455,6 +460,7 @@ def _session(read_timeout_s: float, **options) -> aiohttp.ClientSession:
         connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, **options),
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,  # reach.proxy_to decides
+        auto_decompress=False,  # no request allows a compressed answer
         timeout=aiohttp.ClientTimeout(total=read_timeout_s, sock_connect=10),
     )
 
