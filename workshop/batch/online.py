@@ -5,7 +5,6 @@ Processes and servers may die at any time.
 
 import asyncio
 import contextlib
-import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import uvloop
 from workshop.batch.progress import Progress, Summary
 from workshop.batch.read.prepare import Work
 from workshop.batch.send import servers
+from workshop.batch.send.clock import clock
 from workshop.batch.send.pace import LARGEST_LIMIT
 from workshop.batch.send.sending import Limits, Sender
 from workshop.batch.session import REPORT_S, Ledger, Session
@@ -100,14 +100,14 @@ class Batch(Session):
 
         Raises WorkshopError: no server answers.
         """
-        began = time.monotonic()
+        began = clock.now()
         timeout_s = FIRST_TIMEOUT_S
         pause_s = FIRST_PAUSE_S
         while True:
             entry, errors = await self._ask_all(fleet, timeout_s)
             if entry is not None:
                 return entry
-            left_s = self.limits.patience_s - (time.monotonic() - began)
+            left_s = self.limits.patience_s - (clock.now() - began)
             if left_s <= 0 or not any(isinstance(error, WAITING_HELPS) for error in errors):
                 raise _nobody(fleet, errors)
             await self._wait(min(pause_s, left_s), fleet, errors)
@@ -129,7 +129,7 @@ class Batch(Session):
                 entry = await server.check(model, timeout_s)
             except servers.AWAY as error:
                 errors.append(error)
-                server.down_since = time.monotonic()
+                server.down_since = clock.now()
                 continue
             if first_entry is None:
                 first_entry = entry
@@ -143,8 +143,8 @@ class Batch(Session):
         """Wait before the servers are asked again. Raises StillReading: the run is told to stop."""
         message = f"waiting for {_urls_with_errors(fleet, errors)}"
         self.report(Progress(0, 0, 0, 0, 0.0, 0.0, 0.0, 0, 0, message=message))
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        until = clock.now() + seconds
+        while clock.now() < until:
             self.source.poll()
             await asyncio.sleep(0.1)
 

@@ -1,7 +1,8 @@
 """Notice that a proxy answers in the place of a server, or that a server wants no requests now."""
 
-import time
 from dataclasses import dataclass
+
+from workshop.batch.send.clock import clock
 
 OUTAGE = 8  # so many answers of a proxy without one of the server: the server itself is away
 
@@ -31,7 +32,7 @@ class Outage:
         After OUTAGE of them the server gets nothing for `rest_s`, which doubles each time up to
         `longest_rest_s`, and at least for `retry_after_s`, which it asked for.
         """
-        now = time.monotonic()
+        now = clock.now()
         self.since = self.since or now
         self.answers += 1
         self.last = message

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import random
 import sys
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from workshop.batch.keep.cut_answers import UNFINISHED
 from workshop.batch.keep.store import COMMIT_S
 from workshop.batch.read.rows import EMBEDDINGS, LEAST_BYTES, Row
 from workshop.batch.send import retries, servers
+from workshop.batch.send.clock import clock
 from workshop.batch.send.servers import Server
 from workshop.batch.session import Ledger
 from workshop.client import reach, received
@@ -192,7 +192,7 @@ class Sender:
         """Send one row, and decide by the answer: keep it, send the row again, or give it up."""
         row = attempt.row
         address_and_key = (server.url, server.api_key)
-        attempt.sent_at = time.monotonic()
+        attempt.sent_at = clock.now()
         server.path = row.url
         try:
             async with server.post(
@@ -202,7 +202,7 @@ class Sender:
                 fresh=server.mixes_answers or not server.ids.name_requests,
                 data=row.payload(self.model),
             ) as answer:
-                server.movement.answered(time.monotonic())
+                server.movement.answered(clock.now())
                 status, headers = answer.status, answer.headers
                 raw = await self._body(answer, row)
             if retries.is_outage(status, raw):
@@ -310,7 +310,7 @@ class Sender:
         server.outage.goes_on(
             status, reason, retry_after_s or 0.0, self.limits.backoff_s, self._longest_rest_s()
         )
-        now = time.monotonic()
+        now = clock.now()
         if attempt.failed_first_at is None:
             attempt.failed_first_at = now
         if status in retries.BUSY:

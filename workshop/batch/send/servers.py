@@ -11,6 +11,7 @@ import aiohttp
 from yarl import URL
 
 from workshop.batch.read.rows import CHAT, COMPLETIONS, EMBEDDINGS
+from workshop.batch.send.clock import clock
 from workshop.batch.send.outage import Outage
 from workshop.batch.send.pace import Pace
 from workshop.client import reach, received
@@ -80,7 +81,7 @@ class Server:
         self.answered = 0
         self.up = asyncio.Event()
         self.down_since: float | None = None
-        self.movement = hang.Movement(time.monotonic())
+        self.movement = hang.Movement(clock.now())
         self.hangs = ""  # what was seen, if it hangs
         self._token: asyncio.Task[int] | None = None  # that was asked for beside the rows
         self._token_at = -math.inf
@@ -171,7 +172,7 @@ class Server:
         """
         if self.record is None:
             return False
-        self.read_at = time.monotonic()
+        self.read_at = clock.now()
         try:
             now = await asyncio.to_thread(_current, self.record.name)
         except WorkshopError:
@@ -254,7 +255,7 @@ class Server:
         Adjust the pace, and notice when the server hangs, and when it is back.
         """
         answered_before = self.answered
-        looked_at = time.monotonic()
+        looked_at = clock.now()
         has_metrics = True
         while True:
             await asyncio.sleep(QUICK_POLL_S if self.pace.doubling else POLL_S)
@@ -265,7 +266,7 @@ class Server:
             if has_metrics:
                 look = await self.metrics_now(min(METRICS_TIMEOUT_S, patience_s))
                 has_metrics = look is not False
-            now = time.monotonic()
+            now = clock.now()
             engines = {}
             if isinstance(look, metrics.Metrics):
                 self._take(look)
@@ -285,7 +286,7 @@ class Server:
 
         Without counters of engines a token is asked for beside the rows; an answer to it is work.
         """
-        now = time.monotonic()
+        now = clock.now()
         if not self.in_flight:
             self.movement.answered(now)
         if self._token and self._token.done():
@@ -310,7 +311,7 @@ class Server:
     @property
     def still_s(self) -> float:
         """The seconds since the server, or an engine of it, showed work; 0 if nothing runs."""
-        return time.monotonic() - self.movement.still_since()
+        return clock.now() - self.movement.still_since()
 
     async def status_of_a_token(self, model: str, timeout_s: float) -> int:
         """Ask for one token, as the rows are asked; return the answer's status, 0 without one."""
@@ -359,9 +360,7 @@ class Server:
             self.outage.last = error.message
             return
         except AWAY:
-            if (
-                time.monotonic() - self.read_at > READ_AGAIN_S
-            ):  # it may be back under another address
+            if clock.now() - self.read_at > READ_AGAIN_S:  # it may be back under another address
                 await self.read_again()
             return
         except KeyRefused:
@@ -375,14 +374,14 @@ class Server:
         """Send to the server from now on, because it answers."""
         self.down_since = None
         self.hangs = ""
-        self.movement = hang.Movement(time.monotonic())
+        self.movement = hang.Movement(clock.now())
         self.up.set()
 
     def fell(self, since: float | None = None) -> None:
         """Send nothing more until it answers again. It is away since now, or `since`."""
         if self.up.is_set():
             self.up.clear()
-            self.down_since = since or time.monotonic()
+            self.down_since = since or clock.now()
             self.look = None
 
     @property
@@ -391,7 +390,7 @@ class Server:
         since = self.down_since or self.outage.since
         if not since:
             return 0.0
-        return time.monotonic() - since
+        return clock.now() - since
 
     def trouble(self) -> tuple[str, str]:
         """Return why no answer comes, and what to do about it; ("", "") while all is well."""
@@ -422,7 +421,7 @@ class Server:
 
         It is only one if a proxy answers in its place.
         """
-        if not self.up.is_set() or time.monotonic() < self.outage.rests_until:
+        if not self.up.is_set() or clock.now() < self.outage.rests_until:
             return 0
         if self.outage.rests:
             return 1
