@@ -18,7 +18,16 @@ from workshop import files
 from workshop.errors import BadInput, WorkshopError
 
 PARQUET_META = b"workshop.batch"  # the key of our record in a Parquet file's schema
-_RECORD = {"input", "sampling_parameters", "runs"}  # what each record of ours has
+_RECORD = {"input": dict, "sampling_parameters": dict, "runs": list}
+_FIELDS = {
+    "path": str,
+    "sha256": str,
+    "bytes": int,
+    "rows": int,
+    "shard": str,
+    "answered": int,
+    "state": str,
+}
 _BESIDE = re.compile(r"\.parquet\.jsonl$|\.(jsonl|parquet)\.errors\.jsonl$")
 
 
@@ -122,11 +131,24 @@ def read_meta(paths: Paths) -> dict | None:
     """Return the record beside an output; None if there is none, or it is not ours."""
     try:
         meta = json.loads(paths.meta.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    if isinstance(meta, dict) and meta.keys() >= _RECORD:
-        return meta
-    return None
+    if not isinstance(meta, dict):
+        return None
+    for name, kind in _RECORD.items():
+        if not isinstance(meta.get(name), kind):
+            return None
+    for part in (meta["input"], *meta["runs"]):
+        if not _is_typed(part):
+            return None
+    return meta
+
+
+def _is_typed(part: object) -> bool:
+    """Return True if a part of the record is a dict whose fields have the right types."""
+    if not isinstance(part, dict):
+        return False
+    return all(isinstance(part.get(name, kind()), kind) for name, kind in _FIELDS.items())
 
 
 def write_meta(paths: Paths, meta: dict) -> None:
