@@ -7,6 +7,7 @@ it can be sent on.
 """
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -40,12 +41,22 @@ def _unique(pairs: list[tuple[str, object]]) -> dict:
     return unique_members
 
 
+def _finite(text: str) -> float:
+    """Return a number. Raises Malformed: it is too large for one."""
+    value = float(text)
+    if math.isinf(value):
+        raise Malformed(f"{text[:40]} is too large for a number")
+    return value
+
+
 def _refuse_constant(name: str):
     """Raise Malformed for NaN and Infinity, which are not JSON."""
     raise Malformed(f"{name} is no JSON number")
 
 
-_ROWS = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)
+_ROWS = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse_constant
+)
 _ITEMS = json.JSONDecoder(parse_int=str)  # finds where an item ends; any number of digits
 
 
