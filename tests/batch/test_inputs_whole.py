@@ -66,6 +66,9 @@ REFUSED = (
     ("in.jsonl", '{"prompt": "a", "seed": ' + "9" * 5000 + "}\n", "digits"),
     ("in.jsonl", '{"prompt": "a", "label": -Infinity}\n', "-Infinity"),
     ("in.jsonl", '{"prompt": "a", "label": ' + "[" * 5000 + "]" * 5000 + "}\n", "nested"),
+    # of 940 and more, Python could write the answer's line, and not read it again
+    ("in.jsonl", '{"prompt": "a", "label": ' + "[" * 940 + "]" * 940 + "}\n", "more than 100"),
+    ("in.json", '["a", ' + "[" * 101 + "]" * 101 + "]", "nested"),
     ("in.jsonl", r'{"prompt": "\ud800 half"}' + "\n", "surrogate"),
     ("in.jsonl", '{"prompt": "a"} {"prompt": "b"}\n', "line 1"),
     (
@@ -158,6 +161,11 @@ def test_quotes_that_do_not_match_are_no_bad_rows_that_may_be_left_out(tmp_path)
 def test_bad_items_of_an_array_may_be_left_out(tmp_path):
     data = '["a", NaN, {"prompt": "b", "prompt": "c"}, "\\ud800", ' + "9" * 5000 + ', [[{}]], "d"]'
     assert prompts(put(tmp_path, "in.json", data), skip_bad=True) == ["a", "d"]
+
+
+def test_a_row_of_a_hundred_levels_is_read(tmp_path):
+    data = '[{"prompt": "a", "label": ' + "[" * 99 + "]" * 99 + "}]"
+    assert prompts(put(tmp_path, "in.json", data)) == ["a"]
 
 
 def test_a_parameter_in_a_table_is_taken_as_it_is_written(tmp_path):

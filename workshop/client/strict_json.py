@@ -15,6 +15,7 @@ from pathlib import Path
 
 from workshop.errors import BadInput
 
+DEEPEST = 100  # lists and objects in each other; Python's own writer gives up at some 900
 ARRAY = 'Give a JSON array: ["first prompt", "second prompt"].'
 _SPACE = re.compile(r"[ \t\r\n]*")
 _KINDS = {type(None): "nothing", dict: "an object", list: "a list", str: "text", bool: "true or false",
@@ -67,12 +68,16 @@ def decode(text: str) -> object:
     """
     try:
         value = _ROWS.decode(text)
+        if text.count("[") + text.count("{") > DEEPEST and _depth(value) > DEEPEST:
+            raise RecursionError
     except json.JSONDecodeError as error:
         raise Malformed(
             f"it is not JSON ({error.msg} at column {error.colno}): {text[:60]!r}"
         ) from None
     except RecursionError:
-        raise Malformed("it is nested too deeply") from None
+        raise Malformed(
+            f"it is nested too deeply: more than {DEEPEST} lists and objects in each other"
+        ) from None
     except ValueError:
         raise Malformed(
             f"it has a number of more than {sys.get_int_max_str_digits():,} digits"
@@ -92,6 +97,15 @@ def _after_space(text: str, at: int) -> int:
     """Return the position after the white space that begins at `at`; there may be none."""
     space = _SPACE.match(text, at)
     return space.end() if space else at
+
+
+def _depth(value: object) -> int:
+    """Return how many lists and objects are nested in each other at most."""
+    if isinstance(value, dict):
+        return 1 + max(map(_depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(_depth, value), default=0)
+    return 0
 
 
 def array_items(data: bytes, path: Path) -> Iterator[str]:
