@@ -180,7 +180,8 @@ class Server:
         if now is None or now.state == "failed":
             return None
         changed = (now.url.rstrip("/"), now.api_key) != (self.url, self.api_key)
-        self._aim(now.url, now.api_key)
+        if changed:  # what is known of the ids stays as long as the address and the key do
+            self._aim(now.url, now.api_key)
         return changed
 
     async def _models(self, timeout_s: float) -> list[dict]:
