@@ -169,3 +169,15 @@ def test_a_server_that_gives_every_row_the_answer_to_another_leaves_errors(ask, 
     assert (summary.answered, summary.errors, summary.exit_code) == (1, 1, 1)
     message = answers(summary.errors_file)[0]["error"]["message"]
     assert "the answer to another request (6 attempts)" in message
+
+
+def test_a_refusal_that_came_twice_refuses_no_other_row(ask, answers):
+    def reply(request):
+        if request.text == "row 3":
+            return wire_stub.Reply(
+                b'{"error": {"message": "too long"}}', 400, again_after_s=(0.0005,)
+            )
+        return wire_stub.answer(request)
+
+    _, summary, frame = ask(reply, rows=200, concurrency=1)
+    assert [line["row"] for line in answers(summary.errors_file)] == [3] and len(frame) == 199

@@ -55,6 +55,7 @@ class Attempt:
     errors: int = 0
     deaths: int = 0
     requests_sent: int = 0
+    fresh: bool = False  # over a new connection, so that nothing but its own answer can come
     sent_at: float = 0.0
     failed_first_at: float | None = None  # in an outage
 
@@ -194,12 +195,14 @@ class Sender:
         address_and_key = (server.url, server.api_key)
         attempt.sent_at = clock.now()
         server.path = row.url
+        if server.mixes_answers or not server.ids.name_requests:
+            # the answer to another row may wait in a connection that was used before
+            attempt.fresh = True
         try:
             async with server.post(
                 row.url,
                 headers={"X-Request-Id": attempt.request_id()},
-                # the answer to another row may wait in a connection that was used before
-                fresh=server.mixes_answers or not server.ids.name_requests,
+                fresh=attempt.fresh,
                 data=row.payload(self.model),
             ) as answer:
                 server.movement.answered(clock.now())
@@ -345,7 +348,11 @@ class Sender:
         if status < 500:
             server.outage.is_over(attempt.sent_at)
         if not retries.can_help(status):
-            return self.ledger.refuse(attempt.row, status, "refused", message)
+            if attempt.fresh:
+                return self.ledger.refuse(attempt.row, status, "refused", message)
+            # a refusal names no request: another row's may have come a second time
+            attempt.fresh = True
+            return self._returned.append(attempt)
         self._again(attempt, server, "server_error", message, status, retries.pause_s(headers))
 
     def _again(
