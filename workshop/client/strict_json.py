@@ -116,7 +116,8 @@ def array_items(data: bytes, path: Path) -> Iterator[str]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        problem = f"{path} is not UTF-8 (byte {error.start + 1:,}: 0x{data[error.start]:02x})."
+        at = len(data) - len(error.object) + error.start  # in the file: a mark in front was removed
+        problem = f"{path} is not UTF-8 (byte {at + 1:,}: 0x{data[at]:02x})."
         raise BadInput(problem, "Save it as UTF-8.") from None
 
     def broken(what: str, at: int) -> BadInput:

@@ -300,6 +300,9 @@ class Csv:
             return Malformed("it is not UTF-8")
         if "\0" in whole:
             return Malformed("it holds a NUL byte")
+        unnamed = [cell for name, cell in zip(self.names, cells, strict=False) if not name]
+        if len(unnamed) > 1 and any(unnamed):
+            return Malformed("it has a value in one of several columns without a name: name them")
         return dict(zip(self.names, cells, strict=False))
 
     def _open(self) -> contextlib.AbstractContextManager[IO[str]]:
