@@ -226,3 +226,10 @@ def test_the_limit_that_a_row_names_is_the_one_that_is_raised():
 def test_tool_calls_are_not_a_missed_form():
     calls = {"message": {"content": None, "tool_calls": [{}]}, "finish_reason": "tool_calls"}
     assert not forms.outcome([calls], json.dumps({"response_format": JSON_SCHEMA})).misses_form
+
+
+def test_an_odd_message_of_an_older_or_edited_output_misses_its_form():
+    request = json.dumps({"structured_outputs": {"regex": "a+"}})
+    for message in ({"content": [{"type": "text", "text": "a"}]}, {"content": 7}, "a", None):
+        choices = [{"finish_reason": "stop", "message": message}]
+        assert forms.outcome(choices, request) == forms.Outcome(("stop",), True, True), message

@@ -102,8 +102,8 @@ def _text(choice: dict) -> str:
     """Return the text of a choice of a completion or of a chat."""
     text = choice.get("text")
     if text is None:
-        text = (choice.get("message") or {}).get("content")
-    return text or ""
+        text = object_of(choice.get("message")).get("content")
+    return text if isinstance(text, str) else ""
 
 
 def has_form(text: str, form: str) -> bool:
