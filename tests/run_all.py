@@ -35,8 +35,10 @@ NAMED = {
 }
 ROWS = (("quick",), ("slurm", "browser"), ("servers", "notebooks"))  # side by side
 PRINTED = ROWS[0]  # at once; what the others print comes when all are done
+# Each row keeps a processor busy, so more of them take a part together only where there are more than three.
+PROCESSES = max(1, (os.cpu_count() or 1) - len(ROWS))
 # Files in the order of their names: the order of their numbers of tests leaves long ones to the end.
-OPTIONS = {"quick": ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")}
+OPTIONS = {"quick": ("-n", str(PROCESSES), "--dist", "loadfile", "--no-loadscope-reorder")}
 SLOWEST = 30  # tests that are printed at the end
 TESTS_FAILED = 1  # exit code of pytest; others mean that it could not run them
 

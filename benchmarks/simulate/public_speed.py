@@ -20,7 +20,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -257,7 +257,7 @@ class Row:
         """The model and the card."""
         return self.point.model, self.point.gpu
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """Return what decides how sure a figure is: dense, experts, or experts that ranks share."""
         if load_model(self.point.model).moe is None:

@@ -50,7 +50,7 @@ def end_in_the_middle(folder: Path, port: int, *arguments: str) -> Ending:
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
     }
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(TEACHING_FOLDER)]
+    command = [sys.executable, "-m", "workshop.servers.vllm_main", "serve", str(TEACHING_FOLDER)]
     command += ["--host=127.0.0.1", f"--port={port}", *ON_THE_CPU, *arguments]
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(

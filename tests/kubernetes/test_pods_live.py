@@ -98,7 +98,7 @@ class Pods:
             *self.hosts,
             sys.executable,
             "-m",
-            "vllm.entrypoints.cli.main",
+            "workshop.servers.vllm_main",
             "serve",
             *changed,
             *ON_THE_CPU,

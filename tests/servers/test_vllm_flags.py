@@ -127,13 +127,13 @@ def command_line(rng: random.Random, rows: list[dict]) -> list[str]:
 
 
 def test_every_command_line_is_taken_or_refused_as_by_vllm(vllm_parser):
-    """2,000 flags in right and wrong spellings. The values inside a JSON configuration are vLLM's to read."""
+    """800 lines in right and wrong spellings. The values inside a JSON configuration are vLLM's to read."""
     rng = random.Random(SEED)
     record = release.recorded(RELEASE)
     rows = [row for row in options() if record.full_name(row["names"][0]) not in READ_ELSEWHERE]
     refused = 0
     differences = []
-    for _ in range(2000):
+    for _ in range(800):
         arguments = [part for _ in range(rng.choice([1, 1, 2])) for part in command_line(rng, rows)]
         flags_in_it = {name.partition(".")[0] for name in flags.flags_of(arguments)}
         if flags_in_it & READ_ELSEWHERE:  # what a typo has made of another
@@ -144,7 +144,7 @@ def test_every_command_line_is_taken_or_refused_as_by_vllm(vllm_parser):
         if bool(ours) != bool(theirs) and "validation error" not in theirs:
             differences.append((arguments, ours, theirs[-200:]))
     assert not differences, differences[:10]
-    assert 600 < refused < 1600, "there are right and wrong ones"
+    assert 240 < refused < 640, "there are right and wrong ones"
 
 
 def test_what_vllm_takes_passes(vllm_parser):
