@@ -224,3 +224,13 @@ def test_the_preloaded_process_ends_with_its_starter(started, modules):
     started.stdin.close()
     assert started.wait(30) == 0
     assert preloaded.find() is None and not list(Path(os.environ["WORKSHOP_HOME"], "run").iterdir())
+
+
+def test_a_variable_about_packages_of_the_user_counts_where_python_looks_for_them(monkeypatch):
+    """`workshop lab` sets it, the shell of a second server does not: in a venv both import the same."""
+    variables = {"PYTHONNOUSERSITE": "1", "OMP_NUM_THREADS": "1"}
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    monkeypatch.setattr("site.PREFIXES", [sys.prefix])
+    assert preloaded.read_by_imports(variables) == {"OMP_NUM_THREADS": "1"}
+    monkeypatch.setattr("site.PREFIXES", [sys.prefix, "/usr"])
+    assert preloaded.read_by_imports(variables) == variables

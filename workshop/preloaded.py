@@ -17,6 +17,7 @@ import json
 import os
 import select
 import signal
+import site
 import socket
 import struct
 import subprocess
@@ -153,9 +154,12 @@ class ForkedProcess:
 
 def read_by_imports(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that can change what an import makes."""
+    ignored = READ_LATER
+    if sys.prefix != sys.base_prefix and [sys.prefix] == site.PREFIXES:
+        ignored += ("PYTHONNOUSERSITE",)  # such an environment never looks into ~/.local
     variables = {}
     for name, value in environment.items():
-        if name.startswith(READ_BY_IMPORTS) and name not in READ_LATER:
+        if name.startswith(READ_BY_IMPORTS) and name not in ignored:
             variables[name] = value
     return variables
 
