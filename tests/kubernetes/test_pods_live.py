@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -30,8 +29,6 @@ from workshop.servers.vllm_main import installed
 
 pytestmark = pytest.mark.starts
 READY_S = 600
-# what `vllm` asks for
-NAMED = Path(__file__).parents[1] / "slurm" / "ray_on_cpu" / "vllm-0.32.0+cpu.dist-info"
 ON_THE_CPU = ["--enforce-eager", "--no-enable-chunked-prefill", "--kv-cache-memory-bytes=67108864"]
 SMALLER = {
     "--tensor-parallel-size": "2",
@@ -55,7 +52,6 @@ class Pods:
         (folder / "hosts").write_text(
             "127.0.0.1 localhost\n" + f"127.0.0.1 {self.leader}\n" * early
         )
-        shutil.copytree(NAMED, folder / "named" / NAMED.name)
         for name, key in (("api-key", "right"), ("metrics-key", "scraper")):
             (folder / name).write_text(f"{key}\n")
 
@@ -71,7 +67,6 @@ class Pods:
             text = entry.get("value") or "127.0.0.1"
             variables[variable] = re.sub(r"^/scratch", str(self.folder / f"scratch-{rank}"), text)
         variables |= {
-            "PYTHONPATH": str(self.folder / "named"),
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "OMP_NUM_THREADS": "1",
             "TORCHDYNAMO_DISABLE": "1",

@@ -85,7 +85,8 @@ def prepare(request: Request) -> Submission:
     slurm_kind, gpus_of_a_node = slurm_site.gpus(site)
     if not slurm_site.gpu_option(site):
         request = _with_whole_nodes(request, gpus_of_a_node)
-    script = scripts_folder() / f"{request.what if recipe else 'model'}.sbatch"
+    script_name = request.what if recipe else "model"
+    script = scripts_folder() / f"{script_name}.sbatch"
     sbatch_options = _sbatch_options(request, site, script)
     partition = sbatch_options.get("partition") or ""
     cluster = sbatch_options.get("clusters") or ""
