@@ -15,7 +15,6 @@ from k8s_cases import GUARD_IMAGE, OVERLAYS, TREE, built, by_kind, printed, reso
 from k8s_policies import problems
 from k8s_read import GPU, Expected, env, of, serving, templates, vllm
 from needs import lacking
-from rows import in_row
 from test_overlays import validate
 
 from workshop.engine.exact import plan
@@ -190,7 +189,7 @@ def test_a_slice_of_a_gpu_says_which_strategy_it_is_for():
     assert "MIG strategy single" in " ".join(kubernetes.header(kubernetes.Case(p)))
 
 
-def test_what_kubernetes_would_refuse_is_refused_with_its_form():
+def test_what_kubernetes_would_refuse_is_refused_with_its_form(subtests):
     for option, value in [
         ("image", "vllm/vllm-openai"),
         ("image", "vllm/vllm-openai:latest"),
@@ -210,33 +209,33 @@ def test_what_kubernetes_would_refuse_is_refused_with_its_form():
         ("queue", "a_b"),
         ("rdma", "ib"),
     ]:
-        with in_row(option, value):
+        with subtests.test(f"{option} {value}"):
             p = plan("mistral-7b", "a100", gpus_per_node=1)
             with pytest.raises(BadInput, match=f"--{option.replace('_', '-')} .* is not "):
                 kubernetes.Case(p, kubernetes.Options(**{option: value}))
 
 
-def test_what_belongs_together_is_asked_for_together():
+def test_what_belongs_together_is_asked_for_together(subtests):
     for options in [
         {"http_route": "llm.example.org"},
         {"gateway": "public"},
         {"claim": "shared-models"},
         {"model_path": "team/my-llama"},
     ]:
-        with in_row(options):
+        with subtests.test(str(options)):
             p = plan("mistral-7b", "a100", gpus_per_node=1)
             with pytest.raises(BadInput, match="belong together"):
                 kubernetes.Case(p, kubernetes.Options(**options))
 
 
-def test_what_contradicts_itself_is_refused():
+def test_what_contradicts_itself_is_refused(subtests):
     for options, message in [
         ({"image": IMAGE, "guard_image": IMAGE}, "name the same image"),
         ({**OWN, "pvc_size": 50}, "--pvc-size is for a volume of ours"),
         ({**OWN, "storage_class": "fast"}, "--storage-class is for a volume of ours"),
         ({**OWN, "hf_endpoint": "https://mirror.example"}, "--hf-endpoint is for a volume"),
     ]:
-        with in_row(options):
+        with subtests.test(str(options)):
             p = plan("mistral-7b", "a100", gpus_per_node=1)
             with pytest.raises(BadInput, match=message):
                 kubernetes.Case(p, kubernetes.Options(**options))

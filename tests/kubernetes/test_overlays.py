@@ -24,7 +24,6 @@ from k8s_cases import (
 )
 from k8s_policies import problems
 from k8s_read import Expected, of, serving, templates
-from rows import in_row
 
 from workshop.engine.exact import plan
 from workshop.servers import kubernetes
@@ -83,9 +82,9 @@ def test_a_manifest_is_short_enough_to_be_read():
             assert len(text.splitlines()) < 500, name
 
 
-def test_kustomize_itself_makes_the_same_where_it_is_at_hand(tmp_path):
+def test_kustomize_itself_makes_the_same_where_it_is_at_hand(tmp_path, subtests):
     for name in OVERLAYS:
-        with in_row(name):
+        with subtests.test(name):
             built(TREE / "overlays" / name)
             made, options = case_of(name)
             kubernetes.write(made, tmp_path, replace(options, openshift=True))
@@ -108,14 +107,14 @@ def validate(docs: list[dict]) -> None:
         kubernetes_validate.validate(pod, KUBERNETES_VERSION, strict=True)
 
 
-def test_every_resource_is_valid_by_the_schemas():
+def test_every_resource_is_valid_by_the_schemas(subtests):
     for name in OVERLAYS:
-        with in_row(name):
+        with subtests.test(name):
             validate(resolved(name))
             validate(on_openshift(name))
 
 
-def test_the_schemas_find_a_mistake():
+def test_the_schemas_find_a_mistake(subtests):
     for kind, spoil in [
         ("Deployment", lambda spec: spec.update(replica=1)),
         ("PersistentVolumeClaim", lambda spec: spec.update(accessModes="ReadWriteOnce")),
@@ -131,7 +130,7 @@ def test_the_schemas_find_a_mistake():
             ),
         ),
     ]:
-        with in_row(kind):
+        with subtests.test(kind):
             docs = on_openshift("llama-3-1-405b" if kind == "LeaderWorkerSet" else "mistral-7b")
             spoil(of(docs, kind)[0]["spec"])
             with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError)):
@@ -149,14 +148,14 @@ def test_every_overlay_holds_to_every_policy():
         assert problems(docs, guarded) == {}, name
 
 
-def test_any_other_model_holds_to_them_too():
+def test_any_other_model_holds_to_them_too(subtests):
     for model, gpu, hardware in [
         ("qwen3-30b-a3b", "h200", {"gpus_per_node": 1}),
         ("llama-3.1-405b-fp8", "h100", {"gpus_per_node": 8}),
         ("deepseek-r1", "h200", {"gpus_per_node": 8, "nodes": 2}),
         ("mixtral-8x7b", "l40s", {"gpus_per_node": 4}),
     ]:
-        with in_row(model):
+        with subtests.test(model):
             p = plan(model, gpu, usage="serve", max_model_len=8192, **hardware)
             case = kubernetes.Case(p)
             expected = Expected(case.weight_bytes, p.nodes, case.gpus_per_pod, case.product)

@@ -7,7 +7,6 @@ import yaml
 from k8s_cases import EXPECTED, GUARD_IMAGE, TREE, on_openshift, rendered, resolved
 from k8s_policies import POLICIES, problems
 from k8s_read import Expected, of
-from rows import in_row
 
 SERVER, LEADER = (
     "Deployment.spec.template",
@@ -250,9 +249,9 @@ def subject(path: str) -> tuple[list[dict], Expected]:
     return docs, EXPECTED[name]
 
 
-def test_each_policy_speaks_when_what_it_asks_for_is_taken_away():
+def test_each_policy_speaks_when_what_it_asks_for_is_taken_away(subtests):
     for name, path in [(name, path) for name, paths in REMOVED.items() for path in paths]:
-        with in_row(name, path):
+        with subtests.test(f"{name} {path}"):
             docs, expected = subject(path)
             assert not list(POLICIES[name](docs, expected))
             holder, key = walk(docs, path.removeprefix("guard:"))
@@ -265,9 +264,9 @@ def test_each_policy_speaks_when_what_it_asks_for_is_taken_away():
             assert lines
 
 
-def test_each_policy_speaks_when_a_word_is_wrong():
+def test_each_policy_speaks_when_a_word_is_wrong(subtests):
     for name, path, word in CHANGED:
-        with in_row(name, path):
+        with subtests.test(f"{name} {path}"):
             docs, expected = subject(path)
             holder, key = walk(docs, path)
             holder[key] = word

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from rows import in_row
 from small_nvml import fake_nvml
 from small_server import Handler, record, serving
 
@@ -91,9 +90,9 @@ def test_a_server_tells_joules_and_kilowatt_hours_since_it_was_ready(two_gpus, m
     assert "1.50 joules per written token, 0.42 kWh per million tokens" in shown.stdout
 
 
-def test_a_server_whose_counter_is_not_here_has_no_energy(two_gpus, monkeypatch):
+def test_a_server_whose_counter_is_not_here_has_no_energy(two_gpus, monkeypatch, subtests):
     for changes in [{"joules_at_ready": None}, {"where": "slurm"}, {"boot_id": "another boot"}]:
-        with in_row(changes):
+        with subtests.test(str(changes)):
             monkeypatch.setitem(sys.modules, "pynvml", fake_nvml({"GPU-a": 9_000, "GPU-b": 9_000}))
             with serving(Counting) as url:
                 server = record(

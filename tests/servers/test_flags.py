@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from rows import in_row
 
 from workshop.errors import BadInput
 from workshop.servers import flags
@@ -28,9 +27,9 @@ def spellings(flag: str) -> list[str]:
     ]
 
 
-def test_flag_past_the_guard_is_refused_in_every_spelling(tmp_path):
+def test_flag_past_the_guard_is_refused_in_every_spelling(tmp_path, subtests):
     for flag in flags.REFUSED:
-        with in_row(flag):
+        with subtests.test(flag):
             for spelling in spellings(flag):
                 with pytest.raises(BadInput) as refused:
                     checked(("--max-model-len", "100", spelling, "x"))
@@ -62,7 +61,7 @@ def test_flags_of_a_file_count_like_those_of_the_command_line(tmp_path):
     assert "no-enforce-eager" in values and "enforce-eager" not in values
 
 
-def test_file_that_sets_no_flags_is_one_sentence(tmp_path):
+def test_file_that_sets_no_flags_is_one_sentence(tmp_path, subtests):
     for text in [
         "",
         "[1]",
@@ -73,13 +72,13 @@ def test_file_that_sets_no_flags_is_one_sentence(tmp_path):
         "&a [*a]",
         "!!python/object:os.system x",
     ]:
-        with in_row(text):
+        with subtests.test(text):
             (tmp_path / "c.yaml").write_bytes(text.encode("latin-1"))
             with pytest.raises(BadInput):
                 checked(("--config", str(tmp_path / "c.yaml")))
 
 
-def test_what_vllm_would_overlook_or_stumble_over_is_refused():
+def test_what_vllm_would_overlook_or_stumble_over_is_refused(subtests):
     for args in [
         ("--config",),
         ("--config", "/nowhere.yaml"),
@@ -89,7 +88,7 @@ def test_what_vllm_would_overlook_or_stumble_over_is_refused():
         ("--",),
         ("--middleware", "a.RequireKey"),
     ]:
-        with in_row(args), pytest.raises(BadInput):
+        with subtests.test(str(args)), pytest.raises(BadInput):
             checked(args)
 
 

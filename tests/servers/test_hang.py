@@ -10,7 +10,6 @@ import pytest
 import small_server
 import wire_stub
 from click.testing import CliRunner
-from rows import in_row
 
 from workshop.cli import servers as servers_command
 from workshop.engine import metrics
@@ -81,7 +80,7 @@ def moving(seconds: float) -> str:
     return page((3, 10 * seconds))
 
 
-def test_a_server_hangs_if_requests_run_and_nothing_moves(vllm):
+def test_a_server_hangs_if_requests_run_and_nothing_moves(vllm, subtests):
     for pages, token, state, says in [
         # tokens come; the next of a slow step comes after one look and more
         (moving, never, "ready", ""),
@@ -123,7 +122,7 @@ def test_a_server_hangs_if_requests_run_and_nothing_moves(vllm):
             "",
         ),
     ]:
-        with in_row(pages, token):
+        with subtests.test(f"{pages} {token}"):
             server = vllm(pages, token)
             finding = hang.look(server.url, "secret", "m", within_s=2.0)
             assert finding.state == state and says in finding.reason

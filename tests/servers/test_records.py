@@ -10,7 +10,6 @@ import sys
 
 import pytest
 import small_server
-from rows import in_row
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records
@@ -101,15 +100,17 @@ def test_what_is_printed_holds_no_key():
     assert "secret" not in json.dumps(record().public())
 
 
-def test_a_name_that_is_no_file_name_is_refused(workshop_home):
+def test_a_name_that_is_no_file_name_is_refused(workshop_home, subtests):
     for name in ["../a", "", "a/b", ".hidden", "x" * 65, "a b"]:
-        with in_row(name), pytest.raises(BadInput, match="cannot be the name"):
+        with subtests.test(name), pytest.raises(BadInput, match="cannot be the name"):
             records.path_of(name)
 
 
-def test_a_broken_record_says_what_to_do_and_keeps_nobody_from_the_others(workshop_home, capfd):
+def test_a_broken_record_says_what_to_do_and_keeps_nobody_from_the_others(
+    workshop_home, capfd, subtests
+):
     for text in ["", "{", "[]", '{"name": "a"}']:
-        with in_row(text):
+        with subtests.test(text):
             records.write(record())
             records.write(record(name="b"))
             records.path_of("a").write_text(text)

@@ -11,7 +11,6 @@ import pytest
 import small_server
 from click.testing import CliRunner
 from needs import lacking
-from rows import in_row
 
 from workshop.cli.keys import command as keys
 from workshop.errors import BadInput, WorkshopError
@@ -103,12 +102,12 @@ def test_withdraw_twice_does_no_harm(server, class_folder):
     assert records.withdraw("big") == []
 
 
-def test_what_cannot_be_is_refused_with_the_choices(server, class_folder):
+def test_what_cannot_be_is_refused_with_the_choices(server, class_folder, subtests):
     for name, group, error, message in [
         ("small", GROUP, WorkshopError, "no server called 'small'"),
         ("big", "no-such-group", BadInput, "no group"),
     ]:
-        with in_row(name, group):
+        with subtests.test(f"{name} {group}"):
             with pytest.raises(error, match=message) as caught:
                 share.share(name, group, class_folder)
             assert caught.value.remedy

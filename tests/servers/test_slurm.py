@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from inference_planner.releases.versions import DEFAULT as DEFAULT_VERSION
-from rows import in_row
 from stand_ins import stand_in
 
 from workshop.cli.prefetch import command as prefetch
@@ -51,7 +50,7 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(
         slurm.submit(slurm.prepare(slurm.Request("70b")))
 
 
-def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home):
+def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home, subtests):
     for what, options, split in [
         ("70b", {}, "1 node, 4 × h100, TP 4 × PP 1"),
         ("70b", {"nodes": 2, "gpu": "a100-40gb"}, "2 nodes, 8 × a100-40gb, TP 4 × PP 2"),
@@ -70,7 +69,7 @@ def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home):
         ("llama-3.1-8b", {"gpus_per_node": 1, "nodes": 2}, "2 nodes, 2 × h100, TP 1 × PP 2"),
         ("falcon-7b", {"gpus_per_node": 2}, "1 node, 2 × h100, TP 1 × PP 2"),  # 71 heads
     ]:
-        with in_row(what):
+        with subtests.test(what):
             submission = slurm.prepare(slurm.Request(what, **options))
             assert (
                 submission.fits
@@ -196,9 +195,9 @@ def test_flags_of_the_site_are_planned_with_before_the_persons(
     assert "more_flags" not in ours.settings, "the job reads the site's file itself"
 
 
-def test_a_longest_request_is_read_as_plan_and_vllm_read_it(workshop_home):
+def test_a_longest_request_is_read_as_plan_and_vllm_read_it(workshop_home, subtests):
     for length, tokens in [("16K", "16384"), ("16k", "16000"), ("16,384", "16384")]:
-        with in_row(length):
+        with subtests.test(str(length)):
             done = CliRunner().invoke(
                 command, ["submit", "70b", "--dry-run", "--json", "--max-model-len", length]
             )
@@ -236,26 +235,26 @@ def test_plan_that_does_not_fit_is_not_submitted(workshop_home, bin_folder, tmp_
     )
 
 
-def test_wrong_use_is_one_sentence(workshop_home):
+def test_wrong_use_is_one_sentence(workshop_home, subtests):
     for request_ in [
         slurm.Request("no-such-model"),
         slurm.Request("70b", nodes=0),
         slurm.Request("70b", time="soon"),
         slurm.Request("/nowhere"),
     ]:
-        with in_row(request_):
+        with subtests.test(str(request_)):
             with pytest.raises(BadInput) as error:
                 slurm.prepare(request_)
             assert error.value.remedy
 
 
-def test_refusal_of_sbatch_names_the_line_to_edit(workshop_home, bin_folder):
+def test_refusal_of_sbatch_names_the_line_to_edit(workshop_home, bin_folder, subtests):
     for message, remedy in {
         "Invalid account or account/partition combination specified": "SBATCH_ACCOUNT",
         "something new": "workshop doctor",
     }.items():
         stand_in(bin_folder, "sbatch", f'echo "sbatch: error: {message}" >&2; exit 1')
-        with in_row(message), pytest.raises(WorkshopError, match=message) as error:
+        with subtests.test(message), pytest.raises(WorkshopError, match=message) as error:
             slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True)))
         assert remedy in error.value.remedy, message
 
@@ -285,7 +284,7 @@ def test_weights_that_vllm_cannot_make_are_refused_before_the_job(workshop_home)
         slurm.prepare(slurm.Request("llama-3.1-8b", vllm=("--quantization", "awq")))
 
 
-def test_the_site_says_which_gpus_and_how_many(workshop_home, tmp_path, monkeypatch):
+def test_the_site_says_which_gpus_and_how_many(workshop_home, tmp_path, monkeypatch, subtests):
     for setting, options, present, absent in [
         ("SBATCH_GPUS_PER_NODE=a100:8", {}, "--gpus-per-node=a100:8", "=4"),
         ("SBATCH_GPUS_PER_NODE=a100:8", {"gpus_per_node": 4}, "--gpus-per-node=a100:4", "--gres"),
@@ -301,7 +300,7 @@ def test_the_site_says_which_gpus_and_how_many(workshop_home, tmp_path, monkeypa
         ("SBATCH_GRES=lscratch:100", {"gpus_per_node": 2}, "--gpus-per-node=2", "--gres=gpu"),
         ("WORKSHOP_CPUS_PER_GPU=12", {}, "--cpus-per-task=48", "--cpus-per-task=16"),
     ]:
-        with in_row(setting):
+        with subtests.test(setting):
             (tmp_path / "site.sh").write_text(f"export {setting}\n")
             monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
             made = slurm.prepare(slurm.Request("70b", **options))

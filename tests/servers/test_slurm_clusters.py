@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from rows import in_row
 from stand_ins import downloaded, stand_in
 
 from workshop import timestamps
@@ -108,10 +107,10 @@ def test_a_server_of_another_cluster_is_asked_there(clusters):
     )
 
 
-def test_a_queue_that_does_not_know_the_job_changes_nothing_on_disk(clusters):
+def test_a_queue_that_does_not_know_the_job_changes_nothing_on_disk(clusters, subtests):
     """A record may name no cluster; one of beta is asked without --clusters, which needs a database."""
     for cluster in ["", "beta"]:
-        with in_row(cluster):
+        with subtests.test(cluster):
             write(cluster=cluster)
             before = records.path_of("70b").read_bytes()
             for command in (["servers"], ["servers", "--json"], ["doctor"]):
@@ -127,7 +126,7 @@ def test_a_queue_that_does_not_know_the_job_changes_nothing_on_disk(clusters):
             assert "--clusters" not in clusters.read_text()
 
 
-def test_a_refusal_by_scancel_is_a_refusal_in_slurms_words(clusters, bin_folder):
+def test_a_refusal_by_scancel_is_a_refusal_in_slurms_words(clusters, bin_folder, subtests):
     for script, message in [
         (KILL_ERROR, "Kill job error on job id 4711: Invalid job id specified"),
         (
@@ -146,7 +145,7 @@ def test_a_refusal_by_scancel_is_a_refusal_in_slurms_words(clusters, bin_folder)
         # 22.05 is silent about an unknown job
         ("exit 0", "does not know its job 4711, and scancel did nothing"),
     ]:
-        with in_row(script):
+        with subtests.test(script):
             answer(bin_folder, "scancel", script, script)
             state = "starting" if script == KILL_ERROR else "ready"
             write(state=state)
@@ -182,13 +181,15 @@ def test_a_job_that_was_ending_already_is_waited_for(clusters, bin_folder):
     assert code == 0 and not records.path_of("70b").exists(), output
 
 
-def test_a_queue_that_cannot_be_reached_changes_nothing(clusters, bin_folder, monkeypatch):
+def test_a_queue_that_cannot_be_reached_changes_nothing(
+    clusters, bin_folder, monkeypatch, subtests
+):
     for cluster, script in [
         ("", DOWN),
         ("alpha", "exec sleep 30"),
         ("beta", "echo squeue: warning: nothing works today; exit 1"),
     ]:
-        with in_row(cluster):
+        with subtests.test(cluster):
             monkeypatch.setattr(slurm_queue, "TIMEOUT_S", 0.3)
             answer(bin_folder, "squeue", script, script)
             write(cluster=cluster)
@@ -200,9 +201,9 @@ def test_a_queue_that_cannot_be_reached_changes_nothing(clusters, bin_folder, mo
             assert "scancel" not in clusters.read_text()
 
 
-def test_a_job_that_slurm_knows_to_have_ended_is_gone(clusters, bin_folder):
+def test_a_job_that_slurm_knows_to_have_ended_is_gone(clusters, bin_folder, subtests):
     for state in ["FAILED", "TIMEOUT", "CANCELLED by 1000", "NODE_FAIL"]:
-        with in_row(state):
+        with subtests.test(state):
             answer(bin_folder, "squeue", UNKNOWN, UNKNOWN)
             row = f"4711|70b|{state}|None|n1|00:01:00|08:00:00|/work"
             answer(

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import small_server
-from rows import in_row
 
 from workshop.engine.reconcile import learned
 from workshop.errors import WorkshopError
@@ -201,13 +200,13 @@ def test_a_batch_that_is_done_leaves_no_record(shell, monkeypatch, capfd):
     assert record("one_7") is None and "ended: done" in capfd.readouterr().err
 
 
-def test_what_cannot_work_is_refused_before_a_server_is_announced(shell, capfd):
+def test_what_cannot_work_is_refused_before_a_server_is_announced(shell, capfd, subtests):
     for gpus, model, message in [
         (2, "/models/Llama", "TP 4 × PP 1 needs 4 GPUs, and the job has 1 × 2."),
         (0, "/models/Llama", "Neither SLURM nor the driver says"),
         (4, "", "WORKSHOP_MODELS is not set"),
     ]:
-        with in_row(gpus):
+        with subtests.test(str(gpus)):
             command = [word if word != "/models/Llama" else model for word in SRUN]
             assert Supervisor(Task(gpus, 0.0, command, []), shell).run() == 3
             assert f"[workshop] ended: {message}" in capfd.readouterr().out
@@ -270,7 +269,7 @@ def ended(shell: Spoken, cause: str, facts: str, refused: str = "") -> bool:
     return any("requeue" in command for command in commands)
 
 
-def test_the_shell_is_told_to_ask_for_the_requeue(shell, monkeypatch, tmp_path, capfd):
+def test_the_shell_is_told_to_ask_for_the_requeue(shell, monkeypatch, tmp_path, capfd, subtests):
     monkeypatch.setenv("PATH", str(tmp_path))  # an image without SLURM's commands
     for cause, facts, why in [
         ("requeue", "Requeue=1 Restarts=0 PreemptTime=None", "its time limit was near"),
@@ -278,7 +277,7 @@ def test_the_shell_is_told_to_ask_for_the_requeue(shell, monkeypatch, tmp_path, 
         ("cancelled", "Requeue=1 Restarts=0 PreemptTime=2026-11-25T01:00:00", "preempted"),
         ("engine", "Requeue=1 Restarts=0 PreemptTime=2026-11-25T01:00:00", "preempted"),
     ]:
-        with in_row(cause):
+        with subtests.test(cause):
             assert ended(shell, cause, facts)
             reason = f"its SLURM job 7 waits in the queue again ({why})"
             assert capfd.readouterr().out == f"[workshop] ended: {reason}\n"
@@ -297,7 +296,7 @@ def test_the_shell_is_told_to_ask_for_the_requeue(shell, monkeypatch, tmp_path, 
             )
 
 
-def test_no_other_end_asks_for_a_requeue(shell):
+def test_no_other_end_asks_for_a_requeue(shell, subtests):
     for cause, facts, state in [
         ("cancelled", "Requeue=1 Restarts=1 PreemptTime=None", "starting"),
         ("cancelled", "Requeue=1 Restarts=0 PreemptTime=None Reason=None", ""),
@@ -305,6 +304,6 @@ def test_no_other_end_asks_for_a_requeue(shell):
         ("engine", "Requeue=1 Restarts=0 PreemptTime=None", "failed"),
         ("done", "Requeue=1 Restarts=0 PreemptTime=None", ""),
     ]:
-        with in_row(cause):
+        with subtests.test(cause):
             assert not ended(shell, cause, facts)
             assert (record()["state"] if record() else "") == state

@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from rows import in_row
 from stand_ins import downloaded, stand_in
 
 from workshop.cli import group
@@ -35,7 +34,7 @@ def submit(*options: str) -> Exception | None:
     return CliRunner().invoke(command, ["submit", "70b", *options]).exception
 
 
-def test_flags_that_the_job_sets_are_refused_before_sbatch(sbatch):
+def test_flags_that_the_job_sets_are_refused_before_sbatch(sbatch, subtests):
     for text, message in [
         ('--a "b', "quotation mark"),
         ("--a \\", "backslash"),
@@ -63,7 +62,7 @@ def test_flags_that_the_job_sets_are_refused_before_sbatch(sbatch):
         ("--dtype flot16", "did you mean float16?"),
         ("--max-num-seqs", "expected one argument"),
     ]:
-        with in_row(text):
+        with subtests.test(text):
             error = submit("--vllm", text)
             assert isinstance(error, BadInput) and message in error.message and error.remedy, error
             assert not sbatch.exists()
@@ -116,7 +115,7 @@ def test_any_flags_are_taken_or_refused(texts):
         assert error.message.isprintable() and error.remedy
 
 
-def test_names_and_numbers_that_are_none_are_refused_before_sbatch(sbatch):
+def test_names_and_numbers_that_are_none_are_refused_before_sbatch(sbatch, subtests):
     for arguments in [
         ("--name", "../x"),
         ("--name", "a b"),
@@ -134,13 +133,13 @@ def test_names_and_numbers_that_are_none_are_refused_before_sbatch(sbatch):
         ("--gpu", "x[/]"),
         ("--gpu", "\x1b[31m"),
     ]:
-        with in_row(arguments):
+        with subtests.test(str(arguments)):
             error = submit(*arguments)
             assert isinstance(error, BadInput) or error.code == 2, error
             assert not sbatch.exists()
 
 
-def test_models_that_are_none_are_refused_before_sbatch(sbatch):
+def test_models_that_are_none_are_refused_before_sbatch(sbatch, subtests):
     for model in [
         "~nobody-of-that-name/m",
         "x" * 5000,
@@ -150,14 +149,14 @@ def test_models_that_are_none_are_refused_before_sbatch(sbatch):
         "a\nb",
         ";id",
     ]:
-        with in_row(model):
+        with subtests.test(model):
             error = CliRunner().invoke(command, ["submit", model]).exception
             assert (
                 isinstance(error, BadInput) and error.message.isprintable() and not sbatch.exists()
             )
 
 
-def test_sbatch_that_answers_nonsense_is_one_sentence(sbatch):
+def test_sbatch_that_answers_nonsense_is_one_sentence(sbatch, subtests):
     for answer in [
         "true",
         "echo",
@@ -169,7 +168,7 @@ def test_sbatch_that_answers_nonsense_is_one_sentence(sbatch):
         "echo x >&2; false",
         r"printf '\377' >&2; false",
     ]:
-        with in_row(answer):
+        with subtests.test(str(answer)):
             stand_in(sbatch.parent / "bin", "sbatch", answer)
             error = submit()
             assert (
@@ -200,9 +199,11 @@ ODD = [
 TALKERS = [*(("squeue", answer) for answer in ODD), ("scontrol", ODD[4]), ("sacct", ODD[4])]
 
 
-def test_odd_words_of_the_queue_are_a_status_or_one_sentence(sbatch, monkeypatch, tmp_path):
+def test_odd_words_of_the_queue_are_a_status_or_one_sentence(
+    sbatch, monkeypatch, tmp_path, subtests
+):
     for talker, answer in TALKERS:
-        with in_row(talker):
+        with subtests.test(talker):
             monkeypatch.chdir(tmp_path)
             (tmp_path / "answer").write_bytes(answer.encode() + b"\xff\n")
             for name in ("squeue", "scontrol", "sacct"):
@@ -219,9 +220,9 @@ def test_odd_words_of_the_queue_are_a_status_or_one_sentence(sbatch, monkeypatch
                 assert "--json" in arguments or "\x1b" not in done.output
 
 
-def test_what_is_no_job_is_one_sentence(workshop_home):
+def test_what_is_no_job_is_one_sentence(workshop_home, subtests):
     for job in ["²", "0", "-1", "7;id", "../x", "9" * 5000, "\x1b[31m", "abc", ""]:
-        with in_row(job):
+        with subtests.test(str(job)):
             with pytest.raises(WorkshopError) as caught:
                 slurm_status.resolve(job)
             assert caught.value.message.isprintable()
@@ -236,7 +237,7 @@ def test_files_of_a_job_may_be_folders_pipes_and_endless_lines(tmp_path):
     assert follower.read() == [] and len(follower._rest[long]) < 1_000_000
 
 
-def test_budget_that_is_no_number_is_one_sentence(tmp_path, monkeypatch):
+def test_budget_that_is_no_number_is_one_sentence(tmp_path, monkeypatch, subtests):
     for name, value in [
         ("WORKSHOP_LOAD_GB_PER_S", "many"),
         ("WORKSHOP_LOAD_GB_PER_S", "nan"),
@@ -244,7 +245,7 @@ def test_budget_that_is_no_number_is_one_sentence(tmp_path, monkeypatch):
         ("WORKSHOP_START_ALLOWANCE_S", "0"),
         ("WORKSHOP_START_ALLOWANCE_S", "-1"),
     ]:
-        with in_row(name), monkeypatch.context() as environment:
+        with subtests.test(name), monkeypatch.context() as environment:
             environment.setenv(name, value)
             with pytest.raises(WorkshopError, match=name):
                 job_start.budget_s(str(tmp_path))

@@ -18,12 +18,11 @@ import ondemand_app
 import pytest
 from needs import shellcheck
 from ondemand_app import render
-from rows import in_row
 
 
-def test_yaml_is_valid_and_the_defaults_are_what_the_course_needs():
+def test_yaml_is_valid_and_the_defaults_are_what_the_course_needs(subtests):
     for name in ["manifest.yml", "form.yml.erb", "submit.yml.erb"]:
-        with in_row(name):
+        with subtests.test(name):
             yaml = pytest.importorskip("yaml")
             data = yaml.safe_load(render(name, ENV="", num_cores="1", memory_gb="4"))
             if name.startswith("form"):
@@ -42,9 +41,9 @@ def test_yaml_is_valid_and_the_defaults_are_what_the_course_needs():
                 assert "gpu" not in json.dumps(data)
 
 
-def test_templates_are_clean():
+def test_templates_are_clean(subtests):
     for name in ["before.sh.erb", "script.sh.erb"]:
-        with in_row(name):
+        with subtests.test(name):
             text = render(f"template/{name}", course="/shared/course", class_folder="/shared/class")
             done = subprocess.run(
                 [shellcheck(), "--exclude=SC2154", "-"], input=text, capture_output=True, text=True
@@ -101,14 +100,14 @@ def course(tmp_path) -> str:
     return python_that_shows(tmp_path / "course", "WORKSHOP_SHARED")
 
 
-def test_a_folder_of_any_name_arrives_as_it_was_written(course, tmp_path):
+def test_a_folder_of_any_name_arrives_as_it_was_written(course, tmp_path, subtests):
     """That of the class, that of the course, and the one that the dashboard knows."""
     yaml = pytest.importorskip("yaml")
     planted = tmp_path / "planted"
     commands = "find_port() { echo 8888; }; create_passwd() { echo secret; }\n"
     for template in HOSTILE:
         written = template.format(planted=planted)
-        with in_row(written):
+        with subtests.test(written):
             script = render("template/script.sh.erb", course=course, class_folder=written)
             done = shell(script, tmp_path)
             assert done.returncode == 0, done.stderr
@@ -125,9 +124,9 @@ def test_a_folder_of_any_name_arrives_as_it_was_written(course, tmp_path):
             assert not planted.exists()
 
 
-def test_only_an_absolute_path_is_taken(course, tmp_path):
+def test_only_an_absolute_path_is_taken(course, tmp_path, subtests):
     for value in ["class", "../class", "~/class", "$HOME/class", "-P /class", "class\n/x"]:
-        with in_row(value):
+        with subtests.test(value):
             done = shell(
                 render("template/script.sh.erb", course=course, class_folder=value), tmp_path
             )
@@ -141,28 +140,28 @@ def test_only_an_absolute_path_is_taken(course, tmp_path):
                 assert done.returncode == 1 and b"absolute path" in done.stderr
 
 
-def test_a_null_byte_which_bash_would_drop_is_refused_in_the_form():
+def test_a_null_byte_which_bash_would_drop_is_refused_in_the_form(subtests):
     """OnDemand shows what a template raises, and submits nothing."""
     for name, field in [
         ("before.sh.erb", "course"),
         ("script.sh.erb", "course"),
         ("script.sh.erb", "class_folder"),
     ]:
-        with in_row(name):
+        with subtests.test(name):
             values = {"course": "/shared/course", "class_folder": "", field: "/shared/a\0b"}
             with pytest.raises(AssertionError, match=r"holds? a NUL"):
                 render(f"template/{name}", **values)
 
 
-def test_no_class_folder_leaves_the_variable_alone(course, tmp_path):
+def test_no_class_folder_leaves_the_variable_alone(course, tmp_path, subtests):
     for value in ["", "  ", None]:
-        with in_row(value):
+        with subtests.test(value):
             script = render("template/script.sh.erb", course=course, class_folder=value)
             assert shell(script, tmp_path, WORKSHOP_SHARED="/site").returncode == 0
             assert (tmp_path / "WORKSHOP_SHARED").read_text() == "/site"
 
 
-def test_numbers_of_the_form_are_numbers_within_their_limits():
+def test_numbers_of_the_form_are_numbers_within_their_limits(subtests):
     for written, cores, memory in [
         ("2; touch planted", 2, 4),
         ("$(touch planted)", 1, 4),
@@ -173,16 +172,16 @@ def test_numbers_of_the_form_are_numbers_within_their_limits():
         ("", 1, 4),
         (None, 1, 4),
     ]:
-        with in_row(written):
+        with subtests.test(written):
             yaml = pytest.importorskip("yaml")
             data = yaml.safe_load(render("submit.yml.erb", num_cores=written, memory_gb=written))
             wanted = ["--nodes=1", "--ntasks=1", f"--cpus-per-task={cores}", f"--mem={memory}G"]
             assert data == {"batch_connect": {"template": "basic"}, "script": {"native": wanted}}
 
 
-def test_the_page_holds_its_values_as_text():
+def test_the_page_holds_its_values_as_text(subtests):
     for value in ['"><script>alert(1)</script>', "a&b", "it's", "a b/../c", "100%", "日本"]:
-        with in_row(value):
+        with subtests.test(value):
             page = render("view.html.erb", host=value, port=value, password=value)
             reader = Reader(page)
             assert reader.tags == ["form", "input", "input", "button"]

@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rows import in_row
 from stand_ins import stand_in
 
 from workshop.cli.slurm import command
@@ -97,7 +96,7 @@ def submitted(*arguments: str) -> dict:
     return json.loads(done.stdout)
 
 
-def test_an_account_is_no_number_of_nodes():
+def test_an_account_is_no_number_of_nodes(subtests):
     for arguments in [
         ["70b", "-AN25"],
         ["-AN25", "70b"],
@@ -105,7 +104,7 @@ def test_an_account_is_no_number_of_nodes():
         ["70b", "-HAN25"],
         ["70b", "--account", "N25"],
     ]:
-        with in_row(arguments):
+        with subtests.test(str(arguments)):
             facts = submitted(*arguments)
             assert not [
                 argument for argument in facts["arguments"] if argument.startswith("--nodes")
@@ -113,9 +112,9 @@ def test_an_account_is_no_number_of_nodes():
             assert "N25" in "".join(facts["arguments"]) and "TP 4 × PP 1" in facts["reasons"][0]
 
 
-def test_nodes_are_planned_with_in_every_spelling():
+def test_nodes_are_planned_with_in_every_spelling(subtests):
     for arguments in [["-N4"], ["--nodes", "4"], ["--nodes=4"], ["-QHN", "4"]]:
-        with in_row(arguments):
+        with subtests.test(str(arguments)):
             for line in (["405b-fp8", *arguments], [*arguments, "405b-fp8"]):
                 facts = submitted(*line)
                 assert (
@@ -151,16 +150,16 @@ def test_an_option_s_value_is_no_stray_word_and_a_stray_word_is_refused():
     assert CliRunner().invoke(command, ["submit", "-p", "gpu"]).exit_code == 2
 
 
-def test_what_the_job_would_stumble_over_is_refused_in_every_spelling():
+def test_what_the_job_would_stumble_over_is_refused_in_every_spelling(subtests):
     for sbatch_args in [("-Ja/b",), ("-HJa b",), ("--job=a b",), ("-J", "")]:
-        with in_row(sbatch_args), pytest.raises(BadInput):
+        with subtests.test(str(sbatch_args)), pytest.raises(BadInput):
             slurm.prepare(slurm.Request("70b", sbatch_args=sbatch_args))
 
 
 # --- what a site changes
 
 
-def test_a_site_takes_any_line_away_or_replaces_it(tmp_path, monkeypatch, bin_folder):
+def test_a_site_takes_any_line_away_or_replaces_it(tmp_path, monkeypatch, bin_folder, subtests):
     for array, gone, there in [
         ("(--mem=)", ["--mem"], []),
         ("(--mem=0)", ["--mem=200G"], ["--mem=0"]),
@@ -181,7 +180,7 @@ def test_a_site_takes_any_line_away_or_replaces_it(tmp_path, monkeypatch, bin_fo
         ("('--comment=a b')", [], ["--comment=a b"]),
         ("(--time=01:00:00)", ["--time=08"], ["--time=01:00:00"]),
     ]:
-        with in_row(array):
+        with subtests.test(str(array)):
             use_site(
                 tmp_path, monkeypatch, f"site_sbatch={array}\nexport WORKSHOP_GPUS_PER_NODE=4\n"
             )
@@ -207,9 +206,9 @@ def test_a_site_takes_any_line_away_or_replaces_it(tmp_path, monkeypatch, bin_fo
             assert [line for line in printed.splitlines() if not line.startswith(ours)] == body
 
 
-def test_a_plan_passes_no_option_that_the_site_takes_away(tmp_path, monkeypatch):
+def test_a_plan_passes_no_option_that_the_site_takes_away(tmp_path, monkeypatch, subtests):
     for array in ["(--mem=)", "(--cpus-per-task= --mem= --exclusive=)"]:
-        with in_row(array):
+        with subtests.test(str(array)):
             use_site(tmp_path, monkeypatch, f"site_sbatch={array}\n")
             arguments = slurm.prepare(slurm.Request("llama-3.1-405b")).arguments
             for removed in re.findall(r"--[\w-]+", array):
@@ -225,7 +224,7 @@ def test_a_person_s_own_word_counts_before_the_site_s(tmp_path, monkeypatch):
     assert "--time=01:00:00" in made.arguments and "--mem=9G" in made.arguments
 
 
-def test_an_option_of_the_person_s_stands_in_for_ours():
+def test_an_option_of_the_person_s_stands_in_for_ours(subtests):
     for option, ours in [
         ("--mem-per-gpu=40G", "--mem="),
         ("--cpus-per-gpu=4", "--cpus-per-task"),
@@ -233,7 +232,7 @@ def test_an_option_of_the_person_s_stands_in_for_ours():
         ("-G1", "--gpus-per-node"),
         ("-Jown", "--job-name"),
     ]:
-        with in_row(option):
+        with subtests.test(option):
             arguments = slurm.prepare(
                 slurm.Request("llama-3.1-8b", sbatch_args=(option,), anyway=True)
             ).arguments
@@ -257,10 +256,10 @@ def test_a_site_whose_nodes_are_given_whole_plans_with_all_their_gpus(tmp_path, 
         slurm.prepare(slurm.Request("70b", gpus_per_node=2))
 
 
-def test_a_change_that_is_none_is_one_sentence(tmp_path, monkeypatch):
+def test_a_change_that_is_none_is_one_sentence(tmp_path, monkeypatch, subtests):
     for array in ("(mem)", "(--mme=)", "(-n4)", "(--mem 3G)"):
         use_site(tmp_path, monkeypatch, f"site_sbatch={array}\n")
-        with in_row(array), pytest.raises(BadInput, match="site_sbatch") as error:
+        with subtests.test(str(array)), pytest.raises(BadInput, match="site_sbatch") as error:
             slurm.prepare(slurm.Request("70b"))
         assert error.value.remedy, array
     use_site(tmp_path, monkeypatch, "site_sbatch=('')\n")
@@ -279,7 +278,7 @@ def test_a_script_of_one_s_own_is_read_as_sbatch_reads_it():
     )
 
 
-def test_the_head_of_a_script_is_as_the_site_asks(tmp_path, monkeypatch):
+def test_the_head_of_a_script_is_as_the_site_asks(tmp_path, monkeypatch, subtests):
     for lines, there, gone in [
         ("export SBATCH_PARTITION=gpu SBATCH_ACCOUNT=lab", "partition=gpu account=lab", "qos"),
         ("export SBATCH_RESERVATION=course", "reservation=course gpus-per-node=4", "partition"),
@@ -288,7 +287,7 @@ def test_the_head_of_a_script_is_as_the_site_asks(tmp_path, monkeypatch):
         ("site_sbatch=(--gpus-per-task=h100:4)", "gpus-per-task=h100:4", "gpus-per-node"),
         ("site_sbatch=(--mem=0)", "mem=0", "mem=200G"),
     ]:
-        with in_row(lines):
+        with subtests.test(str(lines)):
             use_site(tmp_path, monkeypatch, f"{lines}\n")
             head = site.head_lines(
                 site.environment(), nodes=2, gpus_per_node=4, cpus=16, mem="200G", time="08:00:00"
@@ -375,9 +374,9 @@ WORDS = {
 }
 
 
-def test_every_line_of_sbatch_is_shown(bin_folder):
+def test_every_line_of_sbatch_is_shown(bin_folder, subtests):
     for case in WORDS:
-        with in_row(case):
+        with subtests.test(str(case)):
             script, code = WORDS[case]
             stand_in(bin_folder, "sbatch", f"{script}; exit {code}")
             printed = subprocess.run(["bash", "-c", script], capture_output=True, text=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from rows import in_row
-
 from workshop.engine.log import Reader
 from workshop.servers.slurm import fabric, job_end
 from workshop.servers.slurm import preflight as slurm_preflight
@@ -58,7 +56,7 @@ def test_four_nodes_as_planned_may_go():
     assert slurm_preflight.judge([facts(rank) for rank in range(4)], JOB) is None
 
 
-def test_one_node_that_differs_stops_all_with_its_name():
+def test_one_node_that_differs_stops_all_with_its_name(subtests):
     for changes, message in [
         ({"gpus": (GPU,) * 3}, "n2 gives this job 3 GPUs"),
         (
@@ -88,7 +86,7 @@ def test_one_node_that_differs_stops_all_with_its_name():
         ),
         ({"shm_free": 160 * 2**20}, "n2 has 160 MiB left in /dev/shm, and 368 are needed"),
     ]:
-        with in_row(changes):
+        with subtests.test(str(changes)):
             rows = [facts(rank, **(changes if rank == 2 else {})) for rank in range(4)]
             sentence, remedy = slurm_preflight.judge(rows, JOB)
             assert message in sentence and remedy

@@ -6,8 +6,6 @@ import re
 import subprocess
 from pathlib import Path
 
-from rows import in_row
-
 from workshop.servers.slurm import recipes, submit
 
 ROOT = Path(__file__).parents[2]
@@ -16,9 +14,9 @@ ALONE = ("plain", "ray")  # need nothing of the workshop: tests/slurm
 SCRIPTS = [path for path in sorted((ROOT / "slurm").glob("*.sbatch")) if path.stem not in ALONE]
 
 
-def test_scripts_keep_the_house_rules():
+def test_scripts_keep_the_house_rules(subtests):
     for script in SCRIPTS:
-        with in_row(script):
+        with subtests.test(script):
             text = script.read_text()
             assert (
                 "set -euo pipefail" in text and "What you should see" in text
@@ -33,9 +31,9 @@ def test_scripts_keep_the_house_rules():
             assert "sleep" not in text and "/home/" not in text
 
 
-def test_scripts_say_from_where_to_call_sbatch(tmp_path, monkeypatch):
+def test_scripts_say_from_where_to_call_sbatch(tmp_path, monkeypatch, subtests):
     for script in SCRIPTS:
-        with in_row(script):
+        with subtests.test(script):
             monkeypatch.delenv("WORKSHOP_SLURM", raising=False)
             monkeypatch.setenv("SLURM_SUBMIT_DIR", str(tmp_path))
             done = subprocess.run(["bash", script], cwd=tmp_path, capture_output=True, text=True)
@@ -58,9 +56,9 @@ def test_only_site_sh_has_lines_to_edit():
     assert sorted(marked) == ["plain.sbatch", "ray.sbatch", "site.sh"]
 
 
-def test_script_asks_for_what_its_recipe_plans():
+def test_script_asks_for_what_its_recipe_plans(subtests):
     for name in recipes.RECIPES:
-        with in_row(name):
+        with subtests.test(name):
             recipe, text = recipes.RECIPES[name], (ROOT / "slurm" / f"{name}.sbatch").read_text()
             options = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", text, re.MULTILINE))
             assert (int(options["nodes"]), int(options["gpus-per-node"])) == (
@@ -106,9 +104,9 @@ def test_site_sh_says_that_it_is_for_bash_and_leaves_the_class_folder_that_was_s
     assert sourced('source "$1" && printenv WORKSHOP_SHARED')[1] == "/shared/class\n"
 
 
-def test_what_runs_on_each_node_stands_in_the_script():
+def test_what_runs_on_each_node_stands_in_the_script(subtests):
     for script in SCRIPTS:
-        with in_row(script):
+        with subtests.test(script):
             text = script.read_text()
             serve, srun = text.index('serve=(vllm serve "$model"'), text.index("\nsupervise srun ")
             assert text.index("--tensor-parallel-size") > serve and srun > serve
@@ -127,9 +125,11 @@ def test_no_setting_passes_from_the_shell_to_a_script_but_the_documented_ones():
     assert used == {"WORKSHOP_SLURM", "WORKSHOP_MODEL", "WORKSHOP_MODELS", "WORKSHOP_SHARDS"}
 
 
-def test_a_site_without_scratch_has_tmp_and_is_read_as_by_a_login_shell(tmp_path, monkeypatch):
+def test_a_site_without_scratch_has_tmp_and_is_read_as_by_a_login_shell(
+    tmp_path, monkeypatch, subtests
+):
     for line in ["", "unset WORKSHOP_SCRATCH", "false\nexport WORKSHOP_SCRATCH=$NOT_SET"]:
-        with in_row(line):
+        with subtests.test(line):
             (tmp_path / "site.sh").write_text(line)
             monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
             monkeypatch.delenv("WORKSHOP_SCRATCH", raising=False)

@@ -17,7 +17,7 @@ from stand_ins import stand_in
 from workshop.servers.host import machine
 
 ROOT = Path(__file__).parents[2]
-ENGINE = ROOT / "tests/slurm/small_engine.py"
+ENGINE = ROOT / "tests/slurm/small/engine.py"
 WITHIN_S = 120.0  # other tests run beside this one
 SRUN = f"""
 [[ "$*" != *--overlap* ]] || exit 0

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from rows import in_row
 from stand_ins import downloaded, stand_in
 
 from workshop import cli, install_words, timestamps
@@ -107,10 +106,12 @@ def test_gpus_that_the_plan_does_not_have_are_sent_on_demand_alone(cluster, tmp_
         assert run("slurm", "submit", "70b", *sent)[0] == 0, sent
 
 
-def test_an_option_that_says_the_same_in_another_way_takes_the_script_s_line_away(cluster):
+def test_an_option_that_says_the_same_in_another_way_takes_the_script_s_line_away(
+    cluster, subtests
+):
     """sbatch refuses --mem-per-gpu beside --mem, and adds --gres to --gpus-per-node."""
     for option in ["--gpus=4", "--gres=gpu:4", "--mem-per-gpu=40G", "--cpus-per-gpu=4"]:
-        with in_row(option):
+        with subtests.test(option):
             made = slurm.prepare(slurm.Request("70b", sbatch_args=(option,), anyway=True))
             names = {line.name for line in options.in_script(made.script.read_text())}
             name = option[2:].split("=")[0]
@@ -129,10 +130,10 @@ def test_a_job_that_slurm_would_never_start_is_taken_back(cluster, tmp_path):
     assert cancelled(tmp_path) == ["7"]
 
 
-def test_a_first_look_that_stays_is_a_limit_where_all_nodes_are_up(cluster, tmp_path):
+def test_a_first_look_that_stays_is_a_limit_where_all_nodes_are_up(cluster, tmp_path, subtests):
     """PartitionConfig is what SLURM 22.05 says until its scheduler knows more: of a limit, and of nodes that are down."""
     for state, refused in [("idle", True), ("down*", False), ("drain", False)]:
-        with in_row(state):
+        with subtests.test(state):
             (tmp_path / "sinfo").write_text(
                 f"gpu*|2|gpu:h100:4|h|up|infinite|1-infinite|1|64|{state}\n"
             )
@@ -149,16 +150,16 @@ def test_the_reason_of_one_of_several_partitions_is_not_the_job_s(cluster, tmp_p
     assert code == 0 and "never" not in output and not cancelled(tmp_path)
 
 
-def test_a_job_whose_reason_passes_or_was_wanted_stays(cluster, tmp_path):
+def test_a_job_whose_reason_passes_or_was_wanted_stays(cluster, tmp_path, subtests):
     for reason in ["Resources", "Priority", "BeginTime", "Dependency", "None", "JobHeldUser"]:
-        with in_row(reason):
+        with subtests.test(reason):
             queue(cluster, waiting(reason))
             code, output = run("slurm", "submit", "70b")
             assert code == 0 and "✓ job 7" in output and not cancelled(tmp_path)
             assert ("scontrol release 7" in output) == (reason == "JobHeldUser")
 
 
-def test_a_refusal_of_sbatch_says_what_the_partition_has(cluster):
+def test_a_refusal_of_sbatch_says_what_the_partition_has(cluster, subtests):
     for arguments, described in [
         ((), "The partition gpu is up and has 2 nodes: 1 (idle) with 64 processors"),
         (
@@ -167,7 +168,7 @@ def test_a_refusal_of_sbatch_says_what_the_partition_has(cluster):
         ),
         (("--partition=none",), "The partitions here are gpu, old, mixed."),
     ]:
-        with in_row(arguments):
+        with subtests.test(str(arguments)):
             message = "Batch job submission failed: Requested node configuration is not available"
             stand_in(cluster, "sbatch", f'echo "sbatch: error: {message}" >&2; exit 1')
             code, output = run("slurm", "submit", "70b", *arguments)
@@ -211,7 +212,7 @@ def test_the_reasons_of_slurm_are_told_apart():
         assert reasons.obstacle(reason) is None, reason
 
 
-def test_status_and_the_watch_tell_what_a_job_waits_for(cluster):
+def test_status_and_the_watch_tell_what_a_job_waits_for(cluster, subtests):
     for reason, code, message in [
         ("PartitionNodeLimit", 1, "✗ this will never start: its number of nodes"),
         (
@@ -225,7 +226,7 @@ def test_status_and_the_watch_tell_what_a_job_waits_for(cluster):
             "waits in the queue (Resources); SLURM expects its start at 2026-11-28 09:05",
         ),
     ]:
-        with in_row(reason):
+        with subtests.test(reason):
             queue(cluster, waiting(reason), facts="StartTime=2026-11-28T09:05:13")
             done = run("servers", "7")
             assert done[0] == 0 and message in done[1]
@@ -308,14 +309,14 @@ def test_a_suspended_job_is_not_ready(cluster):
 # --- GPUs that nobody names
 
 
-def test_a_plan_for_gpus_that_nobody_names_says_so(cluster):
+def test_a_plan_for_gpus_that_nobody_names_says_so(cluster, subtests):
     for arguments, gpu, why in [
         ((), "h100", ""),
         (("-p", "old"), "h100", "SLURM does not name the GPUs of the partition old."),
         (("-p", "mixed"), "h100", "SLURM names several GPUs in mixed: a100, h100."),
         (("-p", "old", "--gpu", "h200"), "h200", ""),
     ]:
-        with in_row(arguments):
+        with subtests.test(str(arguments)):
             for extra in (("--dry-run",), ()):
                 output = run("slurm", "submit", "70b", *arguments, *extra)[1]
                 assert f"4 × {gpu}," in output

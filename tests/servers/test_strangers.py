@@ -9,7 +9,6 @@ import sys
 
 import psutil
 import pytest
-from rows import in_row
 
 from workshop.guard import auth
 from workshop.servers.local import HEADERS_BYTES
@@ -69,7 +68,7 @@ def flood(port: int, head: bytes, piece: bytes, pieces: int = 100) -> int:
     return taken
 
 
-def test_an_endless_head_ends_the_connection_and_costs_no_memory(guarded):
+def test_an_endless_head_ends_the_connection_and_costs_no_memory(guarded, subtests):
     for head, piece in [
         (HEAD, b"X: " + b"a" * MIB + b"\r\n"),
         (HEAD + b"X: ", b"a" * MIB),
@@ -77,20 +76,20 @@ def test_an_endless_head_ends_the_connection_and_costs_no_memory(guarded):
         (HEAD, b"X: y\r\n" * 2**17),
         (HEAD + b"X: y\r\n", b" folded" * 2**17),
     ]:
-        with in_row(head, piece):
+        with subtests.test(f"{head} {piece}"):
             port, process = guarded
             before = process.memory_info().rss
             assert flood(port, head, piece) < 50, "the server closed it"
             assert process.memory_info().rss - before < 30 * MIB and refused(port)
 
 
-def test_a_huge_body_is_refused_before_it_is_read_and_costs_no_memory(guarded):
+def test_a_huge_body_is_refused_before_it_is_read_and_costs_no_memory(guarded, subtests):
     for head, piece in [
         (b"Content-Length: 1000000000\r\n\r\n", b"a" * MIB),
         (b"Transfer-Encoding: chunked\r\n\r\n", b"100000\r\n" + b"a" * MIB + b"\r\n"),
         (b"Content-Length: 1000000000\r\nExpect: 100-continue\r\n\r\n", b"a" * MIB),
     ]:
-        with in_row(head, piece):
+        with subtests.test(f"{head} {piece}"):
             port, process = guarded
             before = process.memory_info().rss
             with socket.create_connection(("127.0.0.1", port), timeout=30) as stranger:

@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 
 import pytest
-from rows import in_row
 from small_server import Handler, serving
 
 from workshop.errors import BadInput, WorkshopError
@@ -74,9 +73,9 @@ def test_command_binds_the_laptops_own_address_only():
     assert "127.0.0.1:8001:[fd00::1]:8000" in tunnel.command_for(six, "me@login", 8001)
 
 
-def test_login_that_ssh_could_misread_is_refused():
+def test_login_that_ssh_could_misread_is_refused(subtests):
     for login in ["-oProxyCommand=x", "a b", "", "me@host;rm"]:
-        with in_row(login), pytest.raises(BadInput, match="no login node"):
+        with subtests.test(login), pytest.raises(BadInput, match="no login node"):
             tunnel.checked_login(login)
 
 
@@ -163,16 +162,16 @@ def ssh_that_prints(tmp_path, monkeypatch):
     return (tmp_path / "said").write_bytes
 
 
-def test_good_record_is_found_in_whatever_a_login_prints(ssh_that_prints):
+def test_good_record_is_found_in_whatever_a_login_prints(ssh_that_prints, subtests):
     for noise in [b"", b"Welcome!\n", b"\x1b[31mred", b"\xff\xfe\x00", *BROKEN]:
-        with in_row(noise):
+        with subtests.test(noise):
             ssh_that_prints(noise + b"\n" + GOOD + b"\n" + noise)
             assert tunnel.fetch("me@login", None) == RECORD
 
 
-def test_output_without_a_record_is_one_sentence(ssh_that_prints):
+def test_output_without_a_record_is_one_sentence(ssh_that_prints, subtests):
     for text in [b"", b"\x1b[31m\n\x00", b"\xff" * 1000, *BROKEN]:
-        with in_row(text):
+        with subtests.test(text):
             ssh_that_prints(text)
             with pytest.raises(WorkshopError) as error:
                 tunnel.fetch("me@login", None)

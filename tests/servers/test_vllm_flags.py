@@ -14,7 +14,6 @@ import pytest
 from inference_planner.answer import command
 from inference_planner.releases import versions
 from needs import SEED, lacking
-from rows import in_row
 
 from workshop import plan
 from workshop.errors import BadInput
@@ -173,7 +172,7 @@ def test_what_vllm_takes_passes(vllm_parser):
         ), text
 
 
-def test_what_vllm_does_not_take_is_told_in_a_sentence():
+def test_what_vllm_does_not_take_is_told_in_a_sentence(subtests):
     for text, sentence in [
         ("--max-modellen 100", "knows no --max-modellen; did you mean --max-model-len?"),
         ("--max_modellen=100", "knows no --max-modellen; did you mean --max-model-len?"),
@@ -200,7 +199,7 @@ def test_what_vllm_does_not_take_is_told_in_a_sentence():
         ("--speculative-config.metod ngram", "no field metod; did you mean method?"),
         ("--kv-transfer-config.kv_role kv_bth", "kv_role: 'kv_bth' is none of"),
     ]:
-        with in_row(text, sentence):
+        with subtests.test(f"{text} {sentence}"):
             with pytest.raises(BadInput) as refused:
                 flags.checked(tuple(text.split()), RELEASE)
             assert (

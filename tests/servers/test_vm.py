@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from inference_planner.answer import machines
-from rows import in_row
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
@@ -198,13 +197,13 @@ def test_no_line_holds_a_key_and_all_have_the_guard(case):
         )
 
 
-def test_bad_input_is_named(case):
+def test_bad_input_is_named(case, subtests):
     for change, message in [
         ({"download_dir": "models"}, "whole path"),
         ({"download_dir": "/mnt/my models"}, "whole path"),
         ({"name": "My Server"}, "name of a unit"),
     ]:
-        with in_row(change, message), pytest.raises(BadInput, match=message):
+        with subtests.test(f"{change} {message}"), pytest.raises(BadInput, match=message):
             vm.Case(case.plan, **change)
 
 

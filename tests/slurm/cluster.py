@@ -14,9 +14,11 @@ from pathlib import Path
 
 from machines import NODES, Machines, children, what_is_missing
 
-__all__ = ["UNENDED", "Cluster", "Job", "what_is_missing"]
+__all__ = ["SMALL", "UNENDED", "Cluster", "Job", "what_is_missing"]
 
 UNENDED = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}  # states of a job that is not over
+# Lines of a site whose nodes start the small engine in vLLM's place
+SMALL = f"export PYTHONPATH={Path(__file__).parent / 'small'}"
 
 
 class Cluster(Machines):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
-from cluster import Job
+from cluster import SMALL, Job
 from test_refusals import SECONDS
 from test_server import record, workshop
 
@@ -26,25 +24,18 @@ COMMANDS = {
     "sbcast",
     "sattach",
 }
-ENGINE = Path(__file__).parent / "small_engine.py"
 
 
 @pytest.fixture
 def quick(cluster):
     """A batch in a job without vLLM, whose time limit is near: its submission; no job is left after the test."""
-    engine = shutil.copy(ENGINE, cluster.course / "engine.py")
     (cluster.course / "prompts.jsonl").write_text('{"custom_id": "a", "prompt": "A"}\n')
-    text = (cluster.course / "slurm/70b-offline.sbatch").read_text()
-    there = 'bash "$slurm_folder/node.sh"'
-    assert there in text
-    (cluster.course / "slurm/quick.sbatch").write_text(
-        text.replace(there, f'"{sys.executable}" -I {engine}')
-    )
 
     def submit(*options: str, **more: str) -> Job:
         files = (str(cluster.course / "prompts.jsonl"), str(cluster.course / "answers.jsonl"))
         options = ("--gpus-per-node=1", *options)
-        job = cluster.submit("quick.sbatch", *options, site=image(cluster), args=files, **more)
+        site = f"{SMALL}\n{image(cluster)}"
+        job = cluster.submit("70b-offline.sbatch", *options, site=site, args=files, **more)
         job.until("[workshop] ready after", SECONDS)
         cluster.ask_slurm("scancel", "--signal=USR1", "--batch", str(job.id))
         return job

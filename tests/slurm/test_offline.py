@@ -8,7 +8,7 @@ import re
 import time
 
 import pytest
-from cluster import UNENDED
+from cluster import SMALL, UNENDED
 from test_server import workshop
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]  # a busy machine starts engines slowly
@@ -90,9 +90,8 @@ def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, 
         for length in [2 if n % 2 else 40]
     ]
     (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    first = cluster.submit(
-        "70b-offline.sbatch", *ONE_NODE, "--array=1-3%2", args=settings(folder, 4)
-    )
+    options = (*ONE_NODE, "--array=1-3%2")
+    first = cluster.submit("70b-offline.sbatch", *options, args=settings(folder, 4), site=SMALL)
 
     def all_over() -> bool:
         """Return True if SLURM names three tasks that have ended; a busy controller names none."""

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cluster import SMALL, Job
 
 from workshop.guard import fairshare
 
@@ -218,6 +219,7 @@ class TestEnds:
             "--time=1",
             "--nodelist=node02",
             "--signal=B:USR1@5",
+            site=SMALL,
         )
         port = 20000 + (limited.id + 1) * 8
         stranger = cluster.spawn(
@@ -252,8 +254,6 @@ class TestEnds:
         assert "\n#SBATCH --gpus-per-node=1\n" in script and "\n#SBATCH --partition=gpu\n" in script
 
     def test_stranger_on_the_jobs_port_is_avoided(self, jobs, cluster):
-        from cluster import Job
-
         job = Job(cluster, int(jobs["submitted"]["job_id"]))
         job.until("[workshop] ready after", START_S)
         assert f":{jobs['port']}/v1" not in record(cluster, "70b")["url"]
@@ -269,8 +269,6 @@ class TestEnds:
         assert record(cluster, "70b")["trace"].endswith(".trace.jsonl")
 
     def test_stop_cancels_the_job_and_leaves_nothing(self, jobs, cluster):
-        from cluster import Job
-
         out = workshop(cluster, "stop", "70b")
         assert f"job {jobs['submitted']['job_id']} is cancelled" in out
         assert Job(cluster, int(jobs["submitted"]["job_id"])).until_over(WITHIN_S) == "CANCELLED"
@@ -287,24 +285,7 @@ class TestEnds:
         cluster.wait_until_clean("node02")
 
 
-def test_killed_head_ends_the_job_with_the_reason(cluster):
-    job = cluster.submit("405b.sbatch", *TWO_NODES, "--job-name=headless")
-    cluster.wait(
-        lambda: any("vllm_main serve" in line for line in cluster.processes("node01").values()),
-        60,
-        "vLLM did not start",
-        job.text,
-    )
-    cluster.wait(lambda: "non-default args" in job.text(), 60, "vLLM did not start", job.text)
-    job.since = began = time.monotonic()
-    kill(cluster, "node01", "vllm_main serve")
-    assert job.until_over(WITHIN_S) == "FAILED"
-    assert time.monotonic() - began < WITHIN_S
-    assert "node01 first, exit code 137" in record(cluster, "headless")["reason"]
-    cluster.wait_until_clean()
-
-
-def test_a_pipeline_over_two_nodes_answers(cluster):
+def test_a_pipeline_over_two_nodes_answers_and_a_killed_head_ends_it(cluster):
     """Eager on the CPU, as the bed's site has it: the work-around of `workshop serve` counts in a job, too."""
     site = "unset TORCHDYNAMO_DISABLE"
     job = cluster.submit(
@@ -315,13 +296,17 @@ def test_a_pipeline_over_two_nodes_answers(cluster):
     ask = "import workshop; llm = workshop.connect('staged'); "
     ask += "print(llm.complete('The', max_tokens=4).usage.completion_tokens)"
     assert python(cluster, ask).split()[-1] == "4"
-    cluster.ask_slurm("scancel", str(job.id))
-    assert job.until_over(WITHIN_S) == "CANCELLED" and record(cluster, "staged") is None
+    job.since = began = time.monotonic()
+    kill(cluster, "node01", "vllm_main serve")
+    assert job.until_over(WITHIN_S) == "FAILED"
+    assert time.monotonic() - began < WITHIN_S
+    assert "node01 first, exit code 137" in record(cluster, "staged")["reason"]
     cluster.wait_until_clean()
 
 
 def test_a_record_whose_job_was_killed_without_a_word_is_corrected(cluster):
-    job = cluster.submit("70b.sbatch", "--gpus-per-node=1", "--job-name=mute", "--nodelist=node01")
+    options = ("--gpus-per-node=1", "--job-name=mute", "--nodelist=node01")
+    job = cluster.submit("70b.sbatch", *options, site=SMALL)
     cluster.wait(lambda: record(cluster, "mute"), 60, "no record came", job.text)
     # the job's own script, by signal 9: it can say nothing
     kill(cluster, "node01", f"job{job.id:05d}/slurm_script")

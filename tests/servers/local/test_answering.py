@@ -5,7 +5,6 @@ from __future__ import annotations
 import odd_answers
 import pytest
 import small_server
-from rows import in_row
 
 from workshop.errors import WorkshopError
 from workshop.servers.local.answering import answers
@@ -49,7 +48,7 @@ def test_what_may_still_change_is_no_answer_yet(ask):
         assert not ask(code, body), code
 
 
-def test_a_refusal_ends_the_waiting_with_the_servers_words(ask):
+def test_a_refusal_ends_the_waiting_with_the_servers_words(ask, subtests):
     for code, body, pattern in [
         (
             400,
@@ -61,7 +60,7 @@ def test_a_refusal_ends_the_waiting_with_the_servers_words(ask):
         (501, {"error": {"message": None}}, r"\(501\): no word\."),
         (400, {"error": {"message": "one\ntwo"}}, r"\(400\): one\. Serve"),
     ]:
-        with in_row(code, body):
+        with subtests.test(f"{code} {body}"):
             with pytest.raises(WorkshopError, match=pattern) as refused:
                 ask(code, body)
             assert "generates text" in refused.value.remedy

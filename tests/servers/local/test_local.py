@@ -9,7 +9,6 @@ import socket
 import pytest
 import small_server
 from needs import lacking
-from rows import in_row
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import local, records
@@ -108,15 +107,15 @@ def test_headers_of_a_stranger_are_kept_up_to_64_kib():
     assert argv_with_limit.count("--h11-max-incomplete-event-size") == 1
 
 
-def test_host_that_is_no_address_is_one_sentence():
+def test_host_that_is_no_address_is_one_sentence(subtests):
     for host in ["", "999.1.1.1", "127.0.0.1 ", "\0", "a" * 300, "\udcff"]:
-        with in_row(host), pytest.raises(BadInput, match="no address of this machine"):
+        with subtests.test(host), pytest.raises(BadInput, match="no address of this machine"):
             prepare(host=host)
 
 
-def test_a_model_that_is_not_there_is_named():
+def test_a_model_that_is_not_there_is_named(subtests):
     for model in ("/no/such/folder", "./nothing", "nonsense", "a/b/c"):
-        with in_row(model), pytest.raises(BadInput, match="no folder"):
+        with subtests.test(model), pytest.raises(BadInput, match="no folder"):
             prepare(model)
 
 
@@ -142,9 +141,9 @@ def test_a_taken_port_is_refused_at_once():
             prepare(port=holder.getsockname()[1])
 
 
-def test_a_number_that_is_no_port_is_refused():
+def test_a_number_that_is_no_port_is_refused(subtests):
     for port in [0, -1, 70000]:
-        with in_row(port), pytest.raises(BadInput, match="no port"):
+        with subtests.test(str(port)), pytest.raises(BadInput, match="no port"):
             prepare(port=port)
 
 
@@ -156,10 +155,10 @@ def test_a_second_server_of_the_same_name_is_refused(workshop_home):
     assert prepare(name="second").name == "second"
 
 
-def test_a_number_of_ranks_must_be_one():
+def test_a_number_of_ranks_must_be_one(subtests):
     for value in ["0", "two", "-1"]:
         with (
-            in_row(value),
+            subtests.test(value),
             pytest.raises(BadInput, match=r"number of ranks|is no whole number"),
         ):
             prepare(vllm_args=(f"--pipeline-parallel-size={value}",))
@@ -242,9 +241,9 @@ def test_flags_of_the_owner_win_over_those_of_a_class(monkeypatch):
     assert '{"max_new_tokens": 300}' in launch.argv
 
 
-def test_a_limit_that_is_no_number_is_refused_before_the_start(monkeypatch):
+def test_a_limit_that_is_no_number_is_refused_before_the_start(monkeypatch, subtests):
     for variable in ["WORKSHOP_MAX_TOKENS", "WORKSHOP_PER_LEARNER", "WORKSHOP_MAX_SEQUENCES"]:
-        with in_row(variable), monkeypatch.context() as environment:
+        with subtests.test(variable), monkeypatch.context() as environment:
             environment.setenv(variable, "many")
             with pytest.raises(BadInput, match=variable):
                 prepare(learners=30)

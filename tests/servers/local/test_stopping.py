@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import small_server
-from rows import in_row
 from small_server import launch
 
 from workshop.errors import WorkshopError
@@ -71,7 +70,7 @@ def record(pid: int | None, **changes) -> ServerRecord:
     return small_server.record(pid=pid, **{"process_started": processes.started(pid), **changes})
 
 
-def test_a_stranger_with_the_number_of_an_old_record_lives_on(stranger):
+def test_a_stranger_with_the_number_of_an_old_record_lives_on(stranger, subtests):
     for changes in [
         {"process_started": 1},
         {"process_started": 1, "state": "failed"},
@@ -81,7 +80,7 @@ def test_a_stranger_with_the_number_of_an_old_record_lives_on(stranger):
         {"boot_id": "another"},
         {"boot_id": "another", "state": "failed"},
     ]:
-        with in_row(changes):
+        with subtests.test(str(changes)):
             records.write(record(stranger.pid, **changes))
             assert "had failed" in stopping.stop("a")
             assert living(stranger.pid) and living(stranger.child)
@@ -114,9 +113,9 @@ def test_what_a_dead_engine_left_is_ended_as_it_writes_to_its_log(tmp_path):
     assert not living(int(log.read_text()))
 
 
-def test_a_server_of_another_machine_is_never_signalled_from_here(stranger):
+def test_a_server_of_another_machine_is_never_signalled_from_here(stranger, subtests):
     for state in ["ready", "starting", "failed"]:
-        with in_row(state):
+        with subtests.test(state):
             records.write(record(stranger.pid, host="elsewhere", state=state))
             if state == "failed":
                 assert "had failed" in stopping.stop("a")

@@ -7,7 +7,6 @@ import os
 import stat
 
 import pytest
-from rows import in_row
 
 from workshop.engine import trace_writer
 from workshop.errors import BadInput
@@ -57,9 +56,9 @@ def test_a_pipe_is_no_trace_and_nobody_waits_for_it(tmp_path):
         tracing(tmp_path / "pipe", {}, force=True)
 
 
-def test_what_is_no_file_is_refused_and_left_as_it_is(tmp_path, monkeypatch):
+def test_what_is_no_file_is_refused_and_left_as_it_is(tmp_path, monkeypatch, subtests):
     for name in ["/dev/null", ".", "none/trace", "link", "a\0b", "~nobody-here/trace", "x" * 300]:
-        with in_row(name):
+        with subtests.test(name):
             monkeypatch.chdir(tmp_path)
             if not (tmp_path / "link").is_symlink():
                 (tmp_path / "link").symlink_to("elsewhere")

@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from hub_server import HUB_ID, FakeHub, model, safetensors, serve
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from rows import in_row
 
 from workshop.cli.prefetch import command
 from workshop.errors import BadInput, WorkshopError
@@ -170,9 +169,9 @@ def test_gate_is_explained_and_opens_with_a_token(hub, tmp_path):
     assert fetch(tmp_path / "Tiny-Llama", "hf_secret").ok
 
 
-def test_token_that_is_none_is_refused_and_not_shown(hub):
+def test_token_that_is_none_is_refused_and_not_shown(hub, subtests):
     for token in ["hf_ secret", "hf_secret\nX-Other: y", "hf_secré"]:
-        with in_row(token):
+        with subtests.test(token):
             with pytest.raises(BadInput, match="no token has") as caught:
                 prefetch.look_up(HUB_ID, token)
             assert "hf_" not in str(caught.value).replace("HF_TOKEN", "") and not hub.tokens
@@ -234,9 +233,9 @@ def test_a_quota_is_named_beside_what_it_leaves(hub, tmp_path, monkeypatch):
         )
 
 
-def test_no_network_says_where_to_run_it(monkeypatch):
+def test_no_network_says_where_to_run_it(monkeypatch, subtests):
     for endpoint in ["not an address", "ftp://x", "http://127.0.0.1:1"]:
-        with in_row(endpoint):
+        with subtests.test(endpoint):
             monkeypatch.setenv("HF_ENDPOINT", endpoint)
             with pytest.raises(WorkshopError, match="not reached, or broke off") as error:
                 prefetch.look_up(HUB_ID)
@@ -266,9 +265,9 @@ def test_signature_in_an_address_is_not_shown():
     assert "cdn" in shown.message and "abc" not in shown.message
 
 
-def test_name_outside_the_folder_is_refused_before_the_first_byte(hub, tmp_path):
+def test_name_outside_the_folder_is_refused_before_the_first_byte(hub, tmp_path, subtests):
     for name in ["../x.json", "/tmp/x.json", "a/../../x.json", "a\n.json", 5]:
-        with in_row(name):
+        with subtests.test(name):
             hub.extra_name = name
             with pytest.raises(WorkshopError, match="no name inside a folder") as caught:
                 fetch(tmp_path / "models" / "Tiny-Llama")
@@ -286,9 +285,9 @@ def test_name_that_is_taken_stays_inside(name):
         assert path.is_relative_to(inside) and path != inside
 
 
-def test_index_that_names_files_elsewhere_is_refused(tmp_path):
+def test_index_that_names_files_elsewhere_is_refused(tmp_path, subtests):
     for weight_map in [{"a": "../../x.safetensors"}, {"a": 5}, {"a": ["x"]}, [], None, "x"]:
-        with in_row(weight_map):
+        with subtests.test(str(weight_map)):
             (tmp_path / slurm_weights.INDEX).write_text(json.dumps({"weight_map": weight_map}))
             with pytest.raises(WorkshopError, match="cannot be read"):
                 prefetch.verify(tmp_path)
@@ -318,9 +317,9 @@ def test_python_files_come_where_they_are_asked_for(hub, tmp_path):
         assert (tmp_path / "Tiny-Llama" / name).read_bytes() == text
 
 
-def test_model_whose_name_is_no_folder_is_refused():
+def test_model_whose_name_is_no_folder_is_refused(subtests):
     for name in ["lab/..", "../lab", "lab/.hidden", "./lab", "lab/x/..", "\ud800/x", "x" * 5000]:
-        with in_row(name), pytest.raises(BadInput):
+        with subtests.test(name), pytest.raises(BadInput):
             hub_id(name)
 
 

@@ -1,4 +1,7 @@
-"""In the place of vLLM in a job: answers the question for a token, and lets each prompt of a batch wait."""
+"""In the place of vLLM in a job: answers each prompt with "x", and lets the prompt "A" wait for ever.
+
+For tests of the job itself: vLLM takes 15 s of a processor to start. `sitecustomize.py` beside it puts it in vLLM's place.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if body.get("prompt") != "The":
+        if body.get("prompt") == "A":
             time.sleep(600)
-        self.answer({"model": JOB["served"], "choices": [{"text": "x"}]})
+        choice = {"index": 0, "text": "x", "finish_reason": "length"}
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        self.answer({"model": JOB["served"], "choices": [choice], "usage": usage})
 
     def do_GET(self):
         self.answer({"data": [{"id": JOB["served"]}]})
