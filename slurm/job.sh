@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2218  # slurm_folder, min_gpu_gib: set by the .sbatch file that sources this
 # Sourced by the .sbatch files at their top, on the job's first node: settings of the site, the number of GPUs, and
-# `supervise srun …`, which starts the engine. What is to be done is decided by workshop/servers/slurm/job.py, which may run
+# `supervise srun …`, which starts the engine. What is to be done is decided by workshop/servers/slurm/job/supervisor.py, which may run
 # in an image without SLURM's commands: it asks this shell for them, a line each, and is told of signals and of ends.
 
 export PATH HOME=${HOME:-~} WORKSHOP_SLURM=$slurm_folder WORKSHOP_SITE=${WORKSHOP_SITE:-}  # --export=NONE passes on nothing
@@ -37,7 +37,7 @@ supervise() {                           # COMMAND: starts the engine on every no
     trap '' PIPE
     coproc head {                       # may be sent TERM with this shell, which tells it
         trap '' TERM INT USR1
-        exec "${python[@]}" -m workshop.servers.slurm.job "$gpus_per_node" "${min_gpu_gib:-0}" "${#batch[@]}" ${batch[@]+"${batch[@]}"} "$@"
+        exec "${python[@]}" -m workshop.servers.slurm.job.supervisor "$gpus_per_node" "${min_gpu_gib:-0}" "${#batch[@]}" ${batch[@]+"${batch[@]}"} "$@"
     }
     local pid=$head_PID to from
     exec {to}>&"${head[1]}" {from}<&"${head[0]}"

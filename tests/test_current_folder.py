@@ -25,7 +25,7 @@ from workshop.lab import jupyter
 from workshop.measure import comparison
 from workshop.servers import local, vm
 from workshop.servers.local import supervise
-from workshop.servers.slurm import fabric
+from workshop.servers.slurm.job import fabric
 from workshop.simulate import process as simulate_process
 from workshop.simulate.arrivals import Arrival
 from workshop.vllm_package import installed

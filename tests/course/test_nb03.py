@@ -20,7 +20,7 @@ from workshop.course.widgets.loading.view import LoadingView, picture
 from workshop.engine import log
 from workshop.errors import BadInput
 from workshop.servers.records import ServerRecord
-from workshop.servers.slurm import submit as slurm
+from workshop.servers.slurm.submit import submission as slurm
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "03_server.ipynb"
 

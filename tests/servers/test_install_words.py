@@ -13,7 +13,8 @@ from workshop import cli, install_words
 from workshop.errors import WorkshopError
 from workshop.lab import doctor
 from workshop.servers.checks import LACK, NOTE
-from workshop.servers.slurm import site, submit
+from workshop.servers.slurm import site
+from workshop.servers.slurm.submit import submission
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [*(ROOT / "workshop").rglob("*.py"), *(ROOT / "workshop").rglob("*.toml")]
@@ -99,8 +100,8 @@ def test_the_own_site_file_counts_for_plans_and_jobs(no_site, tmp_path):
     assert site.environment()["WORKSHOP_SITE"] == str(own)
     (tmp_path / "models").mkdir()
     own.write_text(own.read_text() + f"\nexport WORKSHOP_MODELS={tmp_path / 'models'}\n")
-    submission = submit.prepare(submit.Request(what="70b"))
-    assert submission.settings["slurm_folder"].split(";")[0].endswith(f" WORKSHOP_SITE={own}")
+    prepared = submission.prepare(submission.Request(what="70b"))
+    assert prepared.settings["slurm_folder"].split(";")[0].endswith(f" WORKSHOP_SITE={own}")
 
 
 def test_plain_sbatch_hands_the_own_file_to_the_job(no_site):

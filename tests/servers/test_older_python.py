@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from workshop.engine.log import failures
-from workshop.servers.slurm import job_end
+from workshop.servers.slurm.job import job_end
 
 ROOT = Path(__file__).parents[2]
 RUN = (
@@ -20,9 +20,9 @@ RUN = (
     "guard.keys",
     "guard.fairshare",
     "servers.local.scratch",
-    "servers.slurm.job",
-    "servers.slurm.preflight",
-    "servers.slurm.node",
+    "servers.slurm.job.supervisor",
+    "servers.slurm.job.preflight",
+    "servers.slurm.job.node",
     "engine.exact.worker",
 )
 NEWER = {  # since 3.11 or later

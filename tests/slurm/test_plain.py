@@ -12,8 +12,8 @@ from inference_planner.answer.parallelism import plan
 from plain_job import submit
 
 from workshop.errors import BadInput
-from workshop.servers.slurm import plain
 from workshop.servers.slurm.site import scripts_folder
+from workshop.servers.slurm.submit import plain
 from workshop.workarounds import eager_cpu_pipeline
 
 SCRIPT = scripts_folder() / plain.SCRIPT

@@ -210,7 +210,8 @@ def _print_command(plan: Plan, own: dict[str, Any]) -> None:
 
 
 def _print_script(plan: Plan, own: dict[str, Any]) -> None:
-    from workshop.servers.slurm import plain, site
+    from workshop.servers.slurm import site
+    from workshop.servers.slurm.submit import plain
 
     click.echo(plain.render(plan, site=site.environment(), **own), nl=False)
 

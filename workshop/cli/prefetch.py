@@ -47,7 +47,7 @@ def command(
     from huggingface_hub import get_token
 
     from workshop.servers.host.disk import refuse_closed
-    from workshop.servers.slurm.recipes import model_of
+    from workshop.servers.slurm.submit.recipes import model_of
     from workshop.servers.weights import hub as prefetch_hub
     from workshop.servers.weights import prefetch
     from workshop.servers.weights.model_id import hub_id

@@ -148,7 +148,7 @@ def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
 
     from workshop.servers import flags
     from workshop.servers.slurm import queue as slurm_queue
-    from workshop.servers.slurm import submit as slurm
+    from workshop.servers.slurm.submit import submission as slurm
 
     if options["gpu"]:
         options["gpu"], count = split_count(options["gpu"])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from workshop.cli.prefetch import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.host.disk import Quota
-from workshop.servers.slurm.recipes import model_of
+from workshop.servers.slurm.submit.recipes import model_of
 from workshop.servers.weights import check as slurm_weights
 from workshop.servers.weights import prefetch
 from workshop.servers.weights.model_id import hub_id
@@ -319,7 +319,7 @@ def test_python_files_come_where_they_are_asked_for(hub, tmp_path):
 
 def test_model_whose_name_is_no_folder_is_refused(subtests):
     for name in ["lab/..", "../lab", "lab/.hidden", "./lab", "lab/x/..", "\ud800/x", "x" * 5000]:
-        with subtests.test(name), pytest.raises(BadInput):
+        with subtests.test(ascii(name)), pytest.raises(BadInput):
             hub_id(name)
 
 

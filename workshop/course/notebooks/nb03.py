@@ -48,8 +48,8 @@ from workshop.servers.host.programs import ask
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import status as slurm_status
-from workshop.servers.slurm import submit as slurm
-from workshop.servers.slurm.plain import render
+from workshop.servers.slurm.submit import submission as slurm
+from workshop.servers.slurm.submit.plain import render
 from workshop.servers.start_time import start_budget_s
 from workshop.vllm_package import installed, is_cpu
 

@@ -12,8 +12,8 @@ from workshop.home import home
 from workshop.servers.checks import LACK, NOTE, OK, Check
 from workshop.servers.host.disk import quotas, who_sees
 from workshop.servers.host.programs import Finished, run
-from workshop.servers.slurm import partitions, submit
 from workshop.servers.slurm import site as slurm_site
+from workshop.servers.slurm.submit import partitions, submission
 
 MODEL_BYTES = 141e9  # of Llama 3.1 70B in 16 bits, the smallest of the recipes
 ENVIRONMENT_TIMEOUT_S = 60.0  # conda and module on a busy shared file system
@@ -59,9 +59,11 @@ def examine() -> Iterator[Check]:
         description += ", set for all users"
     yield Check("Site's settings", OK, description)
     yield from _partition(site, rows, list(gpu))
-    _, assumption = submit.gpu_of(submit.Request("70b"), site, site.get("SBATCH_PARTITION", ""))
+    _, assumption = submission.gpu_of(
+        submission.Request("70b"), site, site.get("SBATCH_PARTITION", "")
+    )
     if assumption:
-        yield Check("site.sh: GPUs", NOTE, f"plans assume {submit.GPU}", assumption)
+        yield Check("site.sh: GPUs", NOTE, f"plans assume {submission.GPU}", assumption)
     yield _accepted(site)
     yield from _folders(site)
     yield from _environment(site, file)
@@ -99,7 +101,7 @@ def _accepted(site: dict[str, str]) -> Check:
     It tells when that would start.
     """
     try:
-        job = submit.prepare(submit.Request("70b"))
+        job = submission.prepare(submission.Request("70b"))
     except WorkshopError as error:
         return Check("sbatch 70b.sbatch", LACK, error.message, error.remedy)
     done = run("sbatch", "--test-only", *job.passed, str(job.script))

@@ -11,7 +11,7 @@ from workshop.servers import records
 from workshop.servers.progress import Progress
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import queue as slurm_queue
-from workshop.servers.slurm.follow import DONE, Follower
+from workshop.servers.slurm.job.follow import DONE, Follower
 from workshop.servers.slurm.queue import Job, Standing
 
 POLL_S = 0.5

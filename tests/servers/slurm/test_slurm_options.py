@@ -17,9 +17,9 @@ from stand_ins import stand_in
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.slurm import doctor, options, site
-from workshop.servers.slurm import submit as slurm
+from workshop.servers.slurm.submit import submission as slurm
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)

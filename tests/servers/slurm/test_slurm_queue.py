@@ -17,12 +17,12 @@ from workshop.cli import group
 from workshop.errors import WorkshopError
 from workshop.servers import records
 from workshop.servers.records import ServerRecord, share
-from workshop.servers.slurm import job_file, job_start
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import status as slurm_status
-from workshop.servers.slurm.follow import Follower
+from workshop.servers.slurm.job import job_file, job_start
+from workshop.servers.slurm.job.follow import Follower
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 # --- the queue

@@ -19,7 +19,7 @@ from workshop.servers import records
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import doctor, options, reasons, site
 from workshop.servers.slurm import queue as slurm_queue
-from workshop.servers.slurm import submit as slurm
+from workshop.servers.slurm.submit import submission as slurm
 
 # squeue of 22.05, as the test bed of tests/slurm prints it
 SINFO = (

@@ -6,9 +6,9 @@ import re
 import subprocess
 from pathlib import Path
 
-from workshop.servers.slurm import recipes, submit
+from workshop.servers.slurm.submit import recipes, submission
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BEHIND = ("job", "node", "environment")
 ALONE = ("plain", "ray")  # need nothing of the workshop: tests/slurm
 SCRIPTS = [path for path in sorted((ROOT / "slurm").glob("*.sbatch")) if path.stem not in ALONE]
@@ -16,7 +16,7 @@ SCRIPTS = [path for path in sorted((ROOT / "slurm").glob("*.sbatch")) if path.st
 
 def test_scripts_keep_the_house_rules(subtests):
     for script in SCRIPTS:
-        with subtests.test(script):
+        with subtests.test(str(script)):
             text = script.read_text()
             assert (
                 "set -euo pipefail" in text and "What you should see" in text
@@ -33,7 +33,7 @@ def test_scripts_keep_the_house_rules(subtests):
 
 def test_scripts_say_from_where_to_call_sbatch(tmp_path, monkeypatch, subtests):
     for script in SCRIPTS:
-        with subtests.test(script):
+        with subtests.test(str(script)):
             monkeypatch.delenv("WORKSHOP_SLURM", raising=False)
             monkeypatch.setenv("SLURM_SUBMIT_DIR", str(tmp_path))
             done = subprocess.run(["bash", script], cwd=tmp_path, capture_output=True, text=True)
@@ -63,7 +63,7 @@ def test_script_asks_for_what_its_recipe_plans(subtests):
             options = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", text, re.MULTILINE))
             assert (int(options["nodes"]), int(options["gpus-per-node"])) == (
                 recipe.nodes[-1],
-                submit.GPUS_PER_NODE,
+                submission.GPUS_PER_NODE,
             )
             assert (
                 options["job-name"] == name
@@ -106,7 +106,7 @@ def test_site_sh_says_that_it_is_for_bash_and_leaves_the_class_folder_that_was_s
 
 def test_what_runs_on_each_node_stands_in_the_script(subtests):
     for script in SCRIPTS:
-        with subtests.test(script):
+        with subtests.test(str(script)):
             text = script.read_text()
             serve, srun = text.index('serve=(vllm serve "$model"'), text.index("\nsupervise srun ")
             assert text.index("--tensor-parallel-size") > serve and srun > serve

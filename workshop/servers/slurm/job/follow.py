@@ -8,7 +8,7 @@ from pathlib import Path
 from workshop.engine.log import Reader
 from workshop.engine.log.lines import MAX_LINE_CHARS
 from workshop.errors import WorkshopError
-from workshop.servers.slurm import job_file
+from workshop.servers.slurm.job import job_file
 
 REFUSED_CODE = 3
 DONE = "done: every prompt is answered"  # the end of a batch, which is no failure

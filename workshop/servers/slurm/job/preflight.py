@@ -22,8 +22,8 @@ from pathlib import Path
 from workshop.errors import WorkshopError
 from workshop.servers.host import gpus, machine
 from workshop.servers.host.disk import GIB, free_bytes
-from workshop.servers.slurm import fabric
-from workshop.servers.slurm.job_file import JobFile
+from workshop.servers.slurm.job import fabric
+from workshop.servers.slurm.job.job_file import JobFile
 from workshop.servers.weights import check as slurm_weights
 from workshop.vllm_package import bytecode_problem, installed, is_cpu
 

@@ -13,9 +13,9 @@ from stand_ins import stand_in
 from workshop import python_process
 from workshop.servers.host import machine
 from workshop.servers.slurm import doctor
-from workshop.servers.slurm.job_file import JobFile
+from workshop.servers.slurm.job.job_file import JobFile
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -128,4 +128,4 @@ def test_what_a_job_starts_sees_the_package_alone(tmp_path):
 
 def test_an_engine_of_python_3_10_is_given_no_flag_that_it_does_not_know(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 10, 12))
-    assert "-P" not in python_process.command("workshop.servers.slurm.fabric", "1")
+    assert "-P" not in python_process.command("workshop.servers.slurm.job.fabric", "1")

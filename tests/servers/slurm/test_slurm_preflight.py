@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from workshop.engine.log import Reader
-from workshop.servers.slurm import fabric, job_end
-from workshop.servers.slurm import preflight as slurm_preflight
-from workshop.servers.slurm.job_file import JobFile
+from workshop.servers.slurm.job import fabric, job_end
+from workshop.servers.slurm.job import preflight as slurm_preflight
+from workshop.servers.slurm.job.job_file import JobFile
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 # --- preflight: what the head says to what the nodes have

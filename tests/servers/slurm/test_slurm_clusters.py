@@ -18,9 +18,10 @@ from workshop.errors import WorkshopError
 from workshop.servers import hang, records
 from workshop.servers.local import stopping
 from workshop.servers.records import ServerRecord
-from workshop.servers.slurm import doctor, job_start
+from workshop.servers.slurm import doctor
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import status as slurm_status
+from workshop.servers.slurm.job import job_start
 
 KEY = "k" * 32
 LOG = "/work/70b_4711/output_4711.out"

@@ -15,15 +15,15 @@ import small_server
 from workshop.engine.reconcile import learned
 from workshop.errors import WorkshopError
 from workshop.servers import records
-from workshop.servers.slurm import job as slurm_job
-from workshop.servers.slurm import job_file, job_start
-from workshop.servers.slurm.job import Shell, Supervisor
-from workshop.servers.slurm.job_end import End
-from workshop.servers.slurm.job_start import Task
+from workshop.servers.slurm.job import job_file, job_start
+from workshop.servers.slurm.job import supervisor as slurm_job
+from workshop.servers.slurm.job.job_end import End
+from workshop.servers.slurm.job.job_start import Task
+from workshop.servers.slurm.job.supervisor import Shell, Supervisor
 
 SERVE = ["/models/Llama", "--tensor-parallel-size", "4", "--pipeline-parallel-size", "1"]
 SRUN = ["srun", "--label", "bash", "node.sh", "vllm", "serve", *SERVE]
-LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
+LOGS = Path(__file__).parents[3] / "workshop" / "data" / "logs"
 LISTENS = (
     "import pathlib, signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exit(75)); "
     "pathlib.Path(sys.argv[1]).touch(); signal.alarm(30); signal.pause()"

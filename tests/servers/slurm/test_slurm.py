@@ -18,9 +18,9 @@ from workshop.cli.prefetch import command as prefetch
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.slurm import site
-from workshop.servers.slurm import submit as slurm
+from workshop.servers.slurm.submit import submission as slurm
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from stand_ins import stand_in
 
 from workshop.servers.host import machine
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ENGINE = ROOT / "tests/slurm/small/engine.py"
 WITHIN_S = 120.0  # other tests run beside this one
 SRUN = f"""

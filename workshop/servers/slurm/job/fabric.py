@@ -86,7 +86,7 @@ def _start(
     """Start the process of one GPU, which runs `main`."""
     own = {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
     command = python_process.command(
-        "workshop.servers.slurm.fabric", str(rank), str(ranks), str(local), head, str(port)
+        "workshop.servers.slurm.job.fabric", str(rank), str(ranks), str(local), head, str(port)
     )
     environment = python_process.environment(base={**own, **os.environ})
     return subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)

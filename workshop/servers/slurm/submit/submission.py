@@ -26,12 +26,13 @@ from workshop.servers import records
 from workshop.servers.flags import check_for_job, check_release, for_plan, remarks
 from workshop.servers.host.programs import LATE, run
 from workshop.servers.records.record_file import CLUSTER
-from workshop.servers.slurm import job_script, options, partitions, reasons
+from workshop.servers.slurm import options, reasons
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import site as slurm_site
-from workshop.servers.slurm.job_script import UNSET, of_person
-from workshop.servers.slurm.recipes import RECIPES, Recipe, Request, model_of
 from workshop.servers.slurm.site import scripts_folder
+from workshop.servers.slurm.submit import job_script, partitions
+from workshop.servers.slurm.submit.job_script import UNSET, of_person
+from workshop.servers.slurm.submit.recipes import RECIPES, Recipe, Request, model_of
 from workshop.servers.weights import check as slurm_weights
 
 GPU = "h100"

@@ -11,9 +11,9 @@ from workshop.engine.log.failures import ROOT
 from workshop.errors import WorkshopError
 from workshop.servers import records
 from workshop.servers.records import ServerRecord, share
-from workshop.servers.slurm import job_file
 from workshop.servers.slurm import queue as slurm_queue
-from workshop.servers.slurm.follow import DONE, Follower
+from workshop.servers.slurm.job import job_file
+from workshop.servers.slurm.job.follow import DONE, Follower
 
 PREEMPTED = "preempted: a job that goes before took its nodes"
 REFUSED_REMEDY = (

@@ -15,8 +15,8 @@ import pytest
 from workshop.engine import trace_writer
 from workshop.errors import WorkshopError
 from workshop.servers.host import processes
-from workshop.servers.slurm import node
-from workshop.servers.slurm.job_file import JobFile
+from workshop.servers.slurm.job import node
+from workshop.servers.slurm.job.job_file import JobFile
 
 JOB = JobFile(
     record="/home/me/.workshop/servers/70b.json",
@@ -132,7 +132,7 @@ os._exit(int(sys.argv[2]))
 PART = """
 import os, signal, subprocess, sys
 os.environ["WORKSHOP_JOB"] = sys.argv[1]
-from workshop.servers.slurm import node
+from workshop.servers.slurm.job import node
 signal.signal(signal.SIGTERM, node._told)
 engine = subprocess.Popen([sys.executable, *sys.argv[2:]], start_new_session=True)
 print("started", flush=True)

@@ -15,8 +15,8 @@ from workshop.home import home, private_folder, write_private
 from workshop.servers.flags import flags_of
 from workshop.servers.slurm import options
 from workshop.servers.slurm import site as slurm_site
-from workshop.servers.slurm.recipes import RECIPES, Request
 from workshop.servers.slurm.site import scripts_folder
+from workshop.servers.slurm.submit.recipes import RECIPES, Request
 
 UNSET = "$WORKSHOP_MODELS"
 CPUS_BASE = 4  # for the API's and the engine's own processes

@@ -24,10 +24,10 @@ from workshop.servers.local import claims
 from workshop.servers.local.answering import answers
 from workshop.servers.records import ServerRecord, share
 from workshop.servers.records.record_file import CLUSTER
-from workshop.servers.slurm import job_file
 from workshop.servers.slurm import queue as slurm_queue
-from workshop.servers.slurm.follow import Follower
-from workshop.servers.slurm.job_file import JobFile, own_job
+from workshop.servers.slurm.job import job_file
+from workshop.servers.slurm.job.follow import Follower
+from workshop.servers.slurm.job.job_file import JobFile, own_job
 from workshop.servers.start_time import LOAD_GB_PER_S, START_ALLOWANCE_S, start_budget_s
 from workshop.servers.weights.check import weight_bytes
 

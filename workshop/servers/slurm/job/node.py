@@ -1,6 +1,6 @@
 """One node's part of the engine of a SLURM job: check the node, start vLLM, end it, clean up.
 
-`python -m workshop.servers.slurm.node vllm serve MODEL FLAGS…` runs once on every node, started by
+`python -m workshop.servers.slurm.job.node vllm serve MODEL FLAGS…` runs once on every node, started by
 slurm/node.sh in the site's environment; node 0 is the head, which alone opens the API. `node clean`
 removes what an engine that was killed has left on this node.
 """
@@ -23,9 +23,9 @@ from workshop.errors import WorkshopError
 from workshop.home import home
 from workshop.servers.host import processes
 from workshop.servers.local import scratch as server_scratch
-from workshop.servers.slurm import job_file, preflight
-from workshop.servers.slurm.follow import REFUSED_CODE, note_reason, refuse
-from workshop.servers.slurm.job_file import JobFile
+from workshop.servers.slurm.job import job_file, preflight
+from workshop.servers.slurm.job.follow import REFUSED_CODE, note_reason, refuse
+from workshop.servers.slurm.job.job_file import JobFile
 from workshop.vllm_package import installed, is_cpu
 from workshop.workarounds import eager_cpu_pipeline
 
