@@ -109,7 +109,10 @@ def test_headers_of_a_stranger_are_kept_up_to_64_kib():
 
 def test_host_that_is_no_address_is_one_sentence(subtests):
     for host in ["", "999.1.1.1", "127.0.0.1 ", "\0", "a" * 300, "\udcff"]:
-        with subtests.test(ascii(host)), pytest.raises(BadInput, match="no address of this machine"):
+        with (
+            subtests.test(ascii(host)),
+            pytest.raises(BadInput, match="no address of this machine"),
+        ):
             prepare(host=host)
 
 
