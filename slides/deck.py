@@ -42,6 +42,7 @@ UNREAD = re.compile(
 # The decks: a folder of deck/, and the agenda's items: title, what it holds, and the files that it counts.
 DECKS = {
     "workshop": (
+        ("0", "Get ready", "tonight's task, a first answer", ("0",)),
         ("1", "Does it fit?", "weights, KV cache", ("1",)),
         ("2", "How do we start it?", "a server on a cluster; a break", ("3",)),
         ("3", "Which settings?", "one token at a time", ("4",)),

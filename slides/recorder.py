@@ -1,14 +1,17 @@
 """Record what the slides show: `workshop serve --background && python slides/recorder.py answers chat`, and `capacity`.
 
 What is on a slide was said by this course's teaching model; nothing is made up. Needs the server's `--max-logprobs -1`.
-`capacity` is simulated: it needs no server, and some minutes.
+`prompts` labels notebook 7's sample by its two prompts. `capacity` is simulated: it needs no server, and some minutes.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
+import math
+import random
 import sys
+from collections import Counter
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +19,7 @@ from pathlib import Path
 import httpx
 
 from workshop import connect
-from workshop.course.topics import timeline
+from workshop.course.topics import abstracts, timeline
 from workshop.simulate import simulate
 
 FOLDER = Path(__file__).parent / "recorded"
@@ -139,6 +142,30 @@ MODEL, GPU, SPLIT = "llama-3.1-70b", "h100", 4
 RATES, REPLICAS, SLO = (4, 8, 10, 11, 12, 14), (1, 2, 3), "ttft=1s,tpot=60ms"
 
 
+def prompts(llm) -> dict:
+    """Return how notebook 7's two prompts label its 50 abstracts."""
+    sample = random.Random(42).sample(abstracts.load(), 50)
+    fields = ", ".join(abstracts.FIELDS)
+    ways = {
+        "short": abstracts.prompt,
+        "long": lambda text: f"Abstract: {text}\nField, one of {fields}:",
+    }
+    choice = {"choice": [f" {field}" for field in abstracts.FIELDS]}
+    outcome = {"rows": len(sample)}
+    for way, prompt in ways.items():
+        texts = [prompt(abstract["text"]) for abstract in sample]
+        options = {"max_tokens": 20, "temperature": 0, "logprobs": 0, "structured_outputs": choice}
+        answers = llm.complete(texts, **options).choices
+        labels = [answer.text.strip() for answer in answers]
+        confidences = [math.exp(math.fsum(answer.logprobs.token_logprobs)) for answer in answers]
+        outcome[way] = {
+            "right": sum(x == row["field"] for x, row in zip(labels, sample, strict=True)),
+            "mean_confidence": round(math.fsum(confidences) / len(sample), 3),
+            "labels": dict(Counter(labels).most_common()),
+        }
+    return outcome
+
+
 def capacity(_llm=None) -> dict:
     """Return the share of requests that meet the SLO, by replicas and requests a second."""
     load = {
@@ -167,7 +194,7 @@ def capacity(_llm=None) -> dict:
 
 
 def main(names: list[str]) -> int:
-    makers = {"answers": record, "chat": chat, "capacity": capacity}
+    makers = {"answers": record, "chat": chat, "prompts": prompts, "capacity": capacity}
     for name in names or ["answers", "chat"]:
         llm = None if name == "capacity" else connect()
         about = {

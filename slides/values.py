@@ -91,8 +91,9 @@ def _memory() -> dict[str, str]:
         "tight.requests": f"{TIGHT['requests']}",
         "tight.context": f"{TIGHT['context']:,}",
         "405b.table_heads": f"{rules.TABLE_KV_HEADS['405B']}",
-        "405b.billion": f"{rules.SIZES['405B'][0]}",
+        **{f"{size.lower()}.billion": f"{rules.SIZES[size][0]}" for size in ("8B", "70B", "405B")},
         "story.count": f"{len(abstracts.load()):,}",
+        "story.tenth": f"{len(abstracts.load()[::10])}",
         "story.tokens": f"{ABSTRACT_TOKENS}",
         "story.max_len": f"{p.max_model_len:,}",
         "teaching.million": f"{parameters(load_model(TEACHING_FOLDER)) / 1e6:.0f}",
@@ -231,6 +232,7 @@ def _slide_example() -> dict[str, str]:
             key: f"{alternative.logprob}",
             f"{key}_short": f"{alternative.logprob:.2f}",
             f"{key}_rank": f"{alternative.rank}",
+            f"{key}_odds": f"{round(1 / alternative.probability, -3):,.0f}",
             f"{key}_p": f"{alternative.probability:.1%}"
             if alternative.probability > 0.001
             else f"{alternative.probability:.2%}",
@@ -238,6 +240,18 @@ def _slide_example() -> dict[str, str]:
     return {
         **out,
         "slide.text": "".join(row.token for row in token_rows if row.part == "completion"),
+    }
+
+
+def _prompts() -> dict[str, str]:
+    """Two prompts for the same abstracts, recorded."""
+    outcome = recorded_file("prompts")
+    most, times = next(iter(outcome["long"]["labels"].items()))
+    return {
+        "prompts.rows": f"{outcome['rows']}",
+        "prompts.most": most,
+        "prompts.most_times": f"{times}",
+        "prompts.confidence": f"{outcome['long']['mean_confidence']:.0%}",
     }
 
 
@@ -316,6 +330,7 @@ def values() -> dict[str, str]:
         **_others(),
         **_slide_example(),
         **_day_two(),
+        **_prompts(),
         "recorded.date": answers()["date"],
         "recorded.later": recorded_file("chat")["date"],
     }

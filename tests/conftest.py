@@ -17,7 +17,9 @@ from needs import SEED, lacking
 
 for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED", "WORKSHOP_NOTEBOOKS"):
     os.environ.pop(variable, None)  # the tests bring their own
-if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker has its parent's: nothing is written into the person's own
+if (
+    "PYTEST_XDIST_WORKER" not in os.environ
+):  # a worker has its parent's: nothing is written into the person's own
     os.environ["WORKSHOP_HOME"] = tempfile.mkdtemp(prefix="workshop-home-")
     atexit.register(shutil.rmtree, os.environ["WORKSHOP_HOME"], ignore_errors=True)
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from workshop.client.sampling import Pipeline, pipeline
 from workshop.client.sampling_settings import Settings
 
-PROMPTS = (  # the first two tell each wrong computation from the right one
+PROMPTS = (  # each of the first two tells every wrong computation from the right one
     "San Francisco is a",
     "My fellow citizens, we",
     "The king said to the",

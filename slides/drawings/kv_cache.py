@@ -19,8 +19,6 @@ from drawings.canvas import (
     WIDTH,
     Canvas,
 )
-from drawings.charts import Chart, chart
-from workshop.course.drawing.figure import draw
 
 TOKENS = ("San", "Francisco", "is", "a", "port", "in")
 PROMPT = 4
@@ -61,7 +59,8 @@ def kv_step(step: int, cached: bool) -> Canvas:
     """One step of generation: which keys and values are computed, which are read. Step 1 reads the whole prompt."""
     count = PROMPT + step - 1
     fresh = range(count) if not cached or step == 1 else range(count - 1, count)
-    done = sum(PROMPT + s if not cached else (PROMPT if s == 0 else 1) for s in range(step))
+    pairs = [1 if cached and earlier else PROMPT + earlier for earlier in range(step)]
+    done = sum(pairs)
     where = "with a KV cache" if cached else "without a cache"
     c = Canvas(
         390,
@@ -99,28 +98,13 @@ def kv_step(step: int, cached: bool) -> Canvas:
     c.text(WIDTH, 130, str(done), 84, bold=True, anchor="end", fill=BLUE)
     for n, line in enumerate(("pairs of K and V", "computed so far")):
         c.text(WIDTH, 166 + 28 * n, line, 20, anchor="end", fill=SOFT)
+    if step > 1:
+        c.text(WIDTH, 236, " + ".join(map(str, pairs)), NORMAL, anchor="end", fill=BLUE)
     return c.legend(
         x0,
         372,
         [(VERMILLION, "computed in this step"), ("dashed:" + KV_CACHE, "read from the cache")],
     )
-
-
-def kv_growth() -> Chart:
-    """Pairs of K and V computed for an answer of n tokens, with and without a cache."""
-    last = 64
-    without = {n: n * (n + 1) // 2 for n in range(1, last + 1)}
-    description = f"Pairs of keys and values computed against tokens: after {last} tokens {without[last]:,} without a cache"
-    with chart(390, f"{description}, {last} with one.") as c:
-        lines = {
-            f"{without[last]:,} without": without,
-            f"{last} with a KV cache": {n: n for n in without},
-        }
-        draw(c.axes, lines, "line", dict(zip(lines, (VERMILLION, KV_CACHE), strict=True)))
-        c.axes.set(
-            xlabel="tokens read and written", ylabel="pairs computed", xticks=(1, 16, 32, 48, last)
-        )
-    return c
 
 
 def grouped_heads() -> Canvas:
@@ -206,7 +190,6 @@ FIGURES = {
     "kv_without": lambda: kv_step(3, False),
     "kv_1": lambda: kv_step(1, True),
     "kv_3": lambda: kv_step(3, True),
-    "kv_growth": kv_growth,
     "grouped_heads": grouped_heads,
     "kv_formula": kv_formula,
 }

@@ -226,24 +226,22 @@ def gpu_field() -> Canvas:
 
 
 def gpu_field_70b() -> Canvas:
-    """Draw the same field for 70B and a thesis: it overflows one H100, and is cut over two and four."""
+    """Draw the same field for 70B and a thesis: it overflows one H100, and is cut over four."""
     frames = story("llama-3.1-70b", FILLED["gpu"], tokens=THESIS_TOKENS)
     last = {frame.split.gpus: frame for frame in frames}
-    single, two, four = (last[gpus].split for gpus in (1, 2, 4))
-    captions = {
-        1: f"1 H100: {gib(single.weights - single.usable)} too much",
-        2: f"2 H100s: {gib(two.request)} wanted, {two.kv_room:.1f} left",
-        4: f"4 H100s: room for {four.room} theses",
-    }
-    c = Canvas(414, " ".join(frame.text for frame in last.values()))
-    side, floor, line = 16, 312, 88  # a line has one row of squares above it for what waits
-    for column, (gpus, frame) in enumerate(last.items()):
-        x = column * 408
-        c.text(x, 20, captions[gpus], 20, bold=True)
-        for gpu in range(gpus):
-            field(c, frame, x, floor - gpu * line, side)
+    single, four = (last[gpus].split for gpus in (1, 4))
+    c = Canvas(356, f"{last[1].text} {last[4].text}")
+    side, floor, line = 18, 160, 136  # a line has rows of squares above it for what has no room
+    wide = 20 * side + 24
+    c.text(0, 20, f"1 H100: {gib(single.weights - single.usable)} too much", NORMAL, bold=True)
+    c.text(wide, 20, f"4 H100s: room for {four.room} theses, one waits", NORMAL, bold=True)
+    field(c, last[1], 0, floor, side)
+    for gpu in range(4):
+        row, column = divmod(gpu, 2)
+        field(c, last[4], wide + column * wide, floor - 92 + row * line, side)
     entries = [(WEIGHTS, "weights"), (OVERHEAD, "work space"), (KV_CACHE, "KV cache of a thesis")]
-    return c.legend(0, 408, [*entries, (VERMILLION, "no room"), (SPARE, "not for vLLM")])
+    entries += [("#F2C9AC", "the thesis that waits"), (VERMILLION, "no room")]
+    return c.legend(0, 348, [*entries, (SPARE, "not for vLLM")])
 
 
 def field(c: Canvas, frame: Frame, x: float, y: float, side: float) -> None:

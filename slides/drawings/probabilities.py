@@ -23,7 +23,7 @@ from drawings.canvas import (
     Canvas,
 )
 from drawings.charts import Chart, chart
-from drawings.recorded import answers
+from drawings.recorded import answers, recorded
 from workshop.client.logprobs import next_token_logprobs, rows
 from workshop.client.sampling import next_token_probabilities
 from workshop.course.drawing.figure import draw
@@ -224,6 +224,25 @@ def surprise() -> Chart:
     return c
 
 
+def prompts() -> Chart:
+    """Right labels of notebook 7's sample, by its two prompts."""
+    outcome = recorded("prompts")
+    right = {
+        "… Field:": outcome["short"]["right"],
+        "… Field, one of\nastronomy, …:": outcome["long"]["right"],
+    }
+    words = "; ".join(f"{row}: {count}" for row, count in right.items()).replace("\n", " ")
+    with chart(250, f"Right labels of {outcome['rows']} by the end of the prompt. {words}.") as c:
+        draw(c.axes, right, "barh")
+        colors = (BLUE, VERMILLION)
+        for bar, label, fill, count in zip(
+            c.axes.patches, c.axes.texts, colors, right.values(), strict=True
+        ):
+            bar.set_facecolor(fill)
+            label.set(text=f"{count} of {outcome['rows']}", size=28)
+    return c
+
+
 FIGURES = {
     "token_loop": token_loop,
     "order": order,
@@ -231,4 +250,5 @@ FIGURES = {
     "cuts": cuts,
     "logprob_scale": logprob_scale,
     "surprise": surprise,
+    "prompts": prompts,
 }

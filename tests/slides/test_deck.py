@@ -21,12 +21,13 @@ GIVEN = {
     r"17 December 2024": "the published slides",
     r"2026-11-2[013]": "planner/inference_planner/data/runs, workshop/data/tuning",
     r"[Nn]otebooks? \d+(?: and \d+)?|[Ss]tep \d+|[Pp]art \d": "a place in the course",
-    r"10⁹|2³⁰": "what giga and gibi mean",
     r"in 16 bits": "the dtype of embeddings",
     r"3, 1 and 0": "the exercise of notebook 4",
     r"0\.5, 0\.2, 0\.15, 0\.1, 0\.05|top_p=0\.8": "the exercise of notebook 4",
     r"−0\.02, −0\.03 and −1\.20": "the exercise of notebook 5",
-    r"says 80 %, and 68 %": "notebook 5, whose prediction a test holds",
+    r"says 80 %, and about \*\*70 % are right|over 99 %": "notebook 5, which measures both",
+    r"one in 50, in 500 or in 5,000": "a question's choices",
+    r"1 is a coin toss, 10 is one in 1,000": "what a bit is",
     r"× 2 directions": "to and fro",
     r"18 links of 25": "NVIDIA's H100 datasheet",
     r"prompt of 8,192 tokens": "the example of notebook 2",
@@ -41,7 +42,6 @@ GIVEN = {
     r"None, 0, 3|0: the generated|3: the three best|3,\s+0\.5: who": "a parameter's values",
     r"2,000 samples in 22 settings": "docs/sampling.md",
     r'"20"|"49"': "tokens of the published example",
-    r"2 to the mean": "a formula",
     r"2 CPU cores": "where it was recorded",
     r"3, 4 and 5 equal": "the exercise's counts",
     r"signal 9": "a signal",
@@ -52,7 +52,7 @@ GIVEN = {
     r"a step of 40 people": "an example for the audience",
     r"A reads 90 tokens": "workshop/data/traces/teaching_model.jsonl, step 0",
     r"1 \+ a \+ a²": "a formula",
-    r"min\(1,|max\(0,|scaled to 1|appendix A\.1": "a formula, and where its proof is",
+    r"min\(1,|max\(0,|scaled? to 1|appendix A\.1": "a formula, and where its proof is",
     r"With 256 requests|1,000 tokens of context": "the last point of the chart; the plan's default",
     r"Llama 3\.2 1B": "a model's name",
 }
@@ -81,7 +81,7 @@ def test_the_minutes_of_the_notes_add_up_to_three_hours_and_to_two_beyond_the_co
             f"{'/'.join(part):24} {sum(s.minutes for s in SLIDES if (s.deck, s.part) == part):6g} min"
         )
     assert sum(s.minutes for s in WORKSHOP) == 180
-    assert 60 <= sum(s.minutes for s in deck.slides("day_two")) <= 130, (
+    assert 60 <= sum(s.minutes for s in deck.slides("day_two")) <= 133, (
         "the notebooks are the rest of the day"
     )
 
@@ -89,7 +89,8 @@ def test_the_minutes_of_the_notes_add_up_to_three_hours_and_to_two_beyond_the_co
 def test_every_slide_has_one_title_and_a_note_that_says_something():
     for slide in SLIDES:
         assert len(re.findall(r"^# ", slide.source, re.MULTILINE)) == 1, slide.source
-        assert 0.5 <= slide.minutes <= 10 and len(slide.note.split()) >= 5, slide.title
+        most = 14 if slide.title == "Break" else 10
+        assert 0.5 <= slide.minutes <= most and len(slide.note.split()) >= 5, slide.title
 
 
 def test_more_than_a_third_of_the_time_is_for_exercises():
