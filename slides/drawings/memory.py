@@ -240,7 +240,7 @@ def gpu_field_70b() -> Canvas:
         row, column = divmod(gpu, 2)
         field(c, last[4], wide + column * wide, floor - 92 + row * line, side)
     entries = [(WEIGHTS, "weights"), (OVERHEAD, "work space"), (KV_CACHE, "KV cache of a thesis")]
-    entries += [("#F2C9AC", "the thesis that waits"), (VERMILLION, "no room")]
+    entries += [("#F2C9AC", "it waits"), (VERMILLION, "no room")]
     return c.legend(0, 348, [*entries, (SPARE, "not for vLLM")])
 
 
