@@ -345,7 +345,7 @@ def test_keys_of_a_class(cluster):
 def test_without_a_cluster_everything_goes_on_with_local_servers(cluster, workshop_home):
     try:
         for line in WITHOUT_A_CLUSTER:
-            smaller = line.replace("--class 30", "--class 2 --seconds 30")  # requests are the same
+            smaller = line.replace("--class 30", "--class 1 --seconds 30")  # requests are the same
             done = cluster.run(smaller, code=0 if "--class" not in line else None)
             if "--class" in line:
                 assert "No verdict" not in done.output

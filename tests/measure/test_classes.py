@@ -226,7 +226,7 @@ def test_a_wrong_key_is_one_sentence(server, tmp_path):
 def test_a_class_that_does_not_hold_ends_with_what_to_do(server, tmp_path):
     options = [
         "--class",
-        "2",
+        "1",
         "--seconds",
         "10",
         "--url",
@@ -236,5 +236,5 @@ def test_a_class_that_does_not_hold_ends_with_what_to_do(server, tmp_path):
     ]
     done = command(*options, home=tmp_path, WORKSHOP_API_KEY=server.api_key)
     assert done.returncode == 1, done.stderr
-    assert "✗ It will not hold 2 learners: 0 errors, p95 ttft" in done.stdout
+    assert "✗ It will not hold 1 learner: 0 errors, p95 ttft" in done.stdout
     assert "→ The slowest cell is" in done.stdout

@@ -57,6 +57,8 @@ class ClassLoad:
     @property
     def name(self) -> str:
         """Return how a table calls it: "30 learners"."""
+        if self.learners == 1:
+            return "1 learner"
         return f"{self.learners} learners"
 
     @property

@@ -27,12 +27,16 @@ CLI = [sys.executable, "-P", "-m", "workshop"]
 READY_S = 240
 
 
-@pytest.fixture(autouse=True, params=["usual start", "forked"])
+STARTS = ("usual start", "forked")  # the ways in which vLLM starts on a CPU
+in_each_way = pytest.mark.parametrize("own_home", STARTS, indirect=True)
+
+
+@pytest.fixture(autouse=True)
 def own_home(request, workshop_home, vllm_is_imported, monkeypatch):
-    """A home of the test's own; each way in which vLLM starts on a CPU."""
+    """A home of the test's own; forked, where a test does not take both ways."""
     if not installed()[0]:
         lacking("vLLM is not installed: make test installs it on Linux")
-    if request.param == "usual start":
+    if getattr(request, "param", "forked") == "usual start":
         monkeypatch.delenv(preloaded.PATH_VARIABLE)
     yield
     for record in records.own():
@@ -66,6 +70,7 @@ def engine_core(pid: int) -> psutil.Process:
     )
 
 
+@in_each_way
 def test_background_answers_and_a_killed_engine_is_explained(tmp_path):
     """Started among planted files, of which none runs, in whichever of vLLM's processes."""
     planted = Planted(tmp_path)
@@ -124,6 +129,7 @@ def test_two_ranks_answer_as_one_does_and_end_with_each_other(client):
     wait_until(lambda: not session_of(pid), 90, "nothing is left running")
 
 
+@in_each_way
 def test_ctrl_c_in_the_foreground_leaves_nothing():
     process = subprocess.Popen(
         [*CLI, "serve", "--name", "front"],
@@ -145,6 +151,7 @@ def test_ctrl_c_in_the_foreground_leaves_nothing():
     assert not records.path_of("front").exists() and not session_of(pid)
 
 
+@in_each_way
 def test_a_killed_watcher_takes_the_engine_with_it():
     process = subprocess.Popen(
         [*CLI, "serve", "--name", "orphan"],
