@@ -1,4 +1,4 @@
-"""Helpers of notebook 04: the logprobs of all tokens that could come next.
+"""Helpers of notebook 04: the logprobs of all tokens that could come next, and counts of labels.
 
 >>> from workshop import connect
 >>> from workshop.course.notebooks import nb04
@@ -8,15 +8,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 from workshop.client import logprobs
 from workshop.client.client import Client
 from workshop.client.sampling import Token
 from workshop.errors import BadInput
 
-__all__ = ["next_token_logprobs"]
+__all__ = ["best_first", "next_token_logprobs"]
 
 ALL = -1  # of vLLM's `logprobs`: the whole vocabulary
 LISTED_IN_A_CLASS = 20  # vLLM's default of --max-logprobs
+NO_LABEL = "no label"
 
 
 def next_token_logprobs(llm: Client, prompt: str) -> dict[Token, float]:
@@ -36,3 +40,20 @@ def _most_probable(llm: Client, prompt: str, k: int) -> dict[Token, float]:
         prompt, max_tokens=1, temperature=0, logprobs=k, return_tokens_as_token_ids=True
     )
     return logprobs.next_token_logprobs(answer)
+
+
+def best_first(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """Return counts of labels with the same rows under each name, for a figure of bars.
+
+    The label that comes most often stands first, and what is no label last.
+
+    >>> best_first({"temperature 2": {"no label": 3, "law": 1}, "temperature 0": {"law": 9}})
+    {'temperature 2': {'law': 1, 'no label': 3}, 'temperature 0': {'law': 9, 'no label': 0}}
+    """
+    total: Counter[str] = Counter()
+    for of_labels in counts.values():
+        total.update(of_labels)
+    rows = [label for label, _ in total.most_common() if label != NO_LABEL]
+    if NO_LABEL in total:
+        rows.append(NO_LABEL)
+    return {name: {row: counts[name].get(row, 0) for row in rows} for name in counts}
