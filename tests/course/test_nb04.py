@@ -1,4 +1,4 @@
-"""Notebook 4 asks for the logprobs of all tokens, or for 20 where the server of a class refuses that."""
+"""Notebook 4 asks for the logprobs of all tokens, or for 20 where the server of a class refuses that; it counts labels."""
 
 from __future__ import annotations
 
@@ -30,3 +30,13 @@ def test_all_tokens_are_asked_for_first_and_then_20():
     server = Server(most=20)
     assert nb04.next_token_logprobs(server, "x") == {7: -0.5, 9: -1.0}  # pyright: ignore
     assert server.logprobs_of_requests == [-1, 20]
+
+
+def test_bars_have_the_same_rows_the_best_label_first_and_no_label_last():
+    counts = {"cold": {"law": 5}, "hot": {"no label": 9, "history": 2, "law": 1}}
+    rows = nb04.best_first(counts)
+    assert rows == {
+        "cold": {"law": 5, "history": 0, "no label": 0},
+        "hot": {"law": 1, "history": 2, "no label": 9},
+    }
+    assert all(list(of_one) == ["law", "history", "no label"] for of_one in rows.values())

@@ -30,7 +30,7 @@ from workshop.course.widgets.sampling.source import Completion
 
 ROWS = 8
 AXES = (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # where the axis of probabilities may end
-HAIRLINE = 0.005  # of the axis: 2 pixels or less, of which an outline would leave a dark line
+HAIRLINE = 0.02  # of the axis: 2 pixels or less, of which an outline would leave a dark line
 MANY = 20  # completions that are shown at once
 MAX_TOKENS = 24  # of a completion
 PROMPT_SHOWN = 160  # characters: the box above has the whole prompt

@@ -111,7 +111,7 @@ class SamplingExplorer(Explorer[Pipeline]):
                 first = prompts[0]
             self.prompt = choice("prompt", prompts, first, "100%")
         else:
-            self.prompt = _prompt_box(prompt, rows=3 if self.is_whole else 1)
+            self.prompt = _prompt_box(prompt, is_low=not self.is_whole)
         self.prompt.observe(lambda _: self.ask(), "value")
         self.sliders = {}
         for name, (make, low, high, step) in SLIDERS.items():
@@ -323,14 +323,19 @@ class SamplingExplorer(Explorer[Pipeline]):
         self.draw()
 
 
-def _prompt_box(prompt: str, *, rows: int) -> widgets.Text | widgets.Textarea:
-    """Return the box that a prompt is typed into: one that keeps line ends where the first one has some.
+def _prompt_box(prompt: str, *, is_low: bool) -> widgets.Text | widgets.Textarea:
+    """Return the box that a prompt is typed into: one for several lines where the first one has some.
 
-    A box of one line drops the line ends, and the model would read another prompt.
+    A box for one line drops the line ends, and the model would read another prompt. A low box for
+    several lines shows one of them.
     """
     if "\n" not in prompt:
         return made(widgets.Text, "prompt", prompt, "100%", continuous_update=False)
-    return made(widgets.Textarea, "prompt", prompt, "100%", rows=rows, continuous_update=False)
+    rows = 1 if is_low else 3
+    box = made(widgets.Textarea, "prompt", prompt, "100%", rows=rows, continuous_update=False)
+    if is_low:
+        box.add_class("workshop-one-line")
+    return box
 
 
 def _shown_sliders(show: Collection[str] | None) -> list[str]:
