@@ -33,10 +33,10 @@ def test_all_tokens_are_asked_for_first_and_then_20():
 
 
 def test_bars_have_the_same_rows_the_best_label_first_and_no_label_last():
-    counts = {"cold": {"law": 5}, "hot": {"no label": 9, "history": 2, "law": 1}}
-    rows = nb04.best_first(counts)
-    assert rows == {
-        "cold": {"law": 5, "history": 0, "no label": 0},
-        "hot": {"law": 1, "history": 2, "no label": 9},
+    hot = [" San", "ors", " biology", " biology", " physics", " W"]
+    counts = nb04.counts_of_labels({"cold": [" physics"] * 5, "hot": hot})
+    assert counts == {
+        "cold": {"physics": 5, "biology": 0, "no label": 0},
+        "hot": {"physics": 1, "biology": 2, "no label": 3},
     }
-    assert all(list(of_one) == ["law", "history", "no label"] for of_one in rows.values())
+    assert all(list(rows) == ["physics", "biology", "no label"] for rows in counts.values())

@@ -9,14 +9,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from workshop.client import logprobs
 from workshop.client.client import Client
 from workshop.client.sampling import Token
+from workshop.course.topics import abstracts
 from workshop.errors import BadInput
 
-__all__ = ["best_first", "next_token_logprobs"]
+__all__ = ["counts_of_labels", "next_token_logprobs"]
 
 ALL = -1  # of vLLM's `logprobs`: the whole vocabulary
 LISTED_IN_A_CLASS = 20  # vLLM's default of --max-logprobs
@@ -42,18 +43,26 @@ def _most_probable(llm: Client, prompt: str, k: int) -> dict[Token, float]:
     return logprobs.next_token_logprobs(answer)
 
 
-def best_first(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    """Return counts of labels with the same rows under each name, for a figure of bars.
+def counts_of_labels(texts: Mapping[str, Sequence[str]]) -> dict[str, dict[str, int]]:
+    """Return how often each label stands among texts, for a figure of bars.
 
-    The label that comes most often stands first, and what is no label last.
+    Each name has the same rows: the label that comes most often first, and last "no label", for
+    all that is none of the eight.
 
-    >>> best_first({"temperature 2": {"no label": 3, "law": 1}, "temperature 0": {"law": 9}})
-    {'temperature 2': {'law': 1, 'no label': 3}, 'temperature 0': {'law': 9, 'no label': 0}}
+    >>> counts_of_labels({"temperature 2": [" San", " physics"], "temperature 0": [" physics"]})
+    {'temperature 2': {'physics': 1, 'no label': 1}, 'temperature 0': {'physics': 1, 'no label': 0}}
     """
+    counts: dict[str, Counter[str]] = {}
     total: Counter[str] = Counter()
-    for of_labels in counts.values():
-        total.update(of_labels)
+    for name, of_one in texts.items():
+        counts[name] = Counter(_label(text) for text in of_one)
+        total += counts[name]
     rows = [label for label, _ in total.most_common() if label != NO_LABEL]
     if NO_LABEL in total:
         rows.append(NO_LABEL)
-    return {name: {row: counts[name].get(row, 0) for row in rows} for name in counts}
+    return {name: {row: counts[name][row] for row in rows} for name in counts}
+
+
+def _label(text: str) -> str:
+    label = text.strip()
+    return label if label in abstracts.FIELDS else NO_LABEL
