@@ -181,4 +181,4 @@ def test_what_was_done_in_notebook_08_before_it_was_divided_counts_in_both_parts
     assert "4 of 8" in progress_bar("elsewhere.codes"), (
         "a check's notebook, whatever its key begins with"
     )
-    assert "1 of 6 in Deeper" in progress_bar("bits.window")
+    assert "1 of 6 checks in Deeper" in progress_bar("bits.window")

@@ -120,7 +120,10 @@ def test_every_rule_is_used():
     classes = set(
         re.findall(r"\.([a-z][\w-]*)", re.sub(r"{[^}]*}|/\*.*?\*/", "", CSS, flags=re.DOTALL))
     )
-    assert classes - literal_words - made == {"widget-readout"}  # of ipywidgets
+    assert classes - literal_words - made == {
+        "widget-readout",  # of ipywidgets
+        "jp-RenderedMarkdown",  # of JupyterLab
+    }
 
 
 def test_looks_are_classes_and_inline_styles_are_computed():

@@ -82,15 +82,24 @@ def test_temperature_2_shrinks_the_longest_bar_and_grows_the_short_ones(model):
     assert 0.05 < 1 - sum(after[text] for text in ranked[:8]) < 0.13, "tokens that are no labels"
 
 
-def test_top_k_3_leaves_three_bars_and_top_p_cuts_again(model):
-    explorer = SamplingExplorer(model, LABEL, show=("top_k", "top_p", "min_p"))
-    explorer.sliders["top_k"].value = 3
-    assert len(bars(explorer)) == 3
-    explorer.sliders["top_p"].value = 0.8
-    assert list(bars(explorer)) == [" psychology", " medicine"]
-    explorer.sliders["top_k"].value, explorer.sliders["top_p"].value = 0, 1
-    explorer.sliders["min_p"].value = 0.05
-    assert len(bars(explorer)) == 3, "min_p cuts as well, and keeps biology"
+def test_top_k_2_leaves_two_bars_and_top_p_cuts_again(model):
+    explorer = SamplingExplorer(model, LABEL, show=("temperature", "top_k", "top_p", "min_p"))
+    explorer.sliders["top_k"].value = 2
+    assert list(bars(explorer).values()) == pytest.approx([0.73, 0.27], abs=0.01)
+    explorer.sliders["top_p"].value = 0.7
+    assert list(bars(explorer)) == [" psychology"]
+    explorer.set(DEFAULTS)
+    explorer.sliders["top_p"].value = 0.7
+    assert len(bars(explorer)) == 2, "without top_k there would be two"
+
+
+def test_min_p_takes_the_tail_of_temperature_2_away(model):
+    explorer = SamplingExplorer(model, LABEL, show=("temperature", "min_p"))
+    explorer.sliders["temperature"].value = 2
+    assert len(bars(explorer)) > 8000
+    explorer.sliders["min_p"].value = 0.1
+    assert len(bars(explorer)) == 5
+    assert {text.strip() for text in bars(explorer)} < set(abstracts.FIELDS)
 
 
 def test_a_frequency_penalty_shrinks_the_bar_of_a_token_that_repeats(model):
@@ -135,6 +144,20 @@ def test_the_explorer_is_built_up_slider_by_slider(subtests):
             assert visible(explorer) == ({show} if isinstance(show, str) else set(show))
             assert explorer.settings == DEFAULTS, "what is hidden is off"
             assert visible(SamplingExplorer()) == set(SLIDERS)
+
+
+def test_sliders_stand_in_the_order_in_which_they_are_named():
+    explorer = SamplingExplorer(show=("temperature", "top_p", "min_p"))
+    shown = [row[0] for row in explorer.control_rows()]
+    assert shown == [explorer.sliders[name] for name in ("temperature", "top_p", "min_p")]
+
+
+def test_a_part_of_the_explorer_says_less_than_the_whole(subtests):
+    for show, is_whole in [(None, True), (("temperature",), False), (("top_k", "min_p"), False)]:
+        with subtests.test(str(show)):
+            explorer = SamplingExplorer(show=show)
+            assert ("equally likely tokens" in explorer.picture.value) == is_whole
+            assert "Tokens that may come: " in explorer.picture.value
 
 
 def test_a_slider_that_does_not_exist_is_one_sentence(subtests):

@@ -145,6 +145,13 @@ class TestBars:
         assert drawn.others.sampled == pytest.approx(0.92)
         assert picture(drawn, "One of").count("longer than the axis") == 1
 
+    def test_a_bar_as_thin_as_a_hair_has_no_outline(self):
+        """An outline of 1 pixel would be all that is seen of it."""
+        shares = {0: 0.6, 1: 0.392, 2: 0.004, 3: 0.004}
+        result = pipeline({t: math.log(p) for t, p in shares.items()}, Settings())
+        drawn = bars(result, list(shares), str)
+        assert picture(drawn, "One of").count('class="model"') == 2
+
     def test_a_generated_token_gets_a_row_and_a_count(self, explorer):
         explorer._append(1)
         explorer._append(1)
@@ -332,6 +339,11 @@ class TestWriting:
             assert type(explorer.prompt).__name__ == kind
             assert explorer.source.requests == [(prompt, ())]
 
+    def test_the_box_of_a_part_of_the_explorer_shows_one_line(self):
+        prompt = "Abstract: We\nField:"
+        assert SamplingExplorer(Made(), prompt, show=("temperature",)).prompt.rows == 1
+        assert SamplingExplorer(Made(), prompt).prompt.rows == 3
+
 
 class TestBadInput:
     def test_an_empty_prompt_says_so_and_keeps_the_picture(self, explorer):
@@ -402,7 +414,7 @@ class TestComparison:
 class TestLive:
     def test_what_is_drawn_is_the_servers_whole_vocabulary(self, client):
         explorer = SamplingExplorer(client)
-        assert "which hold all of its probability" in explorer.head.value
+        assert "all 8,192 tokens" in explorer.head.value
         explorer.sample()
         assert len(explorer.output) == 1
         assert explorer.source.text(tuple(explorer.output)) in explorer.story.value.replace(

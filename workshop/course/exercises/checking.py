@@ -234,10 +234,10 @@ def progress_bar(key: str) -> Html:
             keys.append(name)
     stored = progress()
     done = [name for name in keys if stored.get(name, {}).get("done")]
-    count = f"{len(done)} of {len(keys)}"
+    count = f"{len(done)} of {len(keys)} checks"
     if this.deeper:
         count += " in Deeper"
-    label = f"{count} exercises of this notebook done"
+    label = f"{count} of this notebook done"
     return div(dots(keys, done), f" {count}", cls="note", role="img", aria_label=label)
 
 

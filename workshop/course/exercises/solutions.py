@@ -80,12 +80,15 @@ def solution(*keys: str) -> Solution | None:
             "No exercise is named.", 'Write for example solution("memory.weights_405b").'
         )
     source = source_of(*keys)
-    tries = tries_left(keys, checking.progress())
+    stored = checking.progress()
+    tries = tries_left(keys, stored)
     if tries and not checking.strict():
         times = "twice"
         if tries == 1:
             times = "once"
-        print(f"Held back until you have tried {times} more: run the cell above with your answer.")
+        if any(stored.get(key, {}).get("tries") for key in keys):
+            times += " more"
+        print(f"Held back until you have tried {times}: run the cell above with your answer.")
         print(
             "A wrong answer opens a hint, and when the hints are open, this cell shows the solution."
         )

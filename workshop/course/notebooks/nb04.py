@@ -1,4 +1,4 @@
-"""Helpers of notebook 04: the logprobs of all tokens that could come next.
+"""Helpers of notebook 04: the logprobs of all tokens that could come next, and counts of labels.
 
 >>> from workshop import connect
 >>> from workshop.course.notebooks import nb04
@@ -8,15 +8,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
 from workshop.client import logprobs
 from workshop.client.client import Client
 from workshop.client.sampling import Token
+from workshop.course.topics import abstracts
 from workshop.errors import BadInput
 
-__all__ = ["next_token_logprobs"]
+__all__ = ["counts_of_labels", "next_token_logprobs"]
 
 ALL = -1  # of vLLM's `logprobs`: the whole vocabulary
 LISTED_IN_A_CLASS = 20  # vLLM's default of --max-logprobs
+NO_LABEL = "no label"
 
 
 def next_token_logprobs(llm: Client, prompt: str) -> dict[Token, float]:
@@ -36,3 +41,28 @@ def _most_probable(llm: Client, prompt: str, k: int) -> dict[Token, float]:
         prompt, max_tokens=1, temperature=0, logprobs=k, return_tokens_as_token_ids=True
     )
     return logprobs.next_token_logprobs(answer)
+
+
+def counts_of_labels(texts: Mapping[str, Sequence[str]]) -> dict[str, dict[str, int]]:
+    """Return how often each label stands among texts, for a figure of bars.
+
+    Each name has the same rows: the label that comes most often first, and last "no label", for
+    all that is none of the eight.
+
+    >>> counts_of_labels({"temperature 2": [" San", " physics"], "temperature 0": [" physics"]})
+    {'temperature 2': {'physics': 1, 'no label': 1}, 'temperature 0': {'physics': 1, 'no label': 0}}
+    """
+    counts: dict[str, Counter[str]] = {}
+    total: Counter[str] = Counter()
+    for name, of_one in texts.items():
+        counts[name] = Counter(_label(text) for text in of_one)
+        total += counts[name]
+    rows = [label for label, _ in total.most_common() if label != NO_LABEL]
+    if NO_LABEL in total:
+        rows.append(NO_LABEL)
+    return {name: {row: counts[name][row] for row in rows} for name in counts}
+
+
+def _label(text: str) -> str:
+    label = text.strip()
+    return label if label in abstracts.FIELDS else NO_LABEL

@@ -30,6 +30,7 @@ from workshop.course.widgets.sampling.source import Completion
 
 ROWS = 8
 AXES = (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # where the axis of probabilities may end
+HAIRLINE = 0.02  # of the axis: 2 pixels or less, of which an outline would leave a dark line
 MANY = 20  # completions that are shown at once
 MAX_TOKENS = 24  # of a completion
 PROMPT_SHOWN = 160  # characters: the box above has the whole prompt
@@ -273,7 +274,14 @@ def _share(token: Token, step: Step) -> float:
     return step.probabilities.get(token, 0.0) * step.listed_share
 
 
-def picture(drawn: Bars, text: str, before: Bars | None = None, *, is_still: bool = False) -> Html:
+def picture(
+    drawn: Bars,
+    text: str,
+    before: Bars | None = None,
+    *,
+    is_still: bool = False,
+    is_short: bool = False,
+) -> Html:
     """Return the branching with the bars, and their numbers as text for those who cannot see them.
 
     Args:
@@ -281,6 +289,7 @@ def picture(drawn: Bars, text: str, before: Bars | None = None, *, is_still: boo
         text: what the tokens follow.
         before: what was shown before it; branches and bars glide from there.
         is_still: they do not.
+        is_short: without the line on how much is left to chance.
     """
     keys = [("edge", "the model's probability"), ("bg-blue", "what is sampled")]
     if drawn.others.pinned is not None:
@@ -294,7 +303,9 @@ def picture(drawn: Bars, text: str, before: Bars | None = None, *, is_still: boo
         next_words.append(_word(row, old, drawn.axis, before.axis if before else drawn.axis))
     marks = div(span("0"), span(percent(drawn.axis / 2)), span(percent(drawn.axis)), cls="axis")
     shown = branching(text, next_words, marks, is_still=is_still)
-    return panel(legend(keys), shown, _foot(drawn), label=spoken_shares(drawn.rows))
+    return panel(
+        legend(keys), shown, _foot(drawn, is_short=is_short), label=spoken_shares(drawn.rows)
+    )
 
 
 def spoken_shares(rows: Iterable[Bar]) -> str:
@@ -349,7 +360,8 @@ def _track(row: Bar, old: Bar, axis: float, old_axis: float) -> Html:
         parts.append(bar(f"bg-{look_of(row)}", row.sampled, old.sampled))
     if row.pinned:
         parts.append(bar("pin", row.pinned, old.pinned or 0.0))
-    parts.append(bar("model", row.model, old.model))
+    if row.model > HAIRLINE * axis:
+        parts.append(bar("model", row.model, old.model))
     if max(row.model, row.sampled, row.pinned or 0.0) > axis:  # all others together
         parts.append(span("▶", cls="over", title="longer than the axis"))
     if row.removed_by:
@@ -368,14 +380,16 @@ def _percent(p: float, axis: float) -> str:
     return f"{100 * min(p / axis, 1.0):.2f}%"
 
 
-def _foot(drawn: Bars) -> Html:
-    """The chain of parameters with the tokens left, and how much is left to chance."""
+def _foot(drawn: Bars, *, is_short: bool) -> Html:
+    """The chain of parameters with the tokens left and, unless it is short, how much is left to chance."""
     steps = drawn.result.steps
     links = []
     for step in steps:
         tokens_left = bold(f"{len(step.probabilities):,}")
         links.append(span(tag("code", step.name), " ", tokens_left, cls="whole"))
-    lines = [div("Tokens left: ", *between(" → ", links)), div(_uncertainty(steps))]
+    lines = [div("Tokens that may come: ", *between(" → ", links))]
+    if not is_short:
+        lines.append(div(_uncertainty(steps)))
     outside = steps[0].outside
     if outside:
         share = percent(outside)
@@ -406,7 +420,7 @@ def head(about: str, model: Step, listed: int) -> Html:
     """Return one line: whose distribution this is, and how much of it is listed."""
     what = f"the {listed:,} most probable tokens"
     if not model.outside:
-        what = f"{listed:,} tokens, which hold all of its probability"
+        what = f"all {listed:,} tokens"
     return panel(muted(f"{about} · {what}."))
 
 

@@ -40,7 +40,7 @@ PROMPT = "San Francisco is a"
 HIGHEST_TOP_K = 200  # the slider's end; anything higher hardly differs from off
 SLIDERS = {
     "temperature": (real, 0, 2, 0.05),
-    "min_p": (real, 0, 0.5, 0.005),
+    "min_p": (real, 0, 0.5, 0.01),
     "top_k": (whole, -1, HIGHEST_TOP_K, 1),
     "top_p": (real, 0.01, 1, 0.01),
     "frequency_penalty": (real, -2, 2, 0.1),
@@ -70,7 +70,7 @@ class SamplingExplorer(Explorer[Pipeline]):
         source: a client (`connect()`), a source, or None: the recording that comes with the course.
         prompt: what to start from.
         settings: where the sliders stand at first.
-        show: the sliders to show, by name; the others stay off and hidden, and so do the
+        show: the sliders to show, by name, from top to bottom; the others stay off and hidden, and so do the
             comparisons. None: everything.
         best_tokens: how many tokens to take at the start, each the most probable one. Penalties
             need some.
@@ -111,13 +111,12 @@ class SamplingExplorer(Explorer[Pipeline]):
                 first = prompts[0]
             self.prompt = choice("prompt", prompts, first, "100%")
         else:
-            self.prompt = _prompt_box(prompt)
+            self.prompt = _prompt_box(prompt, is_low=not self.is_whole)
         self.prompt.observe(lambda _: self.ask(), "value")
         self.sliders = {}
         for name, (make, low, high, step) in SLIDERS.items():
             value = min(getattr(settings or DEFAULTS, name), high)
             self.sliders[name] = make(name, value, low, high, step, tooltip=USUAL[name])
-        self.sliders["min_p"].readout_format = ".3f"
         super().__init__(self.sliders, label_px=130, indent_px=4, max_width="1000px")
         self.unpin()
         self.ask()
@@ -130,7 +129,10 @@ class SamplingExplorer(Explorer[Pipeline]):
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
         picture = widgets.VBox([self.picture, self._buttons_below()])
-        body = beside([*self.control_rows(), (self._buttons_of_settings(),)], picture, 385)
+        rows = [*self.control_rows(), (self._buttons_of_settings(),)]
+        body = beside(rows, picture, 385)
+        if len(self.shown_sliders) == 1:  # above the picture, which has the whole width
+            body = widgets.VBox([*rows[0], picture])
         page = (self.head, widgets.HBox([self.prompt]), self.story, self.banner, body)
         self.same_seed = _Panel(f"Run both with seeds 1 to {SEEDS}", self._same_seeds, self.which)
         self.completions = _Panel(f"Write {draws.MANY} completions", self._completions)
@@ -263,7 +265,13 @@ class SamplingExplorer(Explorer[Pipeline]):
             result, self._shown, self._text, pinned=pinned, generated=self.output
         )
         text = self._prompt_text + self.source.text(tuple(self.output))
-        return draws.picture(self._drawn, text, before, is_still=self._steps.come_fast())
+        return draws.picture(
+            self._drawn,
+            text,
+            before,
+            is_still=self._steps.come_fast(),
+            is_short=not self.is_whole,
+        )
 
     def sentences(self) -> dict[str, Html]:
         if self.result is None:
@@ -315,18 +323,23 @@ class SamplingExplorer(Explorer[Pipeline]):
         self.draw()
 
 
-def _prompt_box(prompt: str) -> widgets.Text | widgets.Textarea:
-    """Return the box that a prompt is typed into: of several lines where the first one has some.
+def _prompt_box(prompt: str, *, is_low: bool) -> widgets.Text | widgets.Textarea:
+    """Return the box that a prompt is typed into: one for several lines where the first one has some.
 
-    A box of one line drops the line ends, and the model would read another prompt.
+    A box for one line drops the line ends, and the model would read another prompt. A low box for
+    several lines shows one of them.
     """
     if "\n" not in prompt:
         return made(widgets.Text, "prompt", prompt, "100%", continuous_update=False)
-    return made(widgets.Textarea, "prompt", prompt, "100%", rows=3, continuous_update=False)
+    rows = 1 if is_low else 3
+    box = made(widgets.Textarea, "prompt", prompt, "100%", rows=rows, continuous_update=False)
+    if is_low:
+        box.add_class("workshop-one-line")
+    return box
 
 
 def _shown_sliders(show: Collection[str] | None) -> list[str]:
-    """Return the names of the sliders to show, in the order of vLLM's steps.
+    """Return the names of the sliders to show, from top to bottom.
 
     Raises:
         BadInput: there is no slider of that name, or none is named.
@@ -342,7 +355,7 @@ def _shown_sliders(show: Collection[str] | None) -> list[str]:
         if unknown:
             problem = f"There is no slider {unknown[0]!r}."
         raise BadInput(problem, f"There are: {', '.join(SLIDERS)}.")
-    return [name for name in SLIDERS if name in names]
+    return list(dict.fromkeys(names))
 
 
 class _Panel(widgets.VBox):
