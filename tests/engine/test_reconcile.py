@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from inference_planner.answer.parallelism import plan
 
 from workshop.engine import log
 from workshop.engine.reconcile.compare import Reconciliation, reconcile
@@ -309,3 +310,43 @@ def test_reconciliation_is_plain_data():
     result = reconcile(LOGS / "mistral-7b_tp1_h200.log", gpu="h200")
     assert isinstance(result, Reconciliation) and result.row("no such row") is None
     assert json.loads(json.dumps(result.to_dict())) == result.to_dict()
+
+
+GIVEN = "'compilation_config': {{'mode': {mode}, 'backend': '', 'custom_ops': [], 'cudagraph_mode': {graphs}, "
+GIVEN += (
+    "'cudagraph_capture_sizes': {sizes}, 'max_cudagraph_capture_size': None}}"  # as vLLM prints it
+)
+
+
+def test_the_compilation_config_of_a_log_is_planned_with(tmp_path, subtests):
+    """It leaves as much more memory as in a plan, though vLLM prints modes as names of an enumeration."""
+    path = DATA / "two_h200" / "llama-3.1-8b_tp2_vllm-0.33.0_h200.log"
+    changed = tmp_path / "changed.log"
+
+    def room(log: Path) -> float:
+        return reconcile(log, gpu="h200").row("available KV cache per GPU").predicted
+
+    def planned(option: dict | None) -> float:
+        settings = {
+            "gpus_per_node": 2,
+            "tensor_parallel_size": 2,
+            "vllm_version": "0.33.0",
+            "usage": "llm",
+        }
+        settings |= {"disable_custom_all_reduce": True, "max_model_len": 16384}  # as in the log
+        answer = plan("llama-3.1-8b", "h200", compilation_config=option, **settings)
+        return answer.available_kv_gib_per_gpu
+
+    for option, printed in (
+        ({"cudagraph_mode": "NONE"}, {"graphs": "<CUDAGraphMode.NONE: 0>"}),
+        ({"cudagraph_mode": "PIECEWISE"}, {"graphs": "<CUDAGraphMode.PIECEWISE: 1>"}),
+        ({"cudagraph_capture_sizes": [1, 2, 4]}, {"sizes": "[1, 2, 4]"}),
+        ({"mode": "NONE"}, {"mode": "<CompilationMode.NONE: 0>"}),
+    ):
+        with subtests.test(str(option)):
+            given = GIVEN.format(**{"mode": None, "graphs": None, "sizes": None, **printed})
+            text = path.read_text().replace("'max_model_len'", f"{given}, 'max_model_len'", 1)
+            changed.write_text(text)
+            more = room(changed) - room(path)
+            assert more > 0.2
+            assert more == pytest.approx(planned(option) - planned(None), abs=0.01)

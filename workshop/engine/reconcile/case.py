@@ -18,12 +18,12 @@ from inference_planner.memory.overheads import Overhead
 from inference_planner.model import kv_cache
 from inference_planner.model.attention import has_states
 from inference_planner.releases import versions
-from inference_planner.split import ranks
+from inference_planner.split import compilation, ranks
 from inference_planner.split.settings import Settings, batch_defaults
 
 from workshop.engine.exact import plan
 from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
-from workshop.engine.log.rules import LARGEST
+from workshop.engine.log.rules import LARGEST, parse_arguments
 from workshop.engine.reconcile.card import check_memory, find_gpu, with_logged_memory
 from workshop.engine.reconcile.model import (
     find_model,
@@ -409,9 +409,31 @@ def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[st
         "max_num_batched_tokens": log.max_num_batched_tokens or None,
         "max_num_seqs": log.max_num_seqs or None,
         "enforce_eager": bool(log.enforce_eager),
+        "compilation_config": _compilation(log),
         "vllm_version": version,
         "usage": "serve" if log.server else "llm",
     }
+
+
+def _compilation(log: EngineLog) -> dict[str, Any] | None:
+    """Return what was given of --compilation-config and decides memory; None for vLLM's default.
+
+    vLLM prints it with all its fields, those that nobody gave as None.
+    """
+    printed = log.args.get("compilation_config")
+    if isinstance(printed, str):  # with the name of a mode in it, such as <CUDAGraphMode.NONE: 0>
+        printed = parse_arguments(printed)
+    if not isinstance(printed, dict):
+        return None
+    given = {}
+    for name in compilation.COMPUTED:
+        value = printed.get(name)
+        mode = re.match(r"<\w+\.(\w+):", str(value))
+        if mode:
+            value = mode[1]
+        if value is not None:
+            given[name] = value
+    return given or None
 
 
 def _prefix_caching(log: EngineLog, model: ModelConfig) -> bool | None:
