@@ -7,6 +7,7 @@ The hover is plain HTML in the notebooks' text, `<abbr title="what it means">ter
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import sys
@@ -89,7 +90,8 @@ def prose(text: str) -> list[tuple[int, int]]:
     return [*parts, (first, len(text))]
 
 
-def uses(text: str) -> list[Use]:
+@functools.cache
+def uses(text: str) -> tuple[Use, ...]:
     """Return the uses of terms in a text without hovers, in their order. Of terms that overlap the longest counts."""
     matches: list[Use] = []
     for first, last in prose(text):
@@ -102,7 +104,7 @@ def uses(text: str) -> list[Use]:
     for use in matches:
         if not result or use.start >= result[-1].end:
             result.append(use)
-    return result
+    return tuple(result)
 
 
 def plain(text: str) -> str:

@@ -33,8 +33,8 @@ NAMED = {
     "slurm": ("mark.slurm",),
     "browser": ("mark.browser",),
 }
-ROWS = (("quick",), ("slurm", "browser"), ("servers", "notebooks"))  # side by side
-PRINTED = ROWS[0]  # at once; what the others print comes when all are done
+ROWS = (("quick", "notebooks"), ("slurm", "browser"), ("servers",))  # side by side, about as long as each other
+PRINTED = ("quick",)  # at once; what the others print comes when all are done
 # Each row keeps a processor busy, so more of them take a part together only where there are more than three.
 PROCESSES = max(1, (os.cpu_count() or 1) - len(ROWS))
 # Files in the order of their names: the order of their numbers of tests leaves long ones to the end.
