@@ -244,7 +244,7 @@ class _Bars:
 
     def above(self, n: int) -> str:
         """Return the bar that stands on a token."""
-        return f'<span class="bar" title="{_label(self.drawn[n])}">{self.bar(n)}</span>'
+        return f'<span class="token-bar" title="{_label(self.drawn[n])}">{self.bar(n)}</span>'
 
     def scale(self, *below: str) -> Html:
         """Return what stands to the left of bars: the number at the dotted line, and what they count."""
@@ -252,7 +252,7 @@ class _Bars:
         if self.kind != "raw":
             what = f"surprise, {self.kind}"
         names = [span(name) for name in (f"{self.top:.0f} bits", what, *below)]
-        return span(*names, cls="note scale")
+        return span(*names, cls="note beside-bars")
 
     def plot(self) -> Html:
         """One bar for each token, in the text's order; clickable like the tokens."""
