@@ -163,9 +163,9 @@ def test_bars_stand_on_the_tokens_of_a_short_text_in_their_colour():
 
 
 def test_the_three_highest_bars_of_a_long_text_have_their_words():
-    words = ["be"] * 80
-    words[10], words[40], words[70] = "Lincoln", "zoological", "president"
-    text = LogprobsViewer(rows_of(" ".join(words))).picture.value
+    tokens = ["be"] * 80
+    tokens[10], tokens[40], tokens[70] = "Lincoln", "zoological", "president"
+    text = LogprobsViewer(rows_of(" ".join(tokens))).picture.value
     plot = text[text.index('<div class="surprise">') :]
     below = re.findall(r'<span style="(left|right):0;margin-top:(\d+)px">(.*?)</span>', plot)
     assert below == [

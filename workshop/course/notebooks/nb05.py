@@ -119,7 +119,7 @@ def diagram(labels_by_name: Mapping[str, Labels]):
         height=380,
         description=f"{title} Confidence → share right. {' '.join(sentences)}",
     )
-    if hasattr(drawn, "axes"):  # matplotlib's
+    if not isinstance(drawn, chart.Picture):
         _put_names(drawn.axes[0], [points[max(points)] for points in lines.values()])
     return drawn
 

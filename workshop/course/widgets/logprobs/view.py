@@ -256,28 +256,28 @@ class _Bars:
 
     def plot(self) -> Html:
         """One bar for each token, in the text's order; clickable like the tokens."""
-        words = self._words()
+        below = self._below()
         bars = []
         for n, row in enumerate(self.drawn):
             edge = ""
             if n > 0 and row.part != self.drawn[n - 1].part:
                 edge = ' class="next-part"'
             label = f'<label for="{self.name}-{n}" title="{_label(row)}"{edge}>'
-            bars.append(f"{label}{self.bar(n)}{words.get(n, '')}</label>")
+            bars.append(f"{label}{self.bar(n)}{below.get(n, '')}</label>")
         return div(self.scale(), div(Html("".join(bars)), cls="surprise"), cls="part")
 
-    def _words(self) -> dict[int, str]:
+    def _below(self) -> dict[int, str]:
         """Return, by place, the tokens below the highest bars, each on a line of its own."""
         places = range(len(self.drawn))
         highest = sorted(places, key=self.surprises.__getitem__)[-WORDS_BELOW:]
-        words = {}
+        below = {}
         for level, n in enumerate(sorted(highest)):
             side = "left"
             if n > len(self.drawn) / 2:
                 side = "right"
             word = escape(token_label(self.drawn[n].token).strip("·"))
-            words[n] = f'<span style="{side}:0;margin-top:{1 + 14 * level}px">{word}</span>'
-        return words
+            below[n] = f'<span style="{side}:0;margin-top:{1 + 14 * level}px">{word}</span>'
+        return below
 
 
 def _text(drawn: Sequence[Row], colour_by: str, name: str, bars: _Bars | None = None) -> Html:
