@@ -130,7 +130,8 @@ def _put_names(axes, heights: Sequence[float]) -> None:
         label.xy = (1, height)
         if label.get_text() == DIAGONAL:
             label.remove()
-    place = {"ha": "center", "va": "bottom", "color": style.SOFT}
+    size = axes.xaxis.label.get_size()
+    place = {"ha": "center", "va": "bottom", "color": style.SOFT, "size": size}
     along = {"rotation": 45, "rotation_mode": "anchor", "transform_rotates_text": True}
     axes.text(0.24, 0.262, DIAGONAL, **place, **along)
 

@@ -469,7 +469,8 @@ class LogprobsViewer(Explorer[list[Row]]):
         self.seed = made(widgets.IntText, "seed", 1, "110px")
         if "completion" not in self.shown_parts:
             self.max_tokens.value = 1  # the least that a server takes
-            return self.prompt, button("Show", self.ask, button_style="primary", icon="play")
+            show = button("Show", self.ask, button_style="primary", icon="play")
+            return self.prompt, in_a_row(show)
         complete = button("Complete", self.ask, button_style="primary", icon="play")
         numbers = in_a_row(complete, self.max_tokens, self.k, self.ask_temperature, self.seed)
         return self.prompt, numbers
