@@ -246,11 +246,11 @@ class _Bars:
         """Return the bar that stands on a token."""
         return f'<span class="token-bar" title="{_label(self.drawn[n])}">{self.bar(n)}</span>'
 
-    def scale(self, *below: str) -> Html:
+    def scale(self, kind: str, *below: str) -> Html:
         """Return what stands to the left of bars: the number at the dotted line, and what they count."""
         what = "surprise"
-        if self.kind != "raw":
-            what = f"surprise, {self.kind}"
+        if kind != "raw":
+            what = f"surprise, {kind}"
         names = [span(name) for name in (f"{self.top:.0f} bits", what, *below)]
         return span(*names, cls="note beside-bars")
 
@@ -264,7 +264,7 @@ class _Bars:
                 edge = ' class="next-part"'
             label = f'<label for="{self.name}-{n}" title="{_label(row)}"{edge}>'
             bars.append(f"{label}{self.bar(n)}{below.get(n, '')}</label>")
-        return div(self.scale(), div(Html("".join(bars)), cls="surprise"), cls="part")
+        return div(self.scale(self.kind), div(Html("".join(bars)), cls="surprise"), cls="part")
 
     def _below(self) -> dict[int, str]:
         """Return, by place, the tokens below the highest bars, each on a line of its own."""
@@ -297,7 +297,11 @@ def _text(drawn: Sequence[Row], colour_by: str, name: str, bars: _Bars | None = 
         if bars is None:
             lines.append(div(span(part, cls="note"), div(text, cls="text"), cls="part"))
         else:
-            lines.append(div(bars.scale(part), div(text, cls="text with-bars"), cls="part"))
+            kind = "raw"  # a prompt is not sampled
+            if part == "completion":
+                kind = bars.kind
+            scale = bars.scale(kind, part)
+            lines.append(div(scale, div(text, cls="text with-bars"), cls="part"))
     return div(*lines, role="presentation")
 
 
