@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 # notebook -> cells that are run, and what they say then
 SAID = {
     # pictures, questions, the model, the viewer, predictions, logprobs
-    "05_logprobs": (13, ("logprobs=3:", "' geology'")),
+    "05_logprobs": (12, ("perplexity  label", "asdkl jjjj;; oopq")),
     # a picture, chats, their tokens
     "10_chat": (12, ("tokens of the prompt: 10 and 5", "gives the same tokens", "tokens more")),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
@@ -10,6 +11,7 @@ from benchmarks.teaching_model import labels as learned
 from benchmarks.teaching_model.abstracts.select import UNSEEN
 from workshop.course.notebooks import nb05
 from workshop.course.topics import abstracts
+from workshop.course.widgets import style
 
 # Probabilities of a label's words, chosen by hand; any other word has 0.5.
 PROBABILITIES = {"biology": 0.6, "physics": 0.1, "life": 0.5, "science": 0.9}
@@ -72,10 +74,42 @@ def test_a_summary_has_the_means_over_all_labels():
 
 
 def test_the_diagram_has_a_line_for_each_name_and_the_diagonal():
-    drawn = nb05.diagram({"every tenth": LABELS})
+    drawn = nb05.diagram({"every tenth": LABELS * nb05.FEWEST})
     assert drawn.words.endswith("every tenth: 0.10 → 0.00, 0.67 → 0.50, 1.00 → 1.00.")
     points = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line in drawn.axes[0].lines]
     assert points == [pytest.approx((1, 1))] * 2
+    is_turned = {text.get_text(): text.get_rotation() > 0 for text in drawn.axes[0].texts}
+    assert is_turned == {"every tenth": False, nb05.DIAGONAL: True}
+
+
+def test_the_diagram_leaves_small_groups_out_as_the_notebook_says():
+    drawn = nb05.diagram({"few": LABELS, "seven and eight": LABELS * 4 + [(0.1, "a", "b")] * 3})
+    assert drawn.words.endswith("share right. seven and eight: 0.67 → 0.50.")
+    assert len(drawn.axes[0].lines) == 2
+
+
+def test_a_strip_has_a_dot_for_each_label_and_counts_the_mistakes_before_its_line():
+    labels = sorted(LABELS)  # 0.1 and 0.64 are mistakes
+    drawn = nb05.strip(labels, least_sure=1)
+    assert drawn.words == (
+        "2 of 4 labels are right. 1 of 2 mistakes are among the 1 least sure. "
+        "The mistakes: 0.10 a (right: b), 0.64 a (right: b)."
+    )
+    dots = re.findall(
+        r'<circle cx="([\d.]+)" cy="[\d.]+" r="[\d.]+" fill="(#\w+)"><title>', drawn.svg
+    )
+    places = {(float(x), colour) for x, colour in dots}
+    assert [colour for _, colour in sorted(places)] == [style.ORANGE] * 2 + [style.GREY] * 2
+    line = float(re.search(r'd="M([\d.]+) 46V', drawn.svg)[1])  # pyright: ignore
+    assert sum(x < line for x, _ in places) == 1
+    assert "mistakes: none" in nb05.strip([(0.5, "a", "a")], least_sure=1).words
+
+
+def test_a_position_is_shown_with_logprobs_of_four_digits():
+    san = {"24661": {"logprob": -8.533774375915527, "rank": 284, "decoded_token": "San"}}
+    assert nb05.rounded(san)["24661"] == {"logprob": -8.5338, "rank": 284, "decoded_token": "San"}
+    assert nb05.rounded({" port": -0.693147}) == {" port": -0.6931}
+    assert nb05.rounded(None) is None
 
 
 def test_the_new_topics_are_those_that_training_left_out():

@@ -120,6 +120,62 @@ def test_colours_by_probability_and_by_rank():
     assert shade(drawn[2], "rank").startswith(style.SKY)
 
 
+def chosen(text: str) -> str:
+    """Return what a screen reader says of the token that is chosen."""
+    return re.search(r'checked [^>]*aria-label="([^"]*)"', text)[1]
+
+
+def test_the_most_surprising_token_of_the_prompt_is_chosen_at_first(viewer):
+    assert chosen(viewer.picture.value).startswith("prompt token San: ")
+    completion = {"choices": [{"logprobs": RESPONSE["choices"][0]["logprobs"]}]}
+    assert chosen(LogprobsViewer(completion).picture.value).startswith("completion token ")
+
+
+def test_only_the_parts_that_are_named_are_shown():
+    simple = LogprobsViewer(RESPONSE, show=("prompt",))
+    assert simple.picture.value.count('type="radio"') == 2
+    assert "raw" not in simple.picture.value and "perplexity" not in simple.picture.value
+    assert simple.colour.layout.display == simple.kind.layout.display == "none"
+    both = LogprobsViewer(RESPONSE, show=("colour", "perplexity"))
+    assert "prompt: perplexity" in both.picture.value
+    assert both.colour.layout.display == "" and both.kind.layout.display == "none"
+    with pytest.raises(BadInput, match="no part 'colours'"):
+        LogprobsViewer(RESPONSE, show=("colours",))
+
+
+def rows_of(text: str) -> list[logprobs.Row]:
+    """Return the rows of a prompt whose words are the less probable the longer they are."""
+    rows = []
+    for place, word in enumerate(text.split(" ")):
+        rows.append(logprobs.Row("prompt", place, f" {word}", -float(len(word)), rank=1))
+    return rows
+
+
+def test_bars_stand_on_the_tokens_of_a_short_text_in_their_colour():
+    text = LogprobsViewer(rows_of("a longest bee")).picture.value
+    bars = re.findall(
+        r'<span class="token-bar".*?height:([\d.]+)%.*?<span class="[^"]*".*?>(.*?)<', text
+    )
+    assert [word for _, word in bars] == [" a", " longest", " bee"]
+    assert [float(height) for height, _ in bars] == [14.3, 100.0, 42.9]
+    assert text.count(surprise_colour(7 / math.log(2))) >= 2  # the token's and its bar's
+    assert '<div class="surprise">' not in text
+
+
+def test_the_three_highest_bars_of_a_long_text_have_their_words():
+    tokens = ["be"] * 80
+    tokens[10], tokens[40], tokens[70] = "Lincoln", "zoological", "president"
+    text = LogprobsViewer(rows_of(" ".join(tokens))).picture.value
+    plot = text[text.index('<div class="surprise">') :]
+    below = re.findall(r'<span style="(left|right):0;margin-top:(\d+)px">(.*?)</span>', plot)
+    assert below == [
+        ("left", "1", "Lincoln"),
+        ("left", "15", "zoological"),
+        ("right", "29", "president"),
+    ]
+    assert "token-bar" not in text
+
+
 def test_rank_toggle_redraws(viewer):
     before = viewer.picture.value
     viewer.colour.value = "rank"
@@ -197,6 +253,11 @@ class TestLive:
         assert viewer.rows[0].logprob is None
         assert viewer.rows[1].rank >= 1
         assert len([row for row in viewer.rows if row.part == "completion"]) <= 16
+
+    def test_a_viewer_of_the_prompt_alone_asks_for_nothing_more(self, client):
+        viewer = LogprobsViewer(client, "San Francisco is a", show=("prompt",))
+        assert [row.part for row in viewer.rows].count("completion") == 1
+        assert {row.part for row in viewer.result} == {"prompt"}
 
     def test_an_empty_prompt_is_answered_in_words(self, client):
         viewer = LogprobsViewer(client)

@@ -14,14 +14,27 @@ from collections.abc import Mapping, Sequence
 
 from workshop.client import logprobs
 from workshop.client.client import Client
+from workshop.course.drawing import chart
 from workshop.course.drawing.figure import figure
 from workshop.course.topics import abstracts
 from workshop.course.topics.abstracts import NEW_TOPICS
 from workshop.course.widgets import style
 
-__all__ = ["NEW_TOPICS", "diagram", "groups", "most_probable", "scored", "summary"]
+__all__ = [
+    "NEW_TOPICS",
+    "diagram",
+    "groups",
+    "most_probable",
+    "rounded",
+    "scored",
+    "strip",
+    "summary",
+]
 
 DIAGONAL = "as it should be"
+FEWEST = 8  # labels of a group that the diagram shows
+HEIGHT = 110  # of the field of a strip
+GOLDEN = 0.618034  # its multiples scatter without clusters
 Labels = Sequence[tuple[float, str, str]]  # of each: its confidence, the label, the right label
 
 
@@ -83,16 +96,21 @@ def summary(labels: Labels) -> dict:
 
 
 def diagram(labels_by_name: Mapping[str, Labels]):
-    """Draw a reliability diagram: a line for each name, and the diagonal."""
+    """Draw a reliability diagram: a line for each name, and the diagonal.
+
+    Groups of fewer than FEWEST labels are left out.
+    """
     title = "Does a confidence mean what it says?"
     lines = {}
     sentences = []
     for name, labels in labels_by_name.items():
-        lines[name] = {mean: share for mean, share, _ in groups(labels)}
-        points = ", ".join(f"{mean:.2f} → {share:.2f}" for mean, share in lines[name].items())
-        sentences.append(f"{name}: {points}.")
+        points = {mean: share for mean, share, count in groups(labels) if count >= FEWEST}
+        if points:
+            lines[name] = points
+            places = ", ".join(f"{mean:.2f} → {share:.2f}" for mean, share in points.items())
+            sentences.append(f"{name}: {places}.")
     lines[DIAGONAL] = {n / 50: n / 50 for n in range(51)}  # of so many points none is marked
-    return figure(
+    drawn = figure(
         lines,
         xlabel="confidence",
         ylabel="share of right labels",
@@ -101,3 +119,81 @@ def diagram(labels_by_name: Mapping[str, Labels]):
         height=380,
         description=f"{title} Confidence → share right. {' '.join(sentences)}",
     )
+    if not isinstance(drawn, chart.Picture):
+        _put_names(drawn.axes[0], [points[max(points)] for points in lines.values()])
+    return drawn
+
+
+def _put_names(axes, heights: Sequence[float]) -> None:
+    """Write the diagonal's name along it, and the other names at the right edge."""
+    for label, height in zip(list(axes.texts), heights, strict=True):
+        label.xy = (1, height)
+        if label.get_text() == DIAGONAL:
+            label.remove()
+    size = axes.xaxis.label.get_size()
+    place = {"ha": "center", "va": "bottom", "color": style.SOFT, "size": size}
+    along = {"rotation": 45, "rotation_mode": "anchor", "transform_rotates_text": True}
+    axes.text(0.24, 0.262, DIAGONAL, **place, **along)
+
+
+def strip(labels: Labels, least_sure: int) -> chart.Picture:
+    """Draw a dot for each label along its confidence, and a line behind the least sure ones.
+
+    Mistakes are orange and larger.
+
+    Args:
+        labels: sorted by confidence.
+        least_sure: how many labels stand before the line.
+    """
+    are_wrong = [label != right for _, label, right in labels]
+    title = (
+        f"{are_wrong.count(False)} of {len(labels)} labels are right. {sum(are_wrong[:least_sure])} "
+        f"of {sum(are_wrong)} mistakes are among the {least_sure} least sure."
+    )
+    axes = chart.Axes(16, 56, 544, 56 + HEIGHT)
+    right_dots, wrong_dots, mistakes = "", "", []
+    for n, (confidence, label, right) in enumerate(labels):
+        place = axes.x(confidence), axes.top + 6 + (HEIGHT - 12) * (n * GOLDEN % 1)
+        name = f"{confidence:.2f} {label}"
+        if label == right:
+            right_dots += chart.dot(*place, 2.8, style.GREY, title=name)
+        else:
+            mistakes.append(f"{name} (right: {right})")
+            wrong_dots += chart.dot(*place, 5.5, style.ORANGE, title=mistakes[-1])
+    behind = axes.x(sum(confidence for confidence, _, _ in labels[least_sure - 1 :][:2]) / 2)
+    return chart.Picture(
+        chart.text(0, 18, title, size=13, bold=True)
+        + chart.dot(axes.left + 3, 37, 5.5, style.ORANGE)
+        + chart.text(axes.left + 14, 41, "a mistake")
+        + chart.dot(axes.left + 93, 37, 2.8, style.GREY)
+        + chart.text(axes.left + 101, 41, "right")
+        + chart.path(f"M{axes.left} {axes.bottom}H{axes.right}")
+        + right_dots
+        + wrong_dots
+        + chart.path(f"M{behind:.1f} 46V{axes.bottom}", style.TEXT, 1.5, dash="4 3")
+        + chart.text(behind - 6, 41, f"the {least_sure} least sure", anchor="end")
+        + axes.x_ticks([0, 0.2, 0.4, 0.6, 0.8, 1], "{:.1f}".format)
+        + chart.text(280, axes.bottom + 34, "confidence", anchor="middle", fill=style.MUTED),
+        560,
+        round(axes.bottom) + 42,
+        f"{title} The mistakes: {', '.join(mistakes) or 'none'}.",
+    )
+
+
+def rounded(listed: Mapping | None) -> dict | None:
+    """Return the tokens that a server listed for one position, with logprobs of four digits.
+
+    >>> rounded({"24661": {"logprob": -8.533774, "rank": 284, "decoded_token": "San"}})
+    {'24661': {'logprob': -8.5338, 'rank': 284, 'decoded_token': 'San'}}
+    >>> rounded({" port": -0.69314})
+    {' port': -0.6931}
+    """
+    if listed is None:
+        return None
+    shown = {}
+    for token, entry in listed.items():
+        if isinstance(entry, float | int):
+            shown[token] = round(entry, 4)
+        else:
+            shown[token] = {**entry, "logprob": round(entry["logprob"], 4)}
+    return shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, TypeGuard
@@ -14,7 +14,7 @@ import ipywidgets as widgets
 from workshop.client import logprobs
 from workshop.client.logprobs import Row
 from workshop.client.sampling_settings import Settings
-from workshop.course.drawing.html import BR, Html, alert, bold, div, join, muted, panel, span, tag
+from workshop.course.drawing.html import Html, alert, bold, div, join, muted, panel, span, tag
 from workshop.course.drawing.readable_numbers import counted, percent
 from workshop.course.widgets import style
 from workshop.course.widgets.controls import (
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from workshop.client.client import Client
 
 LONGEST_LIST = 12
+MOST_LETTERS_BELOW_BARS = 160  # two lines of a notebook
+WORDS_BELOW = 3  # bars of a long text that have their token below
+# What the viewer shows beside the prompt.
+PARTS = ("prompt", "completion", "colour", "processed", "perplexity")
 MOST_BITS = 13.0  # the darkest shade: one token of 8,192
 RANKS = (
     (1, style.GREEN, "1: the most probable"),
@@ -90,19 +94,28 @@ def _listed(row: Row) -> list[logprobs.Alternative]:
 
 
 def picture(
-    drawn: Sequence[Row], *, colour_by: str = "probability", name: str = "x", kind: str = "raw"
+    drawn: Sequence[Row],
+    *,
+    colour_by: str = "probability",
+    name: str = "x",
+    kind: str = "raw",
+    show: Collection[str] = PARTS,
 ) -> Html:
-    """Return the text, the plot, the panels of all tokens and the perplexities.
+    """Return the text, the bars, the panels of all tokens and the perplexities.
 
     Args:
         colour_by: "probability" or "rank".
         name: unique in the page; the radio buttons and the CSS need it.
         kind: "raw" or "processed", for the captions.
+        show: without "processed" no caption says which kind it is, and without "perplexity" there
+            are no perplexities.
     """
-    labels, rules, radios, panels = [], [], [], []
-    shown_first = _first_of_completion(drawn)
+    shown_kind = ""
+    if "processed" in show:
+        shown_kind = kind
+    rules, radios, panels = [], [], []
+    shown_first = _shown_first(drawn)
     for n, row in enumerate(drawn):
-        labels.append(escape(f"{row.part} token {spoken(row.token)}: {_likelihood(row)}"))
         # The chosen token's panel is shown, and the token and its bar have an edge.
         rules.append(f"#{name}-{n}:checked~div .{name}-p{n}{{display:block}}")
         rules.append(f"#{name}-{n}:checked~div .{name}-t{n}{{outline:2px solid var(--text)}}")
@@ -110,25 +123,40 @@ def picture(
         checked = ""
         if n == shown_first:
             checked = "checked"
-        own = f'id="{name}-{n}" {checked} {OWN_KEYS} aria-label="{labels[n]}"'
+        own = f'id="{name}-{n}" {checked} {OWN_KEYS} aria-label="{_label(row)}"'
         radios.append(f'<input type="radio" name="{name}" {own}>')
-        panels.append(_panel(row, n, name, kind))
-    parts = (
-        _legend(colour_by),
-        _text(drawn, colour_by, name),
-        _plot(drawn, labels, name, kind),
-        div(Html("".join(panels))),
-    )
-    chosen = div(Html("".join(radios)), *parts, _sums(drawn, kind), cls="choose")
-    return panel(Html(f"<style>{''.join(rules)}</style>"), chosen)
+        panels.append(_panel(row, n, name, shown_kind))
+    bars = _Bars(drawn, colour_by, name, kind)
+    if bars.stand_on_tokens:
+        text = (_text(drawn, colour_by, name, bars),)
+    else:
+        text = (_text(drawn, colour_by, name), bars.plot())
+    chosen = [Html("".join(radios)), _legend(colour_by), *text, div(Html("".join(panels)))]
+    if "perplexity" in show:
+        chosen.append(_sums(drawn, kind))
+    return panel(Html(f"<style>{''.join(rules)}</style>"), div(*chosen, cls="choose"))
 
 
-def _first_of_completion(rows: Sequence[Row]) -> int:
-    """Return the place of the first generated token; 0 if there is none."""
+def _shown_first(rows: Sequence[Row]) -> int:
+    """Return the place of the most surprising token of the prompt.
+
+    Without one it is the first generated token, or 0.
+    """
+    surprises = {}
+    for place, row in enumerate(rows):
+        if row.part == "prompt" and row.surprise_bits is not None:
+            surprises[place] = row.surprise_bits
+    if surprises:
+        return max(surprises, key=surprises.__getitem__)
     for place, row in enumerate(rows):
         if row.part == "completion":
             return place
     return 0
+
+
+def _label(row: Row) -> str:
+    """Return what a screen reader says of a token, as an attribute."""
+    return escape(f"{row.part} token {spoken(row.token)}: {_likelihood(row)}")
 
 
 def _likelihood(row: Row) -> str:
@@ -184,21 +212,100 @@ def _key(colour: str, meaning: str) -> Html:
     return span(tag("i", cls="key", style=f"background:{colour}"), meaning)
 
 
-def _text(drawn: Sequence[Row], colour_by: str, name: str) -> Html:
-    """The tokens, prompt and completion apart; each may be clicked."""
+class _Bars:
+    """The bars of a text: how surprising its tokens are, on one scale.
+
+    Those of a short text stand on its tokens. Those of a longer one have a plot of their own.
+    """
+
+    def __init__(self, drawn: Sequence[Row], colour_by: str, name: str, kind: str):
+        self.drawn = drawn
+        self.colour_by = colour_by
+        self.name = name
+        self.kind = kind
+        self.surprises = [row.surprise_bits or 0.0 for row in drawn]
+        self.top = max([4.0, *filter(math.isfinite, self.surprises)])
+        letters = sum(len(row.token) for row in drawn)
+        has_lines = any("\n" in row.token for row in drawn)
+        self.stand_on_tokens = letters <= MOST_LETTERS_BELOW_BARS and not has_lines
+
+    def bar(self, n: int) -> str:
+        """Return the bar of a token: in the colour of the token, and grey where that has none."""
+        bits = self.surprises[n]
+        height = 100 * min(bits, self.top) / self.top
+        look, colour = "bg-grey", ""
+        background = shade(self.drawn[n], self.colour_by)
+        if math.isinf(bits):
+            look = "too-much"
+        elif background != "transparent":
+            edge = background[: len("#rrggbb")]
+            look, colour = "", f";background:{background};box-shadow:inset 0 0 0 1px {edge}"
+        return f'<i class="{self.name}-t{n} {look}" style="height:{height:.1f}%{colour}"></i>'
+
+    def above(self, n: int) -> str:
+        """Return the bar that stands on a token."""
+        return f'<span class="token-bar" title="{_label(self.drawn[n])}">{self.bar(n)}</span>'
+
+    def scale(self, kind: str, *below: str) -> Html:
+        """Return what stands to the left of bars: the number at the dotted line, and what they count."""
+        what = "surprise"
+        if kind != "raw":
+            what = f"surprise, {kind}"
+        names = [span(name) for name in (f"{self.top:.0f} bits", what, *below)]
+        return span(*names, cls="note beside-bars")
+
+    def plot(self) -> Html:
+        """One bar for each token, in the text's order; clickable like the tokens."""
+        below = self._below()
+        bars = []
+        for n, row in enumerate(self.drawn):
+            edge = ""
+            if n > 0 and row.part != self.drawn[n - 1].part:
+                edge = ' class="next-part"'
+            label = f'<label for="{self.name}-{n}" title="{_label(row)}"{edge}>'
+            bars.append(f"{label}{self.bar(n)}{below.get(n, '')}</label>")
+        return div(self.scale(self.kind), div(Html("".join(bars)), cls="surprise"), cls="part")
+
+    def _below(self) -> dict[int, str]:
+        """Return, by place, the tokens below the highest bars, each on a line of its own."""
+        places = range(len(self.drawn))
+        highest = sorted(places, key=self.surprises.__getitem__)[-WORDS_BELOW:]
+        below = {}
+        for level, n in enumerate(sorted(highest)):
+            side = "left"
+            if n > len(self.drawn) / 2:
+                side = "right"
+            word = escape(token_label(self.drawn[n].token).strip("·"))
+            below[n] = f'<span style="{side}:0;margin-top:{1 + 14 * level}px">{word}</span>'
+        return below
+
+
+def _text(drawn: Sequence[Row], colour_by: str, name: str, bars: _Bars | None = None) -> Html:
+    """The tokens, prompt and completion apart; each may be clicked. Bars may stand on them."""
     lines = []
     for part in ("prompt", "completion"):
         chips = []
         for n, row in enumerate(drawn):
             if row.part == part:
-                chips.append(_chip(n, row, colour_by, name))
-        if chips:
-            text = div(Html("".join(chips)), cls="text")
-            lines.append(div(span(part, cls="note"), text, cls="part"))
+                bar = ""
+                if bars is not None:
+                    bar = bars.above(n)
+                chips.append(_chip(n, row, colour_by, name, bar))
+        if not chips:
+            continue
+        text = Html("".join(chips))
+        if bars is None:
+            lines.append(div(span(part, cls="note"), div(text, cls="text"), cls="part"))
+        else:
+            kind = "raw"  # a prompt is not sampled
+            if part == "completion":
+                kind = bars.kind
+            scale = bars.scale(kind, part)
+            lines.append(div(scale, div(text, cls="text with-bars"), cls="part"))
     return div(*lines, role="presentation")
 
 
-def _chip(n: int, row: Row, colour_by: str, name: str) -> str:
+def _chip(n: int, row: Row, colour_by: str, name: str, bar: str = "") -> str:
     text = row.token
     look = f"{name}-t{n}"
     if "�" not in text and text.strip():
@@ -217,39 +324,14 @@ def _chip(n: int, row: Row, colour_by: str, name: str) -> str:
         alternatives.append(f"{token_label(token.token)} {percent(math.exp(token.logprob))}")
     title = escape("; ".join(alternatives))
     own = f'class="{look}" title="{title}" style="background:{shade(row, colour_by)}"'
+    if bar:
+        return f'<label for="{name}-{n}">{bar}<span {own}>{escape(shown)}</span></label>'
     return f'<label for="{name}-{n}" {own}>{escape(shown)}</label>'
 
 
-def _plot(drawn: Sequence[Row], labels: Sequence[str], name: str, kind: str) -> Html:
-    """Surprise a token: one bar each, in the text's order; clickable like the tokens."""
-    surprises = [row.surprise_bits or 0.0 for row in drawn]
-    top = max([4.0, *filter(math.isfinite, surprises)])
-    bars = []
-    for n, (row, bits) in enumerate(zip(drawn, surprises, strict=True)):
-        begins_part = n > 0 and row.part != drawn[n - 1].part
-        edge = ""
-        if begins_part:
-            edge = ' class="next-part"'
-        height = 100 * min(bits, top) / top
-        look = _look_of_bar(row, bits)
-        bar = f'<i class="{name}-t{n} {look}" style="height:{height:.1f}%"></i>'
-        bars.append(f'<label for="{name}-{n}" title="{labels[n]}"{edge}>{bar}</label>')
-    axis = span(f"surprise, {kind}", BR, f"{top:.0f} bits", cls="note")
-    return div(axis, div(Html("".join(bars)), cls="surprise"), cls="part")
-
-
-def _look_of_bar(row: Row, bits: float) -> str:
-    """Return the class of a token's bar: what it is part of, or that its surprise is infinite."""
-    if math.isinf(bits):
-        return "too-much"
-    if row.part == "completion":
-        return "bg-blue"
-    return "bg-grey"
-
-
 def _panel(row: Row, n: int, name: str, kind: str) -> str:
-    """The numbers of one token, and bars of its alternatives."""
-    if row.part == "prompt":
+    """The numbers of one token, and bars of its alternatives; kind is "" where none is named."""
+    if row.part == "prompt" and kind:
         kind = "raw"  # a prompt is not sampled
     body = "The first token has no logprob: nothing stands before it that could predict it."
     if row.logprob is not None and row.probability is not None:
@@ -269,7 +351,10 @@ def _numbers(logprob: float, probability: float, bits: float | None, kind: str) 
     """Return a token's probability, logprob and surprise in words."""
     if math.isinf(logprob):
         return f"logprob −∞ ({kind}): these settings never sample it"
-    return f"{percent(probability)} · logprob {logprob:.3f} ({kind}) · {bits:.1f} bits"
+    of_kind = ""
+    if kind:
+        of_kind = f" ({kind})"
+    return f"{percent(probability)} · logprob {logprob:.3f}{of_kind} · {bits:.1f} bits"
 
 
 def _unknown_rank(row: Row) -> str:
@@ -315,9 +400,10 @@ class LogprobsViewer(Explorer[list[Row]]):
 
     Click a token for its logprob, rank and alternatives.
 
-    Below stand the surprise of each token (bits: −log2 of its probability) and the perplexity of
-    prompt and completion (2 to the mean bits). "processed" shows the logprobs after temperature,
-    top_k, top_p and a penalty.
+    Bars show the surprise of each token (bits: −log2 of its probability), and below stands the
+    perplexity of prompt and completion (2 to the mean bits). "processed" shows the logprobs after
+    temperature, top_k, top_p and a penalty. The most surprising token of the prompt is chosen at
+    first.
 
     >>> from workshop import LogprobsViewer, connect
     >>> llm = connect()
@@ -325,11 +411,18 @@ class LogprobsViewer(Explorer[list[Row]]):
     >>> viewer = LogprobsViewer(answer)         # or LogprobsViewer(llm), with a prompt to type
     >>> "perplexity" in viewer.picture.value
     True
+    >>> simple = LogprobsViewer(llm, show=("prompt",))      # a text to type, and nothing else
 
     Args:
         source: a response with logprobs, rows, or a client to ask with.
         prompt: what the prompt field holds at first (with a client).
         k: how many alternatives to ask for (with a client).
+        show: what to show: prompt, completion (what the model writes, and the fields for it),
+            colour and processed (the two switches), perplexity. None: everything. The prompt is
+            always there.
+
+    Raises:
+        BadInput: there is nothing of that name to show.
     """
 
     def __init__(
@@ -337,7 +430,10 @@ class LogprobsViewer(Explorer[list[Row]]):
         source: Client | Iterable[Row] | object,
         prompt: str = "San Francisco is a",
         k: int = 8,
+        *,
+        show: Collection[str] | None = None,
     ):
+        self.shown_parts = _shown_parts(show)
         self._name = f"lp{next(_names)}"
         self.banner = widgets.HTML()
         self.client: Client | None = None
@@ -364,6 +460,8 @@ class LogprobsViewer(Explorer[list[Row]]):
     def arranged(self) -> tuple[widgets.Widget, ...]:
         self.processing = in_a_row(*map(self.controls.__getitem__, SLIDERS))
         kinds = in_a_row(self.colour, self.kind)
+        for switch, part in ((self.colour, "colour"), (self.kind, "processed")):
+            set_shown(switch, part in self.shown_parts)
         return *self.form, kinds, self.processing, self.banner, self.picture
 
     def _make_form(self, prompt: str, k: int) -> tuple[widgets.Widget, ...]:
@@ -373,6 +471,10 @@ class LogprobsViewer(Explorer[list[Row]]):
         limits = {"min": 0, "max": 2, "step": 0.1}
         self.ask_temperature = made(widgets.BoundedFloatText, "temperature", 1.0, "160px", **limits)
         self.seed = made(widgets.IntText, "seed", 1, "110px")
+        if "completion" not in self.shown_parts:
+            self.max_tokens.value = 1  # the least that a server takes
+            show = button("Show", self.ask, button_style="primary", icon="play")
+            return self.prompt, in_a_row(show)
         complete = button("Complete", self.ask, button_style="primary", icon="play")
         numbers = in_a_row(complete, self.max_tokens, self.k, self.ask_temperature, self.seed)
         return self.prompt, numbers
@@ -415,13 +517,41 @@ class LogprobsViewer(Explorer[list[Row]]):
 
     def compute(self) -> list[Row]:
         set_shown(self.processing, self.kind.value != "raw")
-        return processed(self.rows, self.settings)
+        rows = processed(self.rows, self.settings)
+        if "completion" in self.shown_parts:
+            return rows
+        return [row for row in rows if row.part == "prompt"]
 
     def picture_of(self, result: list[Row]) -> str:
         if not result:
             return ""
         values = self.values
-        return picture(result, colour_by=values["colour"], name=self._name, kind=values["kind"])
+        return picture(
+            result,
+            colour_by=values["colour"],
+            name=self._name,
+            kind=values["kind"],
+            show=self.shown_parts,
+        )
+
+
+def _shown_parts(show: Collection[str] | None) -> Collection[str]:
+    """Return the names of what is shown, in the order of PARTS.
+
+    Raises:
+        BadInput: there is nothing of that name.
+    """
+    if show is None:
+        return PARTS
+    names = list(show)
+    if isinstance(show, str):
+        names = [show]
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        raise BadInput(
+            f"The viewer has no part {unknown[0]!r} to show.", f"There are: {', '.join(PARTS)}."
+        )
+    return [name for name in PARTS if name in names]
 
 
 def _is_client(source: object) -> TypeGuard[Client]:
