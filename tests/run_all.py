@@ -33,7 +33,11 @@ NAMED = {
     "slurm": ("mark.slurm",),
     "browser": ("mark.browser",),
 }
-ROWS = (("quick", "notebooks"), ("slurm", "browser"), ("servers",))  # side by side, about as long as each other
+ROWS = (
+    ("quick", "notebooks"),
+    ("slurm", "browser"),
+    ("servers",),
+)  # side by side, about as long as each other
 PRINTED = ("quick",)  # at once; what the others print comes when all are done
 # Each row keeps a processor busy, so more of them take a part together only where there are more than three.
 PROCESSES = max(1, (os.cpu_count() or 1) - len(ROWS))

@@ -231,8 +231,9 @@ def prompts() -> Chart:
         "… Field:": outcome["short"]["right"],
         "… Field, one of\nastronomy, …:": outcome["long"]["right"],
     }
-    words = "; ".join(f"{row}: {count}" for row, count in right.items()).replace("\n", " ")
-    with chart(250, f"Right labels of {outcome['rows']} by the end of the prompt. {words}.") as c:
+    described = "; ".join(f"{row}: {count}" for row, count in right.items()).replace("\n", " ")
+    title = f"Right labels of {outcome['rows']} by the end of the prompt."
+    with chart(250, f"{title} {described}.") as c:
         draw(c.axes, right, "barh")
         colors = (BLUE, VERMILLION)
         for bar, label, fill, count in zip(

@@ -344,8 +344,12 @@ def test_the_compilation_config_of_a_log_is_planned_with(tmp_path, subtests):
         ({"mode": "NONE"}, {"mode": "<CompilationMode.NONE: 0>"}),
     ):
         with subtests.test(str(option)):
-            given = GIVEN.format(**{"mode": None, "graphs": None, "sizes": None, **printed})
-            text = path.read_text().replace("'max_model_len'", f"{given}, 'max_model_len'", 1)
+            printed_config = GIVEN.format(
+                **{"mode": None, "graphs": None, "sizes": None, **printed}
+            )
+            text = path.read_text().replace(
+                "'max_model_len'", f"{printed_config}, 'max_model_len'", 1
+            )
             changed.write_text(text)
             more = room(changed) - room(path)
             assert more > 0.2

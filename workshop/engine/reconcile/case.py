@@ -425,15 +425,15 @@ def _compilation(log: EngineLog) -> dict[str, Any] | None:
         printed = parse_arguments(printed)
     if not isinstance(printed, dict):
         return None
-    given = {}
+    fields = {}
     for name in compilation.COMPUTED:
         value = printed.get(name)
         mode = re.match(r"<\w+\.(\w+):", str(value))
         if mode:
             value = mode[1]
         if value is not None:
-            given[name] = value
-    return given or None
+            fields[name] = value
+    return fields or None
 
 
 def _prefix_caching(log: EngineLog, model: ModelConfig) -> bool | None:
