@@ -38,6 +38,7 @@ from workshop.course.widgets.server.view import status
 from workshop.engine.exact import plan
 from workshop.engine.log import Reader, text_of
 from workshop.engine.log import read as read_log
+from workshop.engine.log.lines import parse_line
 from workshop.engine.reconcile.compare import reconcile
 from workshop.errors import BadInput, WorkshopError
 from workshop.home import home, private_folder
@@ -76,6 +77,7 @@ __all__ = [
     "submission",
     "submit",
     "tail",
+    "tails",
     "watch",
     "where",
 ]
@@ -340,12 +342,23 @@ def record(server: ServerRecord) -> Table:
 
 
 def tail(letter: str, lines: int = 5) -> Table:
-    """Return the last lines of one of the five failed starts, as `tail error_<job>.out` shows them."""
+    """Return the last lines of one of the five failed starts, shown as those of `grep`."""
     return _matching(letter, re.compile(""), lines)
+
+
+def tails(lines: int = 2) -> Table:
+    """Return the last lines of all five failed starts in one table."""
+    rows = []
+    for letter in FAILURES:
+        rows += [(letter, *row) for row in tail(letter, lines).rows]
+    return Table(("log", "line", "text"), rows, ["muted"] * len(rows))
 
 
 def grep(name: str, pattern: str) -> Table:
     """Return the lines of a log that match a regular expression, as `grep -n PATTERN` does.
+
+    Those of a failed start are shown as the reader of logs takes them: without process, level, time
+    and source file in front, so that the message has room.
 
     name: a failed start (A to E), or a recorded one (70b).
     """
@@ -370,6 +383,8 @@ def _matching(name: str, pattern: re.Pattern, last: int = 0) -> Table:
     rows = []
     for number, line in enumerate(lines, 1):
         if pattern.search(line):
+            if name in FAILURES:
+                line = parse_line(line).text
             rows.append((str(number), line[:220]))
     rows = rows[-last:] or [("–", "no line matches")]
     return Table(("line", f"log {name}, {len(lines)} lines"), rows, ["muted"] * len(rows))
