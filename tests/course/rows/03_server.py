@@ -103,11 +103,11 @@ ROWS = {
         ],
     ),
     "server.cause": (
-        ["shard", " Shard"],
+        ["file", " File"],
         [
             ("kv", "log B"),
             ("port", "address"),
-            ("killed", "file"),
+            ("killed", "reading something"),
             ("divide", "heads"),
             ("disk", "not whole"),
             ("gated", "permission"),
@@ -126,7 +126,7 @@ ROWS = {
             ({**CAUSES, "A": "kv", "B": "port"}, "3 of 5"),
             ({"A": "port"}, "1 of 5"),
             ({"A": "gremlins"}, "no cause"),
-            (["port", "kv", "shard", "killed", "divide"], "a dictionary"),
+            (["port", "kv", "file", "killed", "divide"], "a dictionary"),
         ],
     ),
 }

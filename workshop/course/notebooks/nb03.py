@@ -21,7 +21,6 @@ from pathlib import Path
 
 import httpx
 import ipywidgets as widgets
-from inference_planner import load_model, weight_bytes
 from IPython.display import display
 
 from workshop.course.drawing.readable_numbers import figure_of
@@ -39,6 +38,7 @@ from workshop.course.widgets.server.view import status
 from workshop.engine.exact import plan
 from workshop.engine.log import Reader, text_of
 from workshop.engine.log import read as read_log
+from workshop.engine.log.lines import parse_line
 from workshop.engine.reconcile.compare import reconcile
 from workshop.errors import BadInput, WorkshopError
 from workshop.home import home, private_folder
@@ -50,7 +50,6 @@ from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import status as slurm_status
 from workshop.servers.slurm.submit import submission as slurm
 from workshop.servers.slurm.submit.plain import render
-from workshop.servers.start_time import start_budget_s
 from workshop.vllm_package import installed, is_cpu
 
 __all__ = [
@@ -78,6 +77,7 @@ __all__ = [
     "submission",
     "submit",
     "tail",
+    "tails",
     "watch",
     "where",
 ]
@@ -106,10 +106,10 @@ SCRIPT_PARTS = (  # what matters of the plain script: a pattern, and what its ma
     (r"#SBATCH --time=\S+", "at most this long: then SLURM ends it"),
     (r"conda activate \S+", "makes “vllm” known; each site has its own"),
     (r"export MODEL=\S+", "the model"),
-    (r"VLLM_API_KEY=\$\(.*\)", "the key, from a file that only you may read"),
+    (r"VLLM_API_KEY=\$\(.*\)", "the key that clients send; only you may read its file"),
+    (r"^srun", "runs the server on each node of the job"),
     (r"vllm serve \S+", "starts the server"),
     (r"--max-model-len \d+", "the longest request: prompt and answer, in tokens"),
-    (r"^srun", "runs the server on each node of the job"),
 )
 LOG_LINE = re.compile(
     r"(?:(?P<date>\d\d-\d\d) (?P<clock>\d\d:\d\d:\d\d) \[\S+\] |INFO: +)(?P<text>.*)"
@@ -118,8 +118,8 @@ QUANTITIES = {  # rows of a reconciliation, in the words of the notebook
     "weights per GPU": "weights, GiB",
     "available KV cache per GPU": "left for the KV cache, GiB",
     "KV cache size": "KV cache, tokens",
-    "maximum concurrency": "requests of full length at once",
 }
+RECORD_FIELDS = ("url", "host", "log", "state")  # those that a learner needs
 NOISE = re.compile(r"ulimit|FutureWarning|UserWarning|nanobind|leaked|warnings\.warn")
 
 
@@ -129,22 +129,16 @@ def available() -> bool:
 
 
 def where() -> str:
-    """Return one sentence: on a cluster or not, and what that means for this notebook."""
-    starts = "the starts are recorded ones: 8B here, 70B and 405B in Deeper."
+    """Return whether this is a cluster, and what that means for this notebook."""
     if not available():
-        return (
-            "No SLURM answers here, so nothing is submitted: "
-            f"the server is the one of notebook 0, and {starts}"
-        )
+        return "No SLURM answers here: nothing is submitted, and the starts are recorded ones."
     shared = _class_server()
     if shared:
         return (
-            f"A SLURM cluster answers here, and your class shares the server {shared!r}: "
-            f"submit() starts no job, and {starts}"
+            f"A SLURM cluster answers here, and your class shares the server {shared!r}:\n"
+            "submit() starts no job, and the starts are recorded ones."
         )
-    return (
-        "A SLURM cluster answers here: submit() below starts a real job (settings: slurm/site.sh)."
-    )
+    return "A SLURM cluster answers here: submit() below starts a real job."
 
 
 def by_hand() -> str:
@@ -172,20 +166,18 @@ def hand_log() -> Path:
 
 
 def hand_started(port: int = HAND_PORT) -> str:
-    """Return in one sentence whether the server that was started by hand answers.
-
-    It is looked for on this machine's port.
-    """
+    """Return whether the server that was started by hand answers on this machine's port."""
     try:
         answer = httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=5)
         model = answer.json()["data"][0]
     except (httpx.HTTPError, ValueError, LookupError):
         return (
             f"Nothing answers on port {port} yet. "
-            "Wait for its last line and run this cell again, or go on with the recorded start."
+            "Wait for its last line and run this cell again,\n"
+            "or go on with the recorded start."
         )
     longest = f"up to {model['max_model_len']:,} tokens per request"
-    return f"✓ Your server answers on port {port}: {model['id']}, {longest}."
+    return f"✓ Your server answers on port {port}, {longest}.\nIts model: {model['id']}"
 
 
 def directives(name: str) -> Table:
@@ -261,7 +253,7 @@ def start_seconds(log: Path) -> float:
 
 
 def compared(log: Path, model: str | Path | None = None, gpu: str | None = None) -> Table:
-    """Return the plan beside a log: weights, KV cache, and the seconds of the start.
+    """Return the plan beside a log: weights and KV cache.
 
     Args:
         log: what vLLM has printed.
@@ -275,15 +267,13 @@ def compared(log: Path, model: str | Path | None = None, gpu: str | None = None)
     for row in reconcile(facts, model, gpu).rows:
         if row.quantity not in QUANTITIES:
             continue
+        predicted, actual = figure_of(row.predicted), figure_of(row.actual)
         error = ""
         if row.error_percent is not None:
             error = f"{row.error_percent:+.2f} %"
-        name = QUANTITIES[row.quantity]
-        rows.append((name, figure_of(row.predicted), figure_of(row.actual), error))
-    name_of_model = model or facts.model
-    assert name_of_model is not None  # reconcile refuses a log without a model
-    limit_s = start_budget_s(weight_bytes(load_model(name_of_model)))
-    rows.append(("seconds to start", f"at most {limit_s:.0f}", f"{start_seconds(log):.0f}", ""))
+        if row.error_percent and predicted == actual:
+            predicted = f"{row.predicted:,.3f}"  # the log rounds to two decimals, the plan does not
+        rows.append((QUANTITIES[row.quantity], predicted, actual, error))
     return Table(("", "the plan", "vLLM's log", "error of the plan"), rows)
 
 
@@ -345,21 +335,30 @@ def watch(job: str, name: str = "70b"):
 
 
 def record(server: ServerRecord) -> Table:
-    """Return a server's record without its key, field by field."""
-    rows = []
-    for key, value in server.public().items():
-        if value not in (None, ""):
-            rows.append((key, str(value)))
+    """Return the fields of a server's record that a learner needs; its key is none of them."""
+    fields = server.public()
+    rows = [(key, fields[key]) for key in RECORD_FIELDS if fields[key]]
     return Table(("field", "value"), rows)
 
 
 def tail(letter: str, lines: int = 5) -> Table:
-    """Return the last lines of one of the five failed starts, as `tail error_<job>.out` shows them."""
+    """Return the last lines of one of the five failed starts, shown as those of `grep`."""
     return _matching(letter, re.compile(""), lines)
+
+
+def tails(lines: int = 2) -> Table:
+    """Return the last lines of all five failed starts in one table."""
+    rows = []
+    for letter in FAILURES:
+        rows += [(letter, *row) for row in tail(letter, lines).rows]
+    return Table(("log", "line", "text"), rows, ["muted"] * len(rows))
 
 
 def grep(name: str, pattern: str) -> Table:
     """Return the lines of a log that match a regular expression, as `grep -n PATTERN` does.
+
+    Those of a failed start are shown as the reader of logs takes them: without process, level, time
+    and source file in front, so that the message has room.
 
     name: a failed start (A to E), or a recorded one (70b).
     """
@@ -384,6 +383,8 @@ def _matching(name: str, pattern: re.Pattern, last: int = 0) -> Table:
     rows = []
     for number, line in enumerate(lines, 1):
         if pattern.search(line):
+            if name in FAILURES:
+                line = parse_line(line).text
             rows.append((str(number), line[:220]))
     rows = rows[-last:] or [("–", "no line matches")]
     return Table(("line", f"log {name}, {len(lines)} lines"), rows, ["muted"] * len(rows))

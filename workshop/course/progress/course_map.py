@@ -235,13 +235,6 @@ class CourseMap:
             return "nothing to check"
         return f"{self.answered(chapter)} of {len(checks)} checks"
 
-    def count_deeper(self, chapter: Chapter) -> str:
-        """Return how many checks of the section "Deeper" are answered; '' if it has none."""
-        if not chapter.deeper:
-            return ""
-        answered = len(self.done.intersection(chapter.deeper))
-        return f"{answered} of {len(chapter.deeper)} in Deeper"
-
     def made(self, chapters: Sequence[Chapter]) -> str:
         """Return how many predictions of these notebooks were made and came true, as text.
 
@@ -273,11 +266,14 @@ class CourseMap:
             checks += len(self.checks(chapter))
             answered += self.answered(chapter)
         done = f"{answered} of {checks} checks of {self.title} answered"
-        minutes_left = self.minutes_left(chapters)
-        to_go = "all done"
-        if minutes_left:
-            to_go = f"about {in_hours(minutes_left)} to go"
-        return " · ".join(filter(None, (done, self.made(chapters), to_go)))
+        return " · ".join(filter(None, (done, self.made(chapters), self.to_go())))
+
+    def to_go(self) -> str:
+        """Return the time that the path still takes, as text."""
+        minutes_left = self.minutes_left(self.on_path)
+        if not minutes_left:
+            return "all done"
+        return f"about {in_hours(minutes_left)} to go"
 
     def _repr_html_(self) -> str:
         steps = tag("ol", *map(self._step, self.on_path), cls="course")
@@ -379,12 +375,8 @@ class ProgressLine:
     chapter: Chapter
 
     def __repr__(self) -> str:
-        parts = [
-            f"{self.map.count(self.chapter)} of this notebook",
-            self.map.count_deeper(self.chapter),
-            self.map.summary(),
-        ]
-        return " · ".join(filter(None, parts))
+        done = f"{self.map.count(self.chapter)} of this notebook"
+        return f"{done} · {self.map.title}: {self.map.to_go()}"
 
     def _repr_html_(self) -> str:
         parts = [self.map.dots(self.chapter), span(repr(self))]
