@@ -15,6 +15,7 @@ True
 import re
 import shlex
 import sys
+import textwrap
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -23,10 +24,12 @@ import httpx
 import ipywidgets as widgets
 from IPython.display import display
 
+from workshop.course.drawing import chart
 from workshop.course.drawing.readable_numbers import figure_of
 from workshop.course.drawing.tables import WORDS, Table
 from workshop.course.exercises.sets.e03_server import CAUSES
 from workshop.course.topics import recorded_data
+from workshop.course.widgets import style
 from workshop.course.widgets.controls import View
 from workshop.course.widgets.loading.view import (
     RECORDED,
@@ -62,6 +65,7 @@ __all__ = [
     "by_hand",
     "compared",
     "directives",
+    "error_strip",
     "grep",
     "hand_log",
     "hand_started",
@@ -371,7 +375,32 @@ def grep(name: str, pattern: str) -> Table:
     return _matching(name, compiled)
 
 
-def _matching(name: str, pattern: re.Pattern, last: int = 0) -> Table:
+def error_strip(name: str) -> chart.Picture:
+    """Draw the log of a failed start as a strip, from its first line to its last, and where it has errors.
+
+    name: A to E.
+    """
+    lines = _lines(name)
+    numbers = [number for number, line in enumerate(lines, 1) if "Error:" in line]
+    first, last = numbers[0], len(lines)
+    width, top, bottom = 640, 26, 50
+
+    def x(number: int) -> float:
+        return 8 + (width - 16) * (number - 1) / (last - 1)
+
+    body = chart.path(f"M8 38H{width - 8}", style.FREE, bottom - top)
+    for number in numbers:
+        color, thickness = (style.VERMILLION, 5) if number == first else (style.GREY, 2)
+        body += chart.path(f"M{x(number):.1f} {top}V{bottom}", color, thickness)
+    body += chart.text(x(first), 18, f"line {first}: the first error", anchor="middle", bold=True)
+    body += chart.text(8, 68, "line 1", fill=style.MUTED)
+    body += chart.text(width - 8, 68, f"line {last}: the end", anchor="end", fill=style.MUTED)
+    words = f"Log {name} has {last} lines. Its first error is in line {first}, others follow to the end."
+    return chart.Picture(body, width, 76, words)
+
+
+def _lines(name: str) -> list[str]:
+    """Return the lines of a failed or a recorded start, without those that say nothing."""
     if name in FAILURES:
         text = (LOGS / "failures" / FAILURES[name]).read_text(encoding="utf-8")
     elif name in RECORDED:
@@ -379,12 +408,16 @@ def _matching(name: str, pattern: re.Pattern, last: int = 0) -> Table:
     else:
         names = ", ".join([*FAILURES, *RECORDED])
         raise BadInput(f"There is no log {name!r}.", f"There are: {names}.")
-    lines = [line for line in text.splitlines() if line.strip() and not NOISE.search(line)]
+    return [line for line in text.splitlines() if line.strip() and not NOISE.search(line)]
+
+
+def _matching(name: str, pattern: re.Pattern, last: int = 0) -> Table:
+    lines = _lines(name)
     rows = []
     for number, line in enumerate(lines, 1):
         if pattern.search(line):
             if name in FAILURES:
                 line = parse_line(line).text
-            rows.append((str(number), line[:220]))
+            rows.append((str(number), textwrap.shorten(line, 220, placeholder=" …")))
     rows = rows[-last:] or [("–", "no line matches")]
     return Table(("line", f"log {name}, {len(lines)} lines"), rows, ["muted"] * len(rows))
