@@ -142,7 +142,7 @@ def _where(text: str, minutes: float) -> str:
         calls.append(f'<code>{name}("{key}")</code>')
     shown = " ".join(calls)
     return (
-        f'<div class="where"><b>{minutes:g} min</b><span>notebooks/{notebook}.ipynb → '
+        f'<div class="where"><b>{minutes:g} min</b><span>{notebook}.ipynb → '
         f"<strong>{html.escape(heading)}</strong></span><span>{shown}</span>"
         f"<span>{OTHER_JUMPS.get(heading, JUMP)}</span></div>"
     )
@@ -151,11 +151,11 @@ def _where(text: str, minutes: float) -> str:
 def _agenda(now: str, deck: str) -> str:
     rows = []
     for number, title, under, files in DECKS[deck]:
-        minutes = round(sum(s.minutes for s in slides(deck) if s.part[0] in files))
+        minutes = sum(s.minutes for s in slides(deck) if s.part[0] in files)
         cls = " now" if number == now else ""
         rows.append(
             f'<span class="n{cls}">{number}</span><span class="t{cls}">{title}<small>{under}</small></span>'
-            f'<span class="m">{minutes} min</span>'
+            f'<span class="m">{minutes:g} min</span>'
         )
     return f'<div class="agenda{" some" if now != "0" else ""}">' + "".join(rows) + "</div>"
 

@@ -143,27 +143,37 @@ RATES, REPLICAS, SLO = (4, 8, 10, 11, 12, 14), (1, 2, 3), "ttft=1s,tpot=60ms"
 
 
 def prompts(llm) -> dict:
-    """Return how notebook 7's two prompts label its 50 abstracts."""
-    sample = random.Random(42).sample(abstracts.load(), 50)
-    fields = ", ".join(abstracts.FIELDS)
-    ways = {
-        "short": abstracts.prompt,
-        "long": lambda text: f"Abstract: {text}\nField, one of {fields}:",
+    """Return how notebook 7's two prompts label its 50 abstracts, and how the shorter one labels all."""
+    collection = abstracts.load()
+    sample = random.Random(42).sample(collection, 50)
+    return {
+        "rows": len(sample),
+        "short": labelled(llm, sample, abstracts.prompt),
+        "long": labelled(llm, sample, longer_prompt),
+        "all": {"rows": len(collection), **labelled(llm, collection, abstracts.prompt)},
     }
+
+
+def longer_prompt(text: str) -> str:
+    """Return notebook 7's second prompt."""
+    return f"Abstract: {text}\nField, one of {', '.join(abstracts.FIELDS)}:"
+
+
+def labelled(llm, rows: list[dict], prompt) -> dict:
+    """Return how many labels are right, how sure the model was, and how often it gave which label."""
     choice = {"choice": [f" {field}" for field in abstracts.FIELDS]}
-    outcome = {"rows": len(sample)}
-    for way, prompt in ways.items():
-        texts = [prompt(abstract["text"]) for abstract in sample]
-        options = {"max_tokens": 20, "temperature": 0, "logprobs": 0, "structured_outputs": choice}
-        answers = llm.complete(texts, **options).choices
-        labels = [answer.text.strip() for answer in answers]
-        confidences = [math.exp(math.fsum(answer.logprobs.token_logprobs)) for answer in answers]
-        outcome[way] = {
-            "right": sum(x == row["field"] for x, row in zip(labels, sample, strict=True)),
-            "mean_confidence": round(math.fsum(confidences) / len(sample), 3),
-            "labels": dict(Counter(labels).most_common()),
-        }
-    return outcome
+    options = {"max_tokens": 20, "temperature": 0, "logprobs": 0, "structured_outputs": choice}
+    answers = []
+    for part in range(0, len(rows), 200):
+        texts = [prompt(row["text"]) for row in rows[part : part + 200]]
+        answers += llm.complete(texts, **options).choices
+    labels = [answer.text.strip() for answer in answers]
+    confidences = [math.exp(math.fsum(answer.logprobs.token_logprobs)) for answer in answers]
+    return {
+        "right": sum(label == row["field"] for label, row in zip(labels, rows, strict=True)),
+        "mean_confidence": round(math.fsum(confidences) / len(rows), 3),
+        "labels": dict(Counter(labels).most_common()),
+    }
 
 
 def capacity(_llm=None) -> dict:

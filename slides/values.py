@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from drawings import guess, scale
 from drawings.engine import limit_tokens_per_s, run
 from drawings.memory import FILLED, filled_h100
@@ -16,6 +18,7 @@ from inference_planner.split.communication import LINKS, traffic
 from inference_planner.tables import rules
 
 from workshop.client.logprobs import rows
+from workshop.client.sampling import next_token_probabilities
 from workshop.course.exercises.sets.e01_memory import TIGHT
 from workshop.course.notebooks.nb07 import TONIGHT_S
 from workshop.course.topics import abstracts, roofline, speculation
@@ -90,6 +93,8 @@ def _memory() -> dict[str, str]:
         "fill.max_len_flag": f"{p.max_model_len}",
         "tight.requests": f"{TIGHT['requests']}",
         "tight.context": f"{TIGHT['context']:,}",
+        "tight.gb": f"{load_gpu(TIGHT['gpu']).marketing_gb}",
+        "8b.token_bytes": f"{kv_cache_bytes_per_token(load_model('llama-3.1-8b')):,}",
         "405b.table_heads": f"{rules.TABLE_KV_HEADS['405B']}",
         **{f"{size.lower()}.billion": f"{rules.SIZES[size][0]}" for size in ("8B", "70B", "405B")},
         "story.count": f"{len(abstracts.load()):,}",
@@ -251,7 +256,21 @@ def _prompts() -> dict[str, str]:
         "prompts.rows": f"{outcome['rows']}",
         "prompts.most": most,
         "prompts.most_times": f"{times}",
+        "prompts.all_right": f"{outcome['all']['right'] / outcome['all']['rows']:.0%}",
         "prompts.confidence": f"{outcome['long']['mean_confidence']:.0%}",
+    }
+
+
+def _toys() -> dict[str, str]:
+    """The answers of exercises that are computed by hand."""
+    logits = [3, 1, 0]
+    probabilities = {"city": 0.5, "port": 0.2, "town": 0.15, "lake": 0.1, "cat": 0.05}
+    logprobs = {token: math.log(p) for token, p in probabilities.items()}
+    kept = next_token_probabilities(logprobs, temperature=2, top_p=0.8)
+    return {
+        "toy.softmax": f"{math.exp(logits[0]) / math.fsum(map(math.exp, logits)):.2f}",
+        "toy.kept": _number(len(kept)),
+        "toy.confidence": f"{math.exp(-0.02 - 0.03 - 1.20):.2f}",
     }
 
 
@@ -331,6 +350,7 @@ def values() -> dict[str, str]:
         **_slide_example(),
         **_day_two(),
         **_prompts(),
+        **_toys(),
         "recorded.date": answers()["date"],
         "recorded.later": recorded_file("chat")["date"],
     }

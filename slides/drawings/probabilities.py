@@ -220,7 +220,7 @@ def surprise() -> Chart:
         c.axes.set_xticks(
             range(len(tokens)), texts, rotation=-45, ha="left", rotation_mode="anchor", color=INK
         )
-        c.axes.set(ylabel="bits", yticks=(), xlim=(-0.6, len(tokens) - 0.4))
+        c.axes.set(ylabel="surprise in bits", yticks=(), xlim=(-0.6, len(tokens) - 0.4))
     return c
 
 
