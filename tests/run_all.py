@@ -33,7 +33,7 @@ NAMED = {
     "slurm": ("mark.slurm",),
     "browser": ("mark.browser",),
 }
-ROWS = (
+ROWS = (("quick",), ("slurm", "browser"), ("servers", "notebooks"))  # side by side, of equal length
     ("quick", "notebooks"),
     ("slurm", "browser"),
     ("servers",),
