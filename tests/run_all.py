@@ -33,14 +33,10 @@ NAMED = {
     "slurm": ("mark.slurm",),
     "browser": ("mark.browser",),
 }
-ROWS = (("quick",), ("slurm", "browser"), ("servers", "notebooks"))  # side by side, of equal length
-    ("quick", "notebooks"),
-    ("slurm", "browser"),
-    ("servers",),
-)  # side by side, about as long as each other
+ROWS = (("quick",), ("slurm", "browser"), ("servers", "notebooks"))  # side by side
 PRINTED = ("quick",)  # at once; what the others print comes when all are done
-# Each row keeps a processor busy, so more of them take a part together only where there are more than three.
-PROCESSES = max(1, (os.cpu_count() or 1) - len(ROWS))
+# Tests of the quick part wait for time limits and for programs: two processes keep the time between them in use.
+PROCESSES = max(2, (os.cpu_count() or 1) - len(ROWS))
 # Files in the order of their names: the order of their numbers of tests leaves long ones to the end.
 OPTIONS = {"quick": ("-n", str(PROCESSES), "--dist", "loadfile", "--no-loadscope-reorder")}
 SLOWEST = 30  # tests that are printed at the end
