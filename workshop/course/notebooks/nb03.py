@@ -390,13 +390,13 @@ def error_strip(name: str) -> chart.Picture:
 
     body = chart.path(f"M8 38H{width - 8}", style.FREE, bottom - top)
     for number in numbers:
-        color, thickness = (style.VERMILLION, 5) if number == first else (style.GREY, 2)
+        color, thickness = (style.VERMILLION, 5) if number == first else (style.MUTED, 3)
         body += chart.path(f"M{x(number):.1f} {top}V{bottom}", color, thickness)
     body += chart.text(x(first), 18, f"line {first}: the first error", anchor="middle", bold=True)
     body += chart.text(8, 68, "line 1", fill=style.MUTED)
     body += chart.text(width - 8, 68, f"line {last}: the end", anchor="end", fill=style.MUTED)
-    words = f"Log {name} has {last} lines. Its first error is in line {first}, others follow to the end."
-    return chart.Picture(body, width, 76, words)
+    description = f"Log {name} has {last} lines. Its first error is in line {first}, others follow."
+    return chart.Picture(body, width, 76, description)
 
 
 def _lines(name: str) -> list[str]:
