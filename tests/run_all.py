@@ -1,7 +1,7 @@
 """Run every test that this machine can run: `make test`.
 
-Three rows of parts run side by side: each waits for something at times. Tests that failed run once more, alone: beside
-others a time limit may pass that is kept otherwise. Servers are forked from one process that has imported vLLM.
+Two rows of parts run side by side. Tests that failed run once more, alone: beside others a time limit may pass that is
+kept otherwise. Servers are forked from one process that has imported vLLM.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ NAMED = {
     "slurm": ("mark.slurm",),
     "browser": ("mark.browser",),
 }
-ROWS = (("quick",), ("slurm", "browser"), ("servers", "notebooks"))  # side by side
-PRINTED = ("quick",)  # at once; what the others print comes when all are done
-# Tests of the quick part wait for time limits and for programs: two processes keep the time between them in use.
-PROCESSES = max(2, (os.cpu_count() or 1) - len(ROWS))
+# Two rows of parts run side by side. A third one made all of them slower on two processors.
+ROWS = (("quick", "servers", "notebooks"), ("slurm", "browser"))
+PRINTED = ROWS[0]  # at once; what the others print comes when all are done
 # Files in the order of their names: the order of their numbers of tests leaves long ones to the end.
-OPTIONS = {"quick": ("-n", str(PROCESSES), "--dist", "loadfile", "--no-loadscope-reorder")}
+OPTIONS = {"quick": ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")}
 SLOWEST = 30  # tests that are printed at the end
 TESTS_FAILED = 1  # exit code of pytest; others mean that it could not run them
 
