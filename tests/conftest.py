@@ -17,9 +17,8 @@ from needs import SEED, lacking
 
 for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED", "WORKSHOP_NOTEBOOKS"):
     os.environ.pop(variable, None)  # the tests bring their own
-if (
-    "PYTEST_XDIST_WORKER" not in os.environ
-):  # a worker has its parent's: nothing is written into the person's own
+# Nothing is written into the person's own $WORKSHOP_HOME; a worker of pytest-xdist has its parent's.
+if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["WORKSHOP_HOME"] = tempfile.mkdtemp(prefix="workshop-home-")
     atexit.register(shutil.rmtree, os.environ["WORKSHOP_HOME"], ignore_errors=True)
 

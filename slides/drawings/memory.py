@@ -39,6 +39,7 @@ PROMPT = 4
 SPARE = "#b8bec4"  # what vLLM leaves alone; darker than FREE
 THESIS_TOKENS = 128_000
 FILLED = {"model": "llama-3.1-8b", "gpu": "h100", "max_model_len": 8192}
+WAITING = "#F2C9AC"  # a request that has no room
 
 
 def chain() -> Canvas:
@@ -240,7 +241,7 @@ def gpu_field_70b() -> Canvas:
         row, column = divmod(gpu, 2)
         field(c, last[4], wide + column * wide, floor - 92 + row * line, side)
     entries = [(WEIGHTS, "weights"), (OVERHEAD, "work space"), (KV_CACHE, "KV cache of a thesis")]
-    entries += [("#F2C9AC", "it waits"), (VERMILLION, "no room")]
+    entries += [(WAITING, "it waits"), (VERMILLION, "no room")]
     return c.legend(0, 348, [*entries, (SPARE, "not for vLLM")])
 
 
@@ -260,7 +261,7 @@ def field(c: Canvas, frame: Frame, x: float, y: float, side: float) -> None:
         second = number % 2 and not cells_of_a_square(split)
         _squares(c, drawn, x, y, side, KV_CACHE_LIGHT if second else KV_CACHE)
     if frame.is_waiting:
-        _squares(c, requests(frame, [frame.requests])[0], x, y, side, "#F2C9AC", VERMILLION)
+        _squares(c, requests(frame, [frame.requests])[0], x, y, side, WAITING, VERMILLION)
     c.line([(x, y), (x + 20 * side, y)], INK, 2.5)
 
 

@@ -24,6 +24,7 @@ from workshop.course.widgets.controls import (
     made,
     real,
     set_shown,
+    shown_names,
     whole,
 )
 from workshop.course.widgets.sampling.picture import spoken, token_label
@@ -543,14 +544,7 @@ def _shown_parts(show: Collection[str] | None) -> Collection[str]:
     """
     if show is None:
         return PARTS
-    names = list(show)
-    if isinstance(show, str):
-        names = [show]
-    unknown = [name for name in names if name not in PARTS]
-    if unknown:
-        raise BadInput(
-            f"The viewer has no part {unknown[0]!r} to show.", f"There are: {', '.join(PARTS)}."
-        )
+    names = shown_names(show, PARTS, "The viewer has no part {} to show.")
     return [name for name in PARTS if name in names]
 
 

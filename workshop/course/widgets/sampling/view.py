@@ -18,6 +18,7 @@ from workshop.course.widgets.controls import (
     made,
     real,
     set_shown,
+    shown_names,
     whole,
 )
 from workshop.course.widgets.sampling import picture as draws
@@ -346,16 +347,10 @@ def _shown_sliders(show: Collection[str] | None) -> list[str]:
     """
     if show is None:
         return list(SLIDERS)
-    names = list(show)
-    if isinstance(show, str):
-        names = [show]
-    unknown = [name for name in names if name not in SLIDERS]
-    if unknown or not names:
-        problem = "No slider is named."
-        if unknown:
-            problem = f"There is no slider {unknown[0]!r}."
-        raise BadInput(problem, f"There are: {', '.join(SLIDERS)}.")
-    return list(dict.fromkeys(names))
+    names = shown_names(show, SLIDERS, "There is no slider {}.")
+    if not names:
+        raise BadInput("No slider is named.", f"There are: {', '.join(SLIDERS)}.")
+    return names
 
 
 class _Panel(widgets.VBox):
