@@ -44,6 +44,9 @@ durations_s: dict[str, float] = {}  # of each test, with its set-up and clean-up
 
 def pytest_runtest_logreport(report) -> None:
     durations_s[report.nodeid] = durations_s.get(report.nodeid, 0.0) + report.duration
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        # Now, not with its traceback at the end: a run that is cut off has said what failed.
+        print(f"\nFAILED {report.nodeid} ({report.when})", file=sys.stderr, flush=True)
 
 
 def pytest_sessionfinish(session) -> None:
