@@ -41,7 +41,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "sampling.of_200": ("fewer: the model ends it", "end-of-text token is the second"),
     "sampling.coldest": ("1", "one bar"),
     "sampling.hotter": ("shorter, still the longest", "39 %", "the order"),
-    "sampling.all_equal": ("at 0 only", '0" in equal'),
+    "sampling.of_30": ("about 20 times", 'else "about 20 times"', "65 %"),
     "sampling.two_cuts": ("1", "one bar", "alone"),
     "sampling.greedy": ("1", "different[1] == 1", "one label"),
     "sampling.repeated": ("those of tokens of the answer", "not on those of the prompt"),

@@ -90,6 +90,7 @@ DIRECTIVES = WORDS["directives"]
 FAILURES = WORDS["failures"]
 HAND_LOG = "by_hand.log"
 HAND_PORT = 8123  # of the server that a learner starts by hand
+HAND_PROMPT = "A server is a"
 HAND_KV_BYTES = 64 * 2**20
 LOGS = recorded_data.DATA / "logs"
 START_8B = LOGS / "llama-3.1-8b_vllm-0.32.0_h100.log"  # of the story's model, on one H100
@@ -123,7 +124,7 @@ QUANTITIES = {  # rows of a reconciliation, in the words of the notebook
     "available KV cache per GPU": "left for the KV cache, GiB",
     "KV cache size": "KV cache, tokens",
 }
-RECORD_FIELDS = ("url", "host", "log", "state")  # those that a learner needs
+RECORD_FIELDS = ("url", "api_key", "host", "log", "state")  # those that a learner needs
 NOISE = re.compile(r"ulimit|FutureWarning|UserWarning|nanobind|leaked|warnings\.warn")
 
 
@@ -170,18 +171,20 @@ def hand_log() -> Path:
 
 
 def hand_started(port: int = HAND_PORT) -> str:
-    """Return whether the server that was started by hand answers on this machine's port."""
+    """Return whether the server that was started by hand answers on this machine's port, and what."""
+    url = f"http://127.0.0.1:{port}/v1"
     try:
-        answer = httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=5)
-        model = answer.json()["data"][0]
+        model = httpx.get(f"{url}/models", timeout=5).json()["data"][0]["id"]
+        asked = {"model": model, "prompt": HAND_PROMPT, "max_tokens": 20, "temperature": 0}
+        answer = httpx.post(f"{url}/completions", json=asked, timeout=60).json()
+        said = answer["choices"][0]["text"].split("\n")[0]
     except (httpx.HTTPError, ValueError, LookupError):
         return (
             f"Nothing answers on port {port} yet. "
-            "Wait for its last line and run this cell again,\n"
+            "Wait for “Application startup complete.” and run this cell again,\n"
             "or go on with the recorded start."
         )
-    longest = f"up to {model['max_model_len']:,} tokens per request"
-    return f"✓ Your server answers on port {port}, {longest}.\nIts model: {model['id']}"
+    return f"✓ Your server answers on port {port}:\n{HAND_PROMPT}{said} …"
 
 
 def directives(name: str) -> Table:
@@ -339,8 +342,8 @@ def watch(job: str, name: str = "70b"):
 
 
 def record(server: ServerRecord) -> Table:
-    """Return the fields of a server's record that a learner needs; its key is none of them."""
-    fields = server.public()
+    """Return the fields of a server's record that a learner needs; of its key, that there is one."""
+    fields = {**server.public(), "api_key": "(hidden)"}
     rows = [(key, fields[key]) for key in RECORD_FIELDS if fields[key]]
     return Table(("field", "value"), rows)
 
