@@ -1,9 +1,9 @@
 """The checks of vLLM's start-up that may refuse a deployment: would it start?
 
-A row says what vLLM prints, where, in which releases, and finds out whether a deployment meets it.
-A plan fits only if no row finds anything. What vLLM refuses whatever the memory (sizes that do not
-split the model, formats that the GPU has no kernels for) never becomes a deployment: `choose` and
-`deployment_of` raise BadInput. Read from vLLM 0.32.0 and 0.33.0.
+Each function names what vLLM prints and where (below vllm/), and finds out whether a deployment
+meets it. A plan fits only if none finds anything. What vLLM refuses whatever the memory (sizes that
+do not split the model, formats that the GPU has no kernels for) never becomes a deployment:
+`choose` and `deployment_of` raise BadInput. Read from vLLM 0.32.0 and 0.33.0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from inference_planner.model import kv_cache
 from inference_planner.model.attention import has_states
 from inference_planner.model.drafts import EAGLE3
 from inference_planner.releases.registries import lacks, registries
-from inference_planner.releases.versions import Version
 from inference_planner.speed.roofline import has_full_graphs
 from inference_planner.split import ranks, settings
 from inference_planner.split.compilation import FULL
@@ -49,42 +48,18 @@ class Finding:
     flag: str = ""
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """One check of vLLM's start-up.
-
-    Attributes:
-        name: the row's name.
-        says: the beginning of what vLLM prints.
-        source: file and function of vLLM 0.32.0, under vllm/.
-        find: returns what is wrong with a deployment, or None.
-        holds: returns True for a release that has the check; None: every release has it.
-    """
-
-    name: str
-    says: str
-    source: str
-    find: Callable[[Deployment], Finding | None]
-    holds: Callable[[Version], bool] | None = None
-
-
 def check(deployment: Deployment) -> list[Finding]:
     """Return every reason for which vLLM would refuse to start this deployment.
 
     vLLM checks its arguments first. Its memory is looked at only if it would come so far.
     """
-    return _found(deployment, ARGUMENT_ROWS) or _found(deployment, MEMORY_ROWS)
+    return _findings(deployment, ARGUMENT_CHECKS) or _findings(deployment, MEMORY_CHECKS)
 
 
-def _found(deployment: Deployment, rows: tuple[Refusal, ...]) -> list[Finding]:
-    findings: list[Finding] = []
-    for row in rows:
-        if row.holds and not row.holds(deployment.settings.version):
-            continue
-        finding = row.find(deployment)
-        if finding:
-            findings.append(finding)
-    return findings
+def _findings(
+    deployment: Deployment, checks: tuple[Callable[[Deployment], Finding | None], ...]
+) -> list[Finding]:
+    return [finding for refusal in checks if (finding := refusal(deployment))]
 
 
 # Blocks for states: layers with states need a block for each running request.
@@ -162,6 +137,12 @@ def exceeds_state_blocks(deployment: Deployment) -> bool:
 
 
 def _state_blocks(deployment: Deployment) -> Finding | None:
+    """Find what vLLM refuses with "max_num_seqs … exceeds available Mamba cache blocks".
+
+    Source: config/compilation.py CompilationConfig.resolve_cudagraph_mode_and_sizes.
+    """
+    if not deployment.settings.version.needs_block_per_state:
+        return None
     if not exceeds_state_blocks(deployment):
         return None
     blocks = fit(deployment).capacity.blocks
@@ -176,6 +157,10 @@ def _state_blocks(deployment: Deployment) -> Finding | None:
 
 
 def _no_memory(deployment: Deployment) -> Finding | None:
+    """Find what vLLM refuses with "No available memory for the cache blocks".
+
+    Source: v1/core/kv_cache_utils.py _check_enough_kv_cache_memory.
+    """
     memory = fit(deployment)
     if memory.loads:
         return None
@@ -188,6 +173,10 @@ def _no_memory(deployment: Deployment) -> Finding | None:
 
 
 def _no_request(deployment: Deployment) -> Finding | None:
+    """Find what vLLM refuses with "To serve at least one request with the model's max seq len …".
+
+    Source: v1/core/kv_cache_utils.py _check_enough_kv_cache_memory.
+    """
     memory = fit(deployment)
     if memory.fits or not memory.loads:
         return None
@@ -201,6 +190,10 @@ def _no_request(deployment: Deployment) -> Finding | None:
 
 
 def _given_cache(deployment: Deployment) -> Finding | None:
+    """Find what vLLM refuses with "CUDA out of memory".
+
+    Source: v1/worker/gpu_worker.py Worker.determine_available_memory skips the profile run.
+    """
     asks_for = deployment.settings.kv_cache_memory_bytes
     memory = fit(deployment)
     used = max(map(sum, zip(memory.weights, memory.overhead, strict=True)))
@@ -215,6 +208,11 @@ def _given_cache(deployment: Deployment) -> Finding | None:
 
 
 def _not_free(deployment: Deployment) -> Finding | None:
+    """Find what vLLM refuses with "Free memory on device … on startup is less than desired GPU
+    memory utilization".
+
+    Source: v1/worker/utils.py request_memory.
+    """
     free = deployment.free_bytes - LEAST_CONTEXT_BYTES
     requested = fit(deployment).requested
     if requested <= free:
@@ -234,6 +232,11 @@ def _not_free(deployment: Deployment) -> Finding | None:
 
 
 def _offline_replicas(deployment: Deployment) -> Finding | None:
+    """Find what vLLM refuses with "LLM(data_parallel_size=…) is not supported for single-process
+    usage".
+
+    Source: entrypoints/llm.py LLM.__init__.
+    """
     if deployment.settings.usage != "llm" or deployment.dp == 1:
         return None
     what = f"the LLM class does not start {deployment.dp} replicas in one process"
@@ -241,6 +244,11 @@ def _offline_replicas(deployment: Deployment) -> Finding | None:
 
 
 def _draft_split(deployment: Deployment) -> Finding | None:
+    """Find what vLLM refuses with "Total number of attention heads … must be divisible by tensor
+    parallel size".
+
+    Source: config/speculative.py SpeculativeConfig._verify_args.
+    """
     problem = _draft_problem(deployment, deployment.tp)
     if not problem:
         return None
@@ -267,8 +275,15 @@ def _draft_problem(deployment: Deployment, tp: int) -> str:
 
 
 def _draft_over_stages(deployment: Deployment) -> Finding | None:
+    """Find what vLLM refuses with "… does not support eagle3 with pipeline parallelism".
+
+    Source: v1/worker/gpu/spec_decode/eagle/eagle3_utils.py
+    verify_supports_aux_hidden_states_over_pp.
+    """
     draft = deployment.settings.draft
     if draft is None or draft.method != EAGLE3 or deployment.pp == 1:
+        return None
+    if not deployment.settings.version.refuses_eagle3_over_stages:
         return None
     architecture = deployment.model.architecture
     # an architecture that no release has may come from a plug-in
@@ -283,6 +298,11 @@ def _draft_over_stages(deployment: Deployment) -> Finding | None:
 
 
 def _draft_step_with_adapters(deployment: Deployment) -> Finding | None:
+    """Find what vLLM refuses with "Consider increasing max_num_batched_tokens or decreasing
+    num_speculative_tokens".
+
+    Source: engine/arg_utils.py EngineArgs.create_engine_config.
+    """
     if deployment.settings.adapters is None or deployment.settings.draft is None:
         return None
     width = deployment.settings.tokens_per_request
@@ -298,6 +318,11 @@ def _draft_step_with_adapters(deployment: Deployment) -> Finding | None:
 
 
 def _adapters_of_dealt_experts(deployment: Deployment) -> Finding | None:
+    """Find what vLLM refuses with "Fused MoE LoRA does not support enable_expert_parallel=True
+    together with fully_sharded_loras=True".
+
+    Source: lora/layers/fused_moe.py FusedMoEWithLoRA._verify_ep_fs.
+    """
     lora = deployment.settings.adapters
     if lora is None or not lora.fully_sharded or not deployment.ep or not deployment.model.moe:
         return None
@@ -306,6 +331,11 @@ def _adapters_of_dealt_experts(deployment: Deployment) -> Finding | None:
 
 
 def _full_graphs(deployment: Deployment) -> Finding | None:
+    """Find what vLLM refuses with "CUDAGraphMode.FULL is not supported with … backend (support:
+    AttentionCGSupport.NEVER)".
+
+    Source: config/compilation.py CompilationConfig.resolve_cudagraph_mode_and_sizes.
+    """
     if deployment.settings.mixed_graphs != FULL or has_full_graphs(deployment.model):
         return None
     return Finding(
@@ -315,6 +345,10 @@ def _full_graphs(deployment: Deployment) -> Finding | None:
 
 
 def _float16(deployment: Deployment) -> Finding | None:
+    """Find what vLLM refuses with "The model type … does not support float16".
+
+    Source: config/model.py _check_valid_dtype.
+    """
     if (
         deployment.model.dtype != "float16"
         or deployment.model.model_type not in OVERFLOW_IN_FLOAT16
@@ -325,6 +359,10 @@ def _float16(deployment: Deployment) -> Finding | None:
 
 
 def _activations(deployment: Deployment) -> Finding | None:
+    """Find what vLLM refuses with "… is not supported for quantization method …".
+
+    Source: config/vllm.py VllmConfig._get_quantization_config.
+    """
     quantization = deployment.model.quantization
     if not quantization:
         return None
@@ -341,14 +379,24 @@ def _activations(deployment: Deployment) -> Finding | None:
 
 
 def _cache_dtype(deployment: Deployment) -> Finding | None:
+    """Find what vLLM refuses with 'kv_cache_dtype="…" is incompatible with dtype="…"'.
+
+    Source: config/vllm.py VllmConfig._reject_mismatched_float_kv_cache.
+    """
     dtype = deployment.settings.kv_cache_dtype
     if dtype not in BOTH_16_BITS or dtype == deployment.model.dtype:
+        return None
+    if not deployment.settings.version.refuses_mixed_cache_dtype:
         return None
     what = f"a KV cache in {dtype} is refused for a model that runs in {deployment.model.dtype}"
     return Finding(what, "--kv-cache-dtype auto")
 
 
 def _architecture(deployment: Deployment) -> Finding | None:
+    """Find what vLLM refuses with "Model architectures … are not supported for now".
+
+    Source: model_executor/models/registry.py _ModelRegistry._raise_for_unsupported.
+    """
     problem = lacks(deployment.model.architecture, deployment.settings.vllm_version)
     # an architecture that no release has may come from a plug-in
     if not problem or problem.startswith("No vLLM"):
@@ -356,102 +404,16 @@ def _architecture(deployment: Deployment) -> Finding | None:
     return Finding(problem.removesuffix("."))
 
 
-ARGUMENT_ROWS = (
-    Refusal(
-        "architecture",
-        "Model architectures … are not supported for now",
-        "model_executor/models/registry.py _ModelRegistry._raise_for_unsupported",
-        _architecture,
-    ),
-    Refusal(
-        "float16",
-        "The model type … does not support float16",
-        "config/model.py _check_valid_dtype",
-        _float16,
-    ),
-    Refusal(
-        "quantization dtype",
-        "… is not supported for quantization method …",
-        "config/vllm.py VllmConfig._get_quantization_config",
-        _activations,
-    ),
-    Refusal(
-        "cache dtype",
-        'kv_cache_dtype="…" is incompatible with dtype="…"',
-        "config/vllm.py VllmConfig._reject_mismatched_float_kv_cache",
-        _cache_dtype,
-        holds=lambda version: version.refuses_mixed_cache_dtype,
-    ),
-    Refusal(
-        "offline replicas",
-        "LLM(data_parallel_size=…) is not supported for single-process usage",
-        "entrypoints/llm.py LLM.__init__",
-        _offline_replicas,
-    ),
-    Refusal(
-        "draft split",
-        "Total number of attention heads … must be divisible by tensor parallel size",
-        "config/speculative.py SpeculativeConfig._verify_args",
-        _draft_split,
-    ),
-    Refusal(
-        "draft over stages",
-        "… does not support eagle3 with pipeline parallelism",
-        "v1/worker/gpu/spec_decode/eagle/eagle3_utils.py verify_supports_aux_hidden_states_over_pp",
-        _draft_over_stages,
-        holds=lambda version: version.refuses_eagle3_over_stages,
-    ),
-    Refusal(
-        "draft tokens with adapters",
-        "Consider increasing max_num_batched_tokens or decreasing num_speculative_tokens",
-        "engine/arg_utils.py EngineArgs.create_engine_config",
-        _draft_step_with_adapters,
-    ),
-    Refusal(
-        "adapters of experts",
-        "Fused MoE LoRA does not support enable_expert_parallel=True "
-        "together with fully_sharded_loras=True",
-        "lora/layers/fused_moe.py FusedMoEWithLoRA._verify_ep_fs",
-        _adapters_of_dealt_experts,
-    ),
-    Refusal(
-        "full graphs",
-        "CUDAGraphMode.FULL is not supported with … backend (support: AttentionCGSupport.NEVER)",
-        "config/compilation.py CompilationConfig.resolve_cudagraph_mode_and_sizes",
-        _full_graphs,
-    ),
+ARGUMENT_CHECKS = (
+    _architecture,
+    _float16,
+    _activations,
+    _cache_dtype,
+    _offline_replicas,
+    _draft_split,
+    _draft_over_stages,
+    _draft_step_with_adapters,
+    _adapters_of_dealt_experts,
+    _full_graphs,
 )
-MEMORY_ROWS = (
-    Refusal(
-        "free memory",
-        "Free memory on device … on startup is less than desired GPU memory utilization",
-        "v1/worker/utils.py request_memory",
-        _not_free,
-    ),
-    Refusal(
-        "given KV cache",
-        "CUDA out of memory",
-        "v1/worker/gpu_worker.py Worker.determine_available_memory skips the profile run",
-        _given_cache,
-    ),
-    Refusal(
-        "memory",
-        "No available memory for the cache blocks",
-        "v1/core/kv_cache_utils.py _check_enough_kv_cache_memory",
-        _no_memory,
-    ),
-    Refusal(
-        "one request",
-        "To serve at least one request with the model's max seq len …",
-        "v1/core/kv_cache_utils.py _check_enough_kv_cache_memory",
-        _no_request,
-    ),
-    Refusal(
-        "state blocks",
-        "max_num_seqs … exceeds available Mamba cache blocks",
-        "config/compilation.py CompilationConfig.resolve_cudagraph_mode_and_sizes",
-        _state_blocks,
-        holds=lambda version: version.needs_block_per_state,
-    ),
-)
-ROWS = ARGUMENT_ROWS + MEMORY_ROWS
+MEMORY_CHECKS = (_not_free, _given_cache, _no_memory, _no_request, _state_blocks)

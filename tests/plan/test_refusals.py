@@ -11,8 +11,7 @@ from inference_planner.answer.builds import choose, with_records
 from inference_planner.catalog import list_gpus, list_models, load_model
 from inference_planner.memory.fit import fit
 from inference_planner.model.attention import has_states
-from inference_planner.refusals import ROWS, check
-from inference_planner.releases import versions
+from inference_planner.refusals import ARGUMENT_CHECKS, MEMORY_CHECKS, check, exceeds_state_blocks
 from inference_planner.request import PlanRequest
 from inference_planner.split.deployment import Deployment, prepare
 
@@ -41,103 +40,101 @@ def of_dtype(d: Deployment, dtype: str) -> Deployment:
     return replace(d, model=replace(d.model, dtype=dtype))
 
 
-# row -> a deployment that it refuses, a word of what it says, and the flag that avoids it
-CASES = {
-    "architecture": (
+CHECKS = (*ARGUMENT_CHECKS, *MEMORY_CHECKS)
+# of each check: a deployment that it refuses, a word of what it says, and the flag that avoids it
+CASES = (
+    (
         lambda: on("kimi-k3", "b300", vllm_version="0.25.1"),
         "does not have KimiK3",
         "",
     ),
-    "float16": (lambda: of_dtype(on("gemma-3-27b"), "float16"), "overflow", "--dtype bfloat16"),
-    "quantization dtype": (
+    (lambda: of_dtype(on("gemma-3-27b"), "float16"), "overflow", "--dtype bfloat16"),
+    (
         lambda: of_dtype(on("gpt-oss-20b"), "float16"),
         "mxfp4 weights are not multiplied in float16",
         "--dtype bfloat16",
     ),
-    "cache dtype": (
+    (
         lambda: on(kv_cache_dtype="float16", vllm_version="0.33.0"),
         "KV cache in float16 is refused for a model that runs in bfloat16",
         "--kv-cache-dtype auto",
     ),
-    "offline replicas": (
+    (
         lambda: replace(on("mixtral-8x7b", "h200", usage="llm"), dp=2),
         "2 replicas in one process",
         "--usage serve",
     ),
-    "draft split": (  # config.json of Qwen2.5-0.5B: 14 heads
+    (  # config.json of Qwen2.5-0.5B: 14 heads
         lambda: on("qwen2.5-3b", "l4", speculative_config=QWEN_DRAFT).split(4, 1),
         "of the draft qwen2.5-0.5b, 4 does not divide the 14 attention heads",
         "--tensor-parallel-size 2",
     ),
-    "draft over stages": (
+    (
         lambda: on("gpt-oss-120b", speculative_config=EAGLE3).split(1, 2),
         "does not send them from one pipeline stage to the next",
         "--pipeline-parallel-size 1",
     ),
-    "draft tokens with adapters": (
+    (
         lambda: on(**DRAFT_MODEL, **LORA, max_num_batched_tokens=2048),
         "1,024 requests of 3 tokens each: 3,072",
         "--max-num-seqs 682",
     ),
-    "adapters of experts": (
+    (
         lambda: replace(on("mixtral-8x7b", "h200", **LORA, **SHARDED), ep=True),
         "cannot be fully sharded",
         "--no-fully-sharded-loras",
     ),
-    "full graphs": (
+    (
         lambda: on("llama-4-scout", gpu="h200", compilation_config='{"cudagraph_mode": "FULL"}'),
         "no full CUDA graph",
         "--compilation-config.cudagraph_mode=PIECEWISE",
     ),
-    "free memory": (
+    (
         lambda: on(gpu_memory_utilization=1.0),
         "asks for 79.19 GiB",
         "--gpu-memory-utilization 0.99",
     ),
-    "given KV cache": (
+    (
         lambda: on("llama-3.1-8b", "l4", max_model_len=2048, kv_cache_memory_bytes=20 << 30),
         "kv_cache_memory_bytes asks for 20.00 GiB",
         "--kv-cache-memory-bytes 5241049253",
     ),
-    "memory": (lambda: on("llama-3.1-70b"), "weights and overhead need", ""),
-    "one request": (
+    (lambda: on("llama-3.1-70b"), "weights and overhead need", ""),
+    (
         lambda: on("llama-3.1-8b", "l4", max_model_len=131072),
         "one request of 131,072 tokens needs 16.00 GiB",
         "--max-model-len",
     ),
-    "state blocks": (
+    (
         lambda: on(HYBRID, max_num_seqs=1024),
         "max_num_seqs 1,024 exceeds the ",
         "--max-num-seqs",
     ),
-}
+)
 
 
-def test_each_row_finds_its_case_and_names_the_flag_that_avoids_it():
-    assert [row.name for row in ROWS] == list(CASES)
-    for row in ROWS:
-        make, message, flag = CASES[row.name]
+def test_each_check_finds_its_case_and_names_the_flag_that_avoids_it():
+    for find, (make, message, flag) in zip(CHECKS, CASES, strict=True):
         deployment = make()
-        finding = row.find(deployment)
-        assert finding and message in finding.what and finding in check(deployment), row.name
-        assert finding.flag.startswith(flag) and bool(finding.flag) == bool(flag), row.name
-        assert row.says and row.source.split()[0].endswith(".py"), row.name
-        assert row.find(on()) is None, row.name
+        finding = find(deployment)
+        assert finding and message in finding.what and finding in check(deployment), message
+        assert finding.flag.startswith(flag) and bool(finding.flag) == bool(flag), message
+        assert find(on()) is None, message
 
 
-def test_the_flag_of_each_row_is_one_with_which_the_row_finds_nothing():
+def test_the_flag_of_each_check_is_one_with_which_it_finds_nothing():
     """Those that change a setting; the others change the split or the model."""
     settings = {"max_num_seqs": int, "max_model_len": int, "gpu_memory_utilization": float}
     tried = 0
-    for row in ROWS:
-        deployment = CASES[row.name][0]()
-        finding = row.find(deployment)
+    for find, (make, message, _) in zip(CHECKS, CASES, strict=True):
+        deployment = make()
+        finding = find(deployment)
         assert finding
         flag, _, value = finding.flag.partition(" ")
         name = flag.removeprefix("--").replace("-", "_")
         if name in settings:
             after = deployment.with_settings(**{name: settings[name](value)})
-            assert row.find(after) is None, row.name
+            assert find(after) is None, message
             tried += 1
     assert tried == 4
 
@@ -160,15 +157,12 @@ def test_an_eagle_head_with_heads_that_cannot_be_split_is_refused():
     ]
 
 
-def test_rows_hold_from_the_release_that_has_the_check():
+def test_blocks_are_compared_from_the_release_that_has_the_check():
     """Pull request 38270 of vLLM came after 0.19.0; the row of vllm_version decides."""
-    row = next(row for row in ROWS if row.name == "state blocks")
     deployment = on(HYBRID, max_num_seqs=1024)
-    older = deployment.with_settings(vllm_version="0.25.1")
-    assert row.find(older) in check(older)
-    assert row.holds(versions.get("0.20.0")) and not row.holds(versions.get("0.19.1"))
-    without = deployment.with_settings(vllm_version="0.19.1")
-    assert row.find(without) and row.find(without) not in check(without)
+    for version, refused in (("0.25.1", True), ("0.20.0", True), ("0.19.1", False)):
+        of_release = deployment.with_settings(vllm_version=version)
+        assert exceeds_state_blocks(of_release) and bool(check(of_release)) == refused, version
 
 
 def test_no_plan_that_fits_breaks_a_refusal():
