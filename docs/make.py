@@ -19,7 +19,7 @@ GENERATORS = {
     "docs/hardware.py": "the record of the table of `workshop models`, in the planner's data",
     "docs/dashboard.py": "docs/monitoring/grafana.json, the dashboard of a server",
     "benchmarks/gpu/report.py": "the tables of docs/gpu.md and docs/figures.md, from the recorded runs",
-    "benchmarks/accuracy/accuracy.py": "docs/accuracy.md, its picture and the test vectors, from the recorded runs",
+    "benchmarks/accuracy/accuracy.py": "docs/accuracy.md and its picture, from the recorded runs",
     "benchmarks/quantization/page.py": "the tables of docs/quantization.md, from the recorded measurement",
     "benchmarks/teaching_model/card.py": "the figures of the teaching model's card, from its evaluation",
     "benchmarks/exact.py page": "the table of architectures in docs/exact.md, from the recorded builds",

@@ -1,8 +1,8 @@
-"""The accuracy board: our prediction beside every recorded run, what other published formulas say, and test vectors.
+"""The accuracy board: our prediction beside every recorded run, and what other published formulas say.
 
     python benchmarks/accuracy/accuracy.py
 
-Writes docs/accuracy.md, docs/pictures/accuracy.svg and conformance.json here. Needs matplotlib (in the base install).
+Writes docs/accuracy.md and docs/pictures/accuracy.svg. Needs matplotlib (in the base install).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
 
 from inference_planner.catalog import load_gpu  # noqa: E402
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig  # noqa: E402
@@ -22,11 +22,10 @@ from inference_planner.model import kv_cache, weights  # noqa: E402
 from inference_planner.speed import roofline as speed  # noqa: E402
 from inference_planner.split import ranks  # noqa: E402
 from inference_planner.tables import calculators  # noqa: E402
-from vectors import KINDS, VECTORS, lines, vectors  # noqa: E402
 
 from workshop.engine.measured_runs import model_of, plan_of, runs  # noqa: E402
 
-DOCS = HERE.parents[1] / "docs"
+DOCS = ROOT / "docs"
 
 
 def aiconfigurator_tokens(
@@ -240,10 +239,6 @@ def table(data: list[dict]) -> str:
         "```",
         "The file has the form of those in `planner/inference_planner/data/runs`: put there, its runs join the accuracy tests and, if they are of other hardware, tell how far the formulas carry. No key, host name or path of the log is in it.",
         "",
-        "## Test vectors",
-        "",
-        f"`benchmarks/accuracy/{VECTORS.name}` has {len(vectors()['runs'])} runs (config, split, bytes left on each rank → the tokens and the concurrency that vLLM printed) and {len(vectors()['classes'])} splits of {len(KINDS)} models, one a kind of attention (config, split → bytes of weights, of a block, of a token, and blocks of a request, as vLLM 0.32.0's own classes say). Any planner may test itself on them.",
-        "",
     ]
     return "\n".join(lines)
 
@@ -285,14 +280,13 @@ def plot(data: list[dict], path: Path) -> None:
 
 
 def main() -> None:
-    """Write the page, the plot and the vectors."""
+    """Write the page and the plot."""
     data = rows()
-    VECTORS.write_text(lines(vectors()), encoding="utf-8")
     (DOCS / "accuracy.md").write_text(table(data), encoding="utf-8")
     plot(data, DOCS / "pictures" / "accuracy.svg")
     median, longest = plan_ms()
     print(f"a plan takes {median:.1f} ms in the median, {longest:.1f} ms at most")
-    print(f"{len(data)} runs: docs/accuracy.md, docs/pictures/accuracy.svg, {VECTORS.name}")
+    print(f"{len(data)} runs: docs/accuracy.md, docs/pictures/accuracy.svg")
 
 
 if __name__ == "__main__":
