@@ -28,7 +28,6 @@ EXAMPLES = int(os.environ.get("WORKSHOP_EXAMPLES", "100"))
 INDEX = "model.safetensors.index.json"
 LLAMA = dict(load_model("llama-3.2-1b").raw)  # 16 layers; formulas
 NOVA = {**LLAMA, "architectures": ["SuperNovaForCausalLM"], "model_type": "supernova"}  # none
-LAYERS = [f"model.layers.{i}.mlp.up_proj.weight" for i in range(16)]
 PUBLISHED_BYTES = 2_471_645_608  # of its index
 
 
@@ -53,9 +52,8 @@ def folder_with(folder: Path, config: object, **files: object) -> Path:
     return folder
 
 
-def index(names: list[str], size: object = PUBLISHED_BYTES) -> dict[str, object]:
-    weight_map = dict.fromkeys(names, "model.safetensors")
-    return {INDEX.replace(".", "__"): {"metadata": {"total_size": size}, "weight_map": weight_map}}
+def index(size: object) -> dict[str, object]:
+    return {INDEX.replace(".", "__"): {"metadata": {"total_size": size}}}
 
 
 def refused(model: object, sentence: str) -> None:
@@ -283,8 +281,10 @@ def test_what_is_no_regular_file_is_never_opened(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder_with(tmp_path, NOVA)
     os.mkfifo("model.safetensors")
+    assert plan(tmp_path, "h100", exact=False).fits
+    os.mkfifo(INDEX)
     refused(tmp_path, "is a pipe, not a file")
-    os.unlink("model.safetensors")
+    os.unlink(INDEX)
     os.mkdir(INDEX)
     refused(tmp_path, "is a folder, not a file")
     os.rmdir(INDEX)
@@ -308,76 +308,20 @@ def test_name_that_no_file_can_have_is_not_in_the_catalog():
         refused(name, "not in the catalog")
 
 
-def shard(header: object) -> bytes:
-    data = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return len(data).to_bytes(8, "little") + data
-
-
-def tensor(offsets: object) -> bytes:
-    return shard({"a": {"dtype": "BF16", "shape": [1], "data_offsets": offsets}})
-
-
-def are_offsets(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and {*map(type, value)} == {int}
-
-
-HEADERS = (
-    st.binary(max_size=20)
-    | st.binary(max_size=20).map(shard)
-    | JSON.map(shard)
-    | JSON.filter(lambda value: not are_offsets(value)).map(tensor)
-    | st.sampled_from([[5, 0], [-5, 5], [0, 10**30], [0, True]]).map(tensor)
-)
-
-
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(HEADERS)
-@example(shard(b"[" * 100_000))
-@example(shard(b'{"a":' * 50_000))
-@example(shard(b'{"a": {"data_offsets": [0, ' + b"9" * 5000 + b"]}}"))
-@example(shard({"__metadata__": {}}))
-def test_headers_of_safetensors_that_are_none_are_refused(data):
-    with tempfile.TemporaryDirectory() as name:
-        refused(folder_with(Path(name), NOVA, model__safetensors=data), "header cannot be read")
-
-
 @settings(max_examples=EXAMPLES // 4, deadline=None)
-@given(config=st.sampled_from([LLAMA, NOVA]), size=JSON)
-@example(LLAMA, 10**400)
-@example(NOVA, True)
-def test_sizes_of_an_index_that_cannot_be_are_refused(config, size):
-    assume(type(size) not in (int, float) or not 0 <= size < 10**30)
+@given(JSON)
+@example(10**400)
+@example(True)
+def test_an_index_that_says_no_size_leaves_the_sizes_of_the_files(size):
+    assume(type(size) not in (int, float) or not 0 < size < 10**30)
     with tempfile.TemporaryDirectory() as name:
-        refused(folder_with(Path(name), config, **index(LAYERS, size)), "is garbled")
-
-
-def test_an_index_with_other_layers_than_the_config_is_refused(tmp_path):
-    for names, count in (
-        (LAYERS[:12], 12),
-        ([*LAYERS, "model.layers.31.mlp.up_proj.weight"], 32),
-        (["h.3.attn.weight"], 4),
-    ):
-        for config in (LLAMA, NOVA):
-            folder = folder_with(tmp_path, config, **index(names))
-            refused(folder, f"says 16 layers.*names {count}")
-
-
-def test_an_index_of_the_model_is_no_reason_to_refuse(tmp_path):
-    for names in (
-        LAYERS,
-        [*LAYERS, "model.layers.16.eh_proj.weight"],  # one that drafts tokens
-        [*LAYERS, *(f"visual.blocks.{i}.norm1.weight" for i in range(32))],  # a larger encoder
-        [f"language_model.{name}" for name in LAYERS],
-        [f"transformer.h.{i}.attn.weight" for i in range(16)],
-        ["model.embed_tokens.weight"],
-        [],
-    ):
-        llama = plan(folder_with(tmp_path, LLAMA, **index(names)), "h100", exact=False)
-        nova = plan(folder_with(tmp_path, NOVA, **index(names)), "h100", exact=False)
-        assert llama.fits, names
-        assert nova.weights_gib_per_gpu == pytest.approx(PUBLISHED_BYTES / 2**30, rel=0.01), names
+        folder = folder_with(Path(name), NOVA, **index(size))
+        with (folder / "model.safetensors").open("wb") as file:
+            file.truncate(PUBLISHED_BYTES)
+        nova = plan(folder, "h100", exact=False)
+    assert nova.weights_gib_per_gpu == pytest.approx(PUBLISHED_BYTES / 2**30, rel=0.01)
 
 
 def test_files_of_another_size_than_the_config_makes_are_refused(tmp_path):
     for size in (1, PUBLISHED_BYTES // 40, PUBLISHED_BYTES * 40):
-        refused(folder_with(tmp_path, NOVA, **index([], size)), "its files hold")
+        refused(folder_with(tmp_path, NOVA, **index(size)), "its files hold")

@@ -18,13 +18,14 @@ from typing import Any
 from inference_planner.answer.choose import Split
 from inference_planner.answer.choose import choose as choose_split
 from inference_planner.catalog import load_model
-from inference_planner.catalog.checkpoint import stored_bytes
 from inference_planner.catalog.config import Built, Exact, Group, ModelConfig
 from inference_planner.catalog.estimate import unknown_part
 from inference_planner.catalog.families import FAMILIES, has_formulas
+from inference_planner.catalog.fields import json_object
 from inference_planner.catalog.gpus import GIB
 from inference_planner.catalog.weight import ExpertSplit
 from inference_planner.errors import BadInput
+from inference_planner.files import as_object
 from inference_planner.ground.basis import explain_sizes
 from inference_planner.model.weights import weight_bytes
 from inference_planner.request import PlanRequest
@@ -46,6 +47,9 @@ NOT_SIZES = {
     "hidden_dropout",
     "pretraining_tp",
 }
+INDEX = "model.safetensors.index.json"
+LARGEST_INDEX_BYTES = 64 << 20  # a hundred thousand experts' tensors have 14
+LARGEST_BYTES = 1 << 50  # of a checkpoint
 # Times what the config makes of them: weights of 4 bits are 4 times less, the largest miss of an
 # estimate is 2.
 FAR = 16
@@ -109,6 +113,21 @@ def with_records(deployment: Deployment) -> Deployment:
         return deployment
     exact = Exact("estimate", "the checkpoint's own size", (), scale)
     return replace(deployment, model=replace(model, exact=exact))
+
+
+def stored_bytes(folder: Path) -> int:
+    """Return the bytes of the weights in a folder: of their index, or of the files; 0 without.
+
+    Raises BadInput for an index that cannot be read, or is cut.
+    """
+    index = folder / INDEX
+    if index.exists():
+        metadata = as_object(json_object(index, LARGEST_INDEX_BYTES).get("metadata")) or {}
+        size: Any = metadata.get("total_size")
+        if type(size) in (int, float) and 0 < size < LARGEST_BYTES:
+            return int(size)
+    weights = (file for file in folder.glob("*.safetensors") if file.is_file())
+    return sum(file.stat().st_size for file in weights)
 
 
 def _with_records_of_base(deployment: Deployment) -> Deployment:

@@ -9,7 +9,6 @@ from typing import Any
 from inference_planner.catalog import estimate, spellings
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.architectures import pooling_of
-from inference_planner.catalog.checkpoint import check_layers
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, Quantization, Traits
 from inference_planner.catalog.families import (
     FAMILIES,
@@ -68,7 +67,6 @@ def read_file(path: Path) -> ModelConfig:
     if file.name == "config.json":
         pooling = pooling_of(model.architecture, model.name, file.parent)
         model = replace(model, pooling=pooling)
-    check_layers(model, file)
     return model
 
 
