@@ -65,8 +65,6 @@ ODD_JSON = (
     (b"\0" * 10, "not whole JSON"),
     (b"\xef\xbb\xbf{}", "not whole JSON"),
     (b"[" * 400, "whole JSON"),
-    (b"[" * 65 + b"]" * 65, "nested too deeply"),
-    (b'{"a":' * 400 + b"1" + b"}" * 400, "nested too deeply"),
     (b"9" * 5000, "not whole JSON"),
     (b" " * 20_000, "too large"),
 )

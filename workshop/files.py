@@ -17,7 +17,6 @@ from typing import BinaryIO
 
 from inference_planner.files import (
     READABLE,
-    is_deep,
     kind_of,
     open_regular,
     parse_json,
@@ -35,7 +34,6 @@ __all__ = [
     "WRITABLE",
     "check_output",
     "create_private",
-    "is_deep",
     "is_stream",
     "kind_of",
     "open_regular",

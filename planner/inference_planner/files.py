@@ -14,8 +14,6 @@ from typing import Any, BinaryIO, cast
 from inference_planner.errors import BadInput
 
 READABLE = "Give a regular file that you may read."
-# objects and lists inside one another; no config, trace or record has more than ten
-DEEPEST_JSON = 64
 KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -79,8 +77,7 @@ def read_json(path: str | Path, most_bytes: int, remedy: str = READABLE) -> Any:
     """Return the value in a JSON file.
 
     Raises:
-        BadInput: as `read_text` does, and for a file that is not whole JSON, or nested deeper than
-            DEEPEST_JSON.
+        BadInput: as `read_text` does, and for a file that is not whole JSON, or nested too deeply.
     """
     return parse_json(read_text(path, most_bytes, remedy), str(path), remedy)
 
@@ -90,18 +87,12 @@ def parse_json(text: str, where: str, remedy: str = READABLE) -> Any:
 
     Raises BadInput: it is cut, or too deep.
     """
-    too_deep = BadInput(
-        f"{where} is nested too deeply: at most {DEEPEST_JSON} levels are read.", remedy
-    )
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except RecursionError:
-        raise too_deep from None
+        raise BadInput(f"{where} is nested too deeply to be read.", remedy) from None
     except ValueError as error:  # also numbers of thousands of digits
         raise BadInput(f"{where} is not whole JSON: {error}.", remedy) from None
-    if is_deep(value):
-        raise too_deep
-    return value
 
 
 def as_object(value: object) -> dict[str, Any] | None:
@@ -112,23 +103,6 @@ def as_object(value: object) -> dict[str, Any] | None:
 def as_list(value: object) -> list[Any] | None:
     """Return a JSON list; None for any other value."""
     return cast("list[Any]", value) if isinstance(value, list) else None
-
-
-def is_deep(value: object) -> bool:
-    """Return True if objects and lists lie more than DEEPEST_JSON levels inside one another."""
-    level: list[Any] = [value]
-    for _ in range(DEEPEST_JSON):
-        inner: list[Any] = []
-        for item in level:
-            fields = as_object(item)
-            parts = (as_list(item) or ()) if fields is None else fields.values()
-            inner.extend(
-                part for part in parts if as_object(part) is not None or as_list(part) is not None
-            )
-        if not inner:
-            return False
-        level = inner
-    return True
 
 
 def reason(error: Exception) -> str:
