@@ -79,20 +79,13 @@ def read_json(path: str | Path, most_bytes: int, remedy: str = READABLE) -> Any:
     Raises:
         BadInput: as `read_text` does, and for a file that is not whole JSON, or nested too deeply.
     """
-    return parse_json(read_text(path, most_bytes, remedy), str(path), remedy)
-
-
-def parse_json(text: str, where: str, remedy: str = READABLE) -> Any:
-    """Return the value of a JSON text; `where` names it.
-
-    Raises BadInput: it is cut, or too deep.
-    """
+    text = read_text(path, most_bytes, remedy)
     try:
         return json.loads(text)
     except RecursionError:
-        raise BadInput(f"{where} is nested too deeply to be read.", remedy) from None
+        raise BadInput(f"{path} is nested too deeply to be read.", remedy) from None
     except ValueError as error:  # also numbers of thousands of digits
-        raise BadInput(f"{where} is not whole JSON: {error}.", remedy) from None
+        raise BadInput(f"{path} is not whole JSON: {error}.", remedy) from None
 
 
 def as_object(value: object) -> dict[str, Any] | None:
