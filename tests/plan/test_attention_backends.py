@@ -37,10 +37,9 @@ def test_the_table_agrees_with_every_log_of_a_gpu():
         latent = "MLA" in used
         kinds = ("latent",) if latent else ("heads", "window", "sinks")
         sizes = (576,) if latent else (64, 80, 96, 128, 256)
-        answers = [
-            answer(kind, size, dtype, 9.0, flashinfer=False) for kind in kinds for size in sizes
-        ]
-        assert any(list(a.backends) == allowed for a in answers if a), (file.name, allowed)
+        answers = [answer(kind, size, dtype, 9.0) for kind in kinds for size in sizes]
+        without = [[name for name in a.backends if "FLASHINFER" not in name] for a in answers if a]
+        assert allowed in without, (file.name, allowed)
         compared += 1
     assert compared >= 20
 

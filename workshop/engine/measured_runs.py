@@ -3,11 +3,9 @@
 from pathlib import Path
 
 from inference_planner.answer.parallelism import Plan
-from inference_planner.catalog import load_gpu, load_model
-from inference_planner.catalog.config import ModelConfig
+from inference_planner.catalog import load_gpu
 from inference_planner.catalog.quantization import from_name
-from inference_planner.catalog.read import from_dict
-from inference_planner.ground.basis import runs
+from inference_planner.ground.basis import model_of, runs
 from inference_planner.speed.roofline import bandwidth_limit_tokens_per_s
 
 from workshop.engine.exact import plan
@@ -47,16 +45,6 @@ def limit_tokens_per_s(run: dict) -> float:
     if quantization:
         model = model.with_quantization(from_name(quantization))
     return bandwidth_limit_tokens_per_s(model, load_gpu(run["gpu"]), run["tp"])
-
-
-def model_of(run: dict) -> ModelConfig:
-    """Return the run's model as its config.json was."""
-    config = run.get("config", {})
-    if not config:
-        return load_model(run["model"])
-    if "architectures" not in config:  # only what differs from the catalog's
-        config = load_model(run["model"]).raw | config
-    return from_dict(config, name=run["name"])
 
 
 def plan_of(run: dict, **changes: object) -> Plan:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).with_suffix(".json")
-NOT_ASKED = "not asked"
 GATES = (7.5, 8.0, 8.9, 9.0, 10.0, 11.0, 12.0)  # where vLLM's backends begin or end
 
 
@@ -47,16 +46,13 @@ def _answers() -> dict[tuple[str, str, int, str], Answer]:
     return answers
 
 
-def answer(
-    kind: str, head_size: int, kv_cache_dtype: str, capability: float, flashinfer: bool = True
-) -> Answer | None:
+def answer(kind: str, head_size: int, kv_cache_dtype: str, capability: float) -> Answer | None:
     """Return what vLLM's selector answers, or None where it was not asked.
 
     Args:
         kind: a kind of attention of the table, such as "heads", "window" or "image prefix".
         capability: the CUDA compute capability. The nearest lower one that was asked counts, if
             vLLM's classes begin nothing new between the two.
-        flashinfer: False leaves out the backends of FlashInfer, for a machine without it.
     """
     if math.isinf(capability):
         return None
@@ -66,13 +62,7 @@ def answer(
     nearest = max(lower, key=float)
     if any(float(nearest) < gate <= capability for gate in GATES):
         return None
-    recorded_answer = _answers().get((kind, kv_cache_dtype, head_size, nearest))
-    if recorded_answer is None or flashinfer:
-        return recorded_answer
-    rest = tuple(name for name in recorded_answer.backends if "FLASHINFER" not in name)
-    return Answer(
-        rest, recorded_answer.refusal if rest[:1] == recorded_answer.backends[:1] else NOT_ASKED
-    )
+    return _answers().get((kind, kv_cache_dtype, head_size, nearest))
 
 
 def has_full_graphs(kind: str) -> bool:

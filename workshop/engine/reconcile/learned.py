@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from inference_planner.answer.parallelism import Plan
-from inference_planner.catalog import list_gpus, load_gpu, load_model
+from inference_planner.catalog import list_gpus, load_gpu
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB, GPU, load_card
-from inference_planner.catalog.read import from_dict
+from inference_planner.ground.basis import model_of
 from inference_planner.memory import learned as planner
 from inference_planner.releases import versions
 from inference_planner.split.measured_start import Start
@@ -238,18 +238,8 @@ def _start(start: KeptStart, predict: Predict) -> Start:
         "vllm_version": versions.nearest(run["logged_version"]),
         **run["extra"],
     }
-    plan = predict(model_of(run), card_of(run), options)
+    plan = predict(model_of({**run, "name": run["model"]}), card_of(run), options)
     return _difference(start, plan, measured)
-
-
-def model_of(run: Mapping[str, Any]) -> ModelConfig:
-    """Return the model of a run: the catalog's, or what its config.json says of sizes."""
-    config = run.get("config") or {}
-    if not config:
-        return load_model(run["model"])
-    if "architectures" not in config:  # only what differs from the catalog's
-        config = {**load_model(run["model"]).raw, **config}
-    return from_dict(config, name=run["model"])
 
 
 def card_of(run: Mapping[str, Any]) -> GPU:
