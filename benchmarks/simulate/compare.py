@@ -13,18 +13,20 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import shapes
-from inference_planner.answer.parallelism import Plan
-from inference_planner.catalog.read import from_dict
-
-from workshop.engine.exact import plan
-from workshop.simulate.arrivals import Arrival
-from workshop.simulate.clock import Clock, of
-from workshop.simulate.load import on_plan
-from workshop.simulate.report import Outcome, Simulation, percentiles
-
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT))
+import shapes  # noqa: E402
+from inference_planner.answer.parallelism import Plan  # noqa: E402
+from inference_planner.catalog.read import from_dict  # noqa: E402
+
+from benchmarks.page_tables import with_tables  # noqa: E402
+from workshop.engine.exact import plan  # noqa: E402
+from workshop.simulate.arrivals import Arrival  # noqa: E402
+from workshop.simulate.clock import Clock, of  # noqa: E402
+from workshop.simulate.load import on_plan  # noqa: E402
+from workshop.simulate.report import Outcome, Simulation, percentiles  # noqa: E402
+
 DATA = ROOT / "tests" / "data" / "simulate"  # records/*.json and comparison.json, which tests read
 # per cent
 GOALS = {
@@ -274,14 +276,6 @@ def before_table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def with_table(page: str, mark: str, made: str) -> str:
-    """Return the page with this table between its marks."""
-    before, _, rest = page.partition(f"<!-- {mark} -->\n")
-    return (
-        f"{before}<!-- {mark} -->\n{made}\n<!-- /{mark} -->{rest.partition(f'<!-- /{mark} -->')[2]}"
-    )
-
-
 def predict(model: str, gpu: str, out: Path, **options: object) -> None:
     """Write what the simulation says of a file of loads, before anybody measures it."""
     loads = []
@@ -340,8 +334,7 @@ def main() -> None:
         rows += compared(path.stem, json.loads(path.read_text()))
     RECORDED.write_text(json.dumps(for_the_explorer(rows), separators=(",", ":")) + "\n")
     (DATA / "comparison.json").write_text(json.dumps(rows, indent=1) + "\n")
-    page = with_table(DOCS.read_text(), "loads", table(rows))
-    DOCS.write_text(with_table(page, "before", before_table(rows)))
+    DOCS.write_text(with_tables(DOCS.read_text(), loads=table(rows), before=before_table(rows)))
 
 
 if __name__ == "__main__":
