@@ -111,13 +111,13 @@ def engine(job: dict, out: Path):
             "torch_profiler_use_gzip": False,
         }
     extra.setdefault("skip_tokenizer_init", True)
+    extra.setdefault("enable_prefix_caching", False)
     return LLM(
         model=str(model_folder(job, out)),
         load_format="dummy",
         max_model_len=job.get("max_model_len"),
         tensor_parallel_size=job.get("tp", 1),
         pipeline_parallel_size=job.get("pp", 1),
-        enable_prefix_caching=False,
         worker_extension_cls="measure_worker.MemoryReport",
         disable_log_stats="speculative_config"
         not in extra,  # what was guessed and accepted is counted there
