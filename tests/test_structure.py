@@ -107,6 +107,12 @@ def test_dependencies_point_one_way(package, layers):
     assert not backwards
 
 
+def test_the_planner_imports_the_standard_library_only():
+    for path in PLANNER_MODULES:
+        roots = {name.split(".")[0] for name in imports(path)} - {"inference_planner"}
+        assert roots <= THEIR_OWN_STANDARD_LIBRARY, path
+
+
 def test_the_simulation_sends_nothing():
     senders = {"aiohttp", "httpx", "openai", "requests", "workshop.client", "workshop.measure"}
     for path in sorted((PACKAGE / "simulate").glob("*.py")):

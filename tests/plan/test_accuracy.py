@@ -43,12 +43,6 @@ def test_kv_cache_tokens_are_within_half_a_percent_or_64_mib_of_a_gpu():
         )
 
 
-def test_kv_cache_tokens_are_as_promised_over_all_runs():
-    errors_percent = errors("kv_cache_tokens", "kv_cache_tokens")
-    assert len(errors_percent) > 25
-    assert statistics.median(errors_percent) < 1 and max(errors_percent) < 3
-
-
 def test_the_median_run_is_predicted_to_the_block():
     """At least half of the runs of 0.25.1 come out with exactly the tokens that vLLM printed."""
     with_tokens = [r for r in RUNS if "kv_cache_tokens" in r and r["vllm_version"] == "0.25.1"]

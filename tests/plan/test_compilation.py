@@ -129,11 +129,6 @@ def test_what_vllm_would_refuse_is_refused_in_a_sentence():
         assert message in str(refused.value), config
 
 
-def test_llama_4_with_full_graphs_alone_is_refused_as_vllm_refuses_it():
-    p = plan("llama-4-scout", "h200:4", compilation_config={"cudagraph_mode": "FULL"})
-    assert not p.starts and "no full CUDA graph" in str(p.refusals)
-
-
 def test_the_dotted_spelling_is_read():
     for arguments, joined in [
         (["-cc.mode=0"], {"mode": 0}),

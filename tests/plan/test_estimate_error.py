@@ -138,10 +138,6 @@ def test_a_kind_without_an_estimate_gets_one_sentence_and_the_command():
         assert "workshop plan MODEL --exact" in refused.value.remedy, name
 
 
-def test_what_is_recorded_is_planned():
-    assert plan("qwen3-vl-2b", "h200").sizes_from == "recorded"
-
-
 PLAIN = {
     "hidden_size": 2048,
     "num_attention_heads": 16,

@@ -28,14 +28,6 @@ def test_kv_cache_bytes_are_the_cache_whatever_the_utilization():
     assert flags(result)["--kv-cache-memory-bytes"] == "52613349376"
 
 
-def test_more_kv_cache_bytes_than_are_left_are_refused():
-    result = plan(
-        "llama-3.1-8b", "l4", gpus_per_node=1, max_model_len=2048, kv_cache_memory_bytes=20 * GIB
-    )
-    assert not result.fits
-    assert result.refusals[0].flag.startswith("--kv-cache-memory-bytes ")
-
-
 def test_offloaded_weights_leave_the_gpu_and_slow_each_token():
     settings = {"gpus_per_node": 1, "max_model_len": 4096}
     whole = plan("llama-3.1-8b", "l4", **settings)

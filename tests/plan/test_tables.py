@@ -77,10 +77,6 @@ def test_mla_keeps_one_latent_of_512_plus_64():
     assert kv_cache_bytes_per_token(load_model("deepseek-v3")) == 61 * 576 * 2
 
 
-def test_jamba_keeps_kv_in_4_of_32_layers():
-    assert kv_cache_bytes_per_token(load_model("jamba-v0.1")) == 4 * 2 * 8 * 128 * 2
-
-
 def test_the_calculators_disagree_where_expected():
     rows = {
         e.calculator: e for e in calculators.compare(("llama-3-8b",), context=8192)["llama-3-8b"]
