@@ -55,11 +55,6 @@ STEPS = {
         "workshop/data/quantization/evaluated.json",
         "7 minutes",
     ),
-    "distributions": Step(
-        "benchmarks/sampling/record.py",
-        "workshop/data/distributions/teaching_model.json",
-        "a server",
-    ),
     "truth": Step(
         "benchmarks/sampling/truth.py",
         "docs/sampling.md",

@@ -51,8 +51,6 @@ class Widgets:
             return f'<div class="w-html">{self._label(state)}{state.get("value") or ""}</div>'
         if kind in _BOXES:
             return self._box(_BOXES[kind], state)
-        if kind == "Tab":
-            return self._tabs(state)
         if kind == "Output":
             return "".join(map(self._output_html, state.get("outputs", ())))
         if kind in ("Play", "Link", "DirectionalLink"):
@@ -69,17 +67,6 @@ class Widgets:
 
     def _box(self, name: str, state: Mapping) -> str:
         return f'<div class="{name}">{"".join(map(self.html, state.get("children", ())))}</div>'
-
-    def _tabs(self, state: Mapping) -> str:
-        titles = state.get("titles") or ()
-        parts = []
-        for number, child in enumerate(state.get("children", ())):
-            title = titles[number] if number < len(titles) else str(number + 1)
-            opened = " open" if number == (state.get("selected_index") or 0) else ""
-            parts.append(
-                f"<details{opened}><summary>{html.escape(title)}</summary>{self.html(child)}</details>"
-            )
-        return f'<div class="w-column">{"".join(parts)}</div>'
 
     def _linked_to_pages(self) -> set[str]:
         """Return the controls that the browser links to a Stack: the page has its radio buttons for them."""

@@ -315,12 +315,6 @@ def operate(page) -> None:
         widget = Widget(page.page, output(page, name))
         widget.reach_by_tab(control)
         widget.changes(lambda key=key: page.page.keyboard.press(key))
-    sampling = output(page, "sampling_explorer")
-    sampling.get_by_role("button", name="Pin as B").click()
-    pinned = sampling.get_by_text("with the pinned settings")
-    pinned.wait_for(timeout=60_000)
-    sampling.get_by_role("button", name="Unpin").click()
-    pinned.wait_for(state="hidden", timeout=60_000)
     places = Widget(page.page, output(page, "three_places"), ".workshop")
     places.reach_by_tab("model")
     # In JupyterLab's command mode arrows on a closed list go from cell to cell; an open list has them.

@@ -22,9 +22,6 @@ ROOT = "Think of numbers.\nA root is a"
 class TeachingModel:
     """The teaching model in this process, as a source of the explorer."""
 
-    live = True
-    prompts: tuple[str, ...] = ()
-
     def __init__(self):
         transformers = pytest.importorskip("transformers")
         self.torch = pytest.importorskip("torch")
@@ -45,9 +42,6 @@ class TeachingModel:
 
     def text(self, tokens: tuple[int, ...]) -> str:
         return self.tokenizer.decode(list(tokens))
-
-    def complete(self, *args: object, **request: object) -> list:
-        raise NotImplementedError
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ from workshop.course.widgets.sampling.picture import (
     rows_shown,
     token_label,
 )
-from workshop.course.widgets.sampling.source import EMPTY, Completion, Position
+from workshop.course.widgets.sampling.source import EMPTY, Position
 from workshop.course.widgets.sampling.view import SamplingExplorer
 from workshop.errors import WorkshopError
 
@@ -41,8 +41,6 @@ TEXTS = {0: " port", 1: " city", 2: "\n", 3: "�", 4: "<|end_of_text|>", 5: "<b
 
 class Made:
     """A source of made-up distributions that can go away."""
-
-    live, prompts = True, ()
 
     def __init__(self, size: int = 6):
         generator = random.Random(SEED)
@@ -71,15 +69,6 @@ class Made:
 
     def text(self, tokens):
         return "".join(TEXTS.get(token, f" t{token}") for token in tokens)
-
-    def complete(self, prompt, output, settings, *, n, seed, max_tokens):
-        if self.gone:
-            raise WorkshopError("The server does not answer.", "Start it again.")
-        generator = random.Random(seed)
-        return [
-            Completion(f" {x} <i>", (f" {x}", " <i>"), x == 1)
-            for x in (generator.randint(1, 3) for _ in range(1 if settings.greedy else n))
-        ]
 
 
 @pytest.fixture
@@ -364,9 +353,6 @@ class TestBadInput:
         assert "Start it again" in explorer.banner.value
         assert explorer.output == []
         assert explorer.picture.value == picture
-        explorer.same_seed.run()
-        assert "does not answer" in explorer.same_seed.picture.value
-        assert not explorer.same_seed.button.disabled
         explorer.source.gone = False
         explorer.sample()
         assert len(explorer.output) == 1
@@ -379,35 +365,6 @@ class TestBadInput:
         assert "does not answer" in sampler.banner.value
         sampler.sliders["top_k"].value = 3
         sampler.sample()
-
-
-class TestComparison:
-    def test_pinned_settings_are_drawn_beside(self, explorer):
-        explorer.pin()
-        explorer.sliders["temperature"].value = 0.3
-        assert "with the pinned settings" in explorer.picture.value
-        explorer.unpin()
-        assert "with the pinned settings" not in explorer.picture.value
-
-    def test_same_seed_side_by_side(self, explorer):
-        explorer.sliders["temperature"].value = 0.7
-        explorer.same_seed.run()
-        text = explorer.same_seed.picture.value
-        assert "A: <code>temperature 0.7" in text
-        assert "B: <code>temperature 1<" in text
-        assert "5 of 5 seeds gave the same text" in text
-
-    def test_twenty_completions_and_their_diversity(self, explorer):
-        explorer.completions.run()
-        text = explorer.completions.picture.value
-        assert "<b>3 of 20</b> differ" in text
-        assert sum(int(n) for n in re.findall(r"(\d+) ×", text)) == 20
-        assert "<i>" not in text.replace("&lt;i&gt;", "")
-
-    def test_greedy_needs_one_completion_only(self, explorer):
-        explorer.sliders["temperature"].value = 0
-        explorer.completions.run()
-        assert "one completion stands for all" in explorer.completions.picture.value
 
 
 @pytest.mark.live
@@ -428,13 +385,6 @@ class TestLive:
             explorer.take_best()
         answer = client.complete("San Francisco is a", max_tokens=6, temperature=0)
         assert explorer.source.text(tuple(explorer.output)) == answer.choices[0].text
-
-    def test_both_panels(self, client):
-        explorer = SamplingExplorer(client, settings=Settings(temperature=0.7))
-        explorer.same_seed.run()
-        explorer.completions.run()
-        assert "seeds gave the same text" in explorer.same_seed.picture.value
-        assert "of 20</b> differ" in explorer.completions.picture.value
 
     def test_an_emoji_is_whole_again_once_all_its_pieces_are_there(self, client):
         explorer = SamplingExplorer(client, "I like 👍")

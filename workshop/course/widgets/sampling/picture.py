@@ -1,13 +1,12 @@
-"""The pictures of the sampling explorer: the branching and bars of the next token, and texts side by side.
+"""The pictures of the sampling explorer: the branching and bars of the next token, and the text.
 
 The functions are pure: numbers in, HTML out. A token keeps its row while sliders move: the order
 comes from the model's own distribution, which no slider changes. The axis fits the longest bar.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from workshop.client.sampling import Pipeline, Step, Token, entropy_bits
 from workshop.client.sampling_settings import LOWEST_TEMPERATURE, Settings
@@ -21,23 +20,15 @@ from workshop.course.drawing.html import (
     muted,
     panel,
     span,
-    table,
     tag,
 )
 from workshop.course.drawing.readable_numbers import counted, percent
 from workshop.course.widgets.sampling.branching import Word, branching
-from workshop.course.widgets.sampling.source import Completion
 
 ROWS = 8
 AXES = (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # where the axis of probabilities may end
 HAIRLINE = 0.02  # of the axis: 2 pixels or less, of which an outline would leave a dark line
-MANY = 20  # completions that are shown at once
-MAX_TOKENS = 24  # of a completion
 PROMPT_SHOWN = 160  # characters: the box above has the whole prompt
-NOTE = (
-    "A seed fixes the luck, not the text: while the luckiest token is the same under both, "
-    "the texts agree; from the first difference they go apart."
-)
 USUAL = {
     "temperature": "Usual: 0 for facts and code, 0.7 for talk, 1 for variety.",
     "top_k": "Usual: off, or 20 to 50.",
@@ -177,16 +168,12 @@ def _penalty(value: float, generated: int, when: str) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """One row: the model's probability, the sampled one, and that of the pinned settings.
-
-    `pinned` is None where no settings are pinned.
-    """
+    """One row: the model's probability and the sampled one."""
 
     token: Token | None
     label: str
     model: float
     sampled: float
-    pinned: float | None = None
     removed_by: str = ""
     generated: int = 0
 
@@ -220,45 +207,33 @@ def bars(
     shown: list[Token],
     label: Callable[[Token], str],
     *,
-    pinned: Pipeline | None = None,
     generated: Iterable[Token] = (),
 ) -> Bars:
-    """Return what is drawn of one pipeline, and of a second one for comparison.
-
-    `generated` are tokens.
-    """
+    """Return what is drawn of a pipeline; `generated` are tokens."""
     generated = list(generated)
     rows = []
     for token in shown:
-        pinned_share = None
-        if pinned is not None:
-            pinned_share = _share(token, pinned.steps[-1])
         row = Bar(
             token,
             label(token),
             _share(token, result.steps[0]),
             _share(token, result.steps[-1]),
-            pinned_share,
             removed_by=_removed_by(token, result),
             generated=generated.count(token),
         )
         rows.append(row)
-    longest = max(max(row.model, row.sampled, row.pinned or 0.0) for row in rows)
+    longest = max(max(row.model, row.sampled) for row in rows)
     axis = next(end for end in AXES if end >= min(1.0, longest))
     return Bars(tuple(rows), axis, _others(rows), result)
 
 
 def _others(rows: list[Bar]) -> Bar:
     """Return the bar of all tokens that have no row: what the rows leave of 1."""
-    model, sampled, pinned = 0.0, 0.0, 0.0
+    model, sampled = 0.0, 0.0
     for row in rows:
         model += row.model
         sampled += row.sampled
-        pinned += row.pinned or 0.0
-    rest = Bar(None, "all others", max(0.0, 1.0 - model), max(0.0, 1.0 - sampled))
-    if rows[0].pinned is None:
-        return rest
-    return replace(rest, pinned=max(0.0, 1.0 - pinned))
+    return Bar(None, "all others", max(0.0, 1.0 - model), max(0.0, 1.0 - sampled))
 
 
 def _removed_by(token: Token, result: Pipeline) -> str:
@@ -292,8 +267,6 @@ def picture(
         is_short: without the line on how much is left to chance.
     """
     keys = [("edge", "the model's probability"), ("bg-blue", "what is sampled")]
-    if drawn.others.pinned is not None:
-        keys.append(("bg-orange", "with the pinned settings"))
     old_rows = {}
     if before is not None:
         old_rows = {row.token: row for row in (*before.rows, before.others)}
@@ -349,7 +322,7 @@ def look_of(row: Bar) -> str:
 
 
 def _track(row: Bar, old: Bar, axis: float, old_axis: float) -> Html:
-    """Draw the model's bar as an outline, the sampled one inside it, the pinned one thin below."""
+    """Draw the model's bar as an outline, the sampled one inside it."""
 
     def bar(look: str, share: float, old_share: float) -> Html:
         place = f"width:{_percent(share, axis)};--w0:{_percent(old_share, old_axis)}"
@@ -358,11 +331,9 @@ def _track(row: Bar, old: Bar, axis: float, old_axis: float) -> Html:
     parts = []
     if row.sampled > 0:
         parts.append(bar(f"bg-{look_of(row)}", row.sampled, old.sampled))
-    if row.pinned:
-        parts.append(bar("pin", row.pinned, old.pinned or 0.0))
     if row.model > HAIRLINE * axis:
         parts.append(bar("model", row.model, old.model))
-    if max(row.model, row.sampled, row.pinned or 0.0) > axis:  # all others together
+    if max(row.model, row.sampled) > axis:  # all others together
         parts.append(span("▶", cls="over", title="longer than the axis"))
     if row.removed_by:
         why = f"cut by {row.removed_by}"
@@ -370,10 +341,7 @@ def _track(row: Bar, old: Bar, axis: float, old_axis: float) -> Html:
             why = "not the best: greedy"
         place = f"left:calc({_percent(row.model, axis)} + 6px)"
         parts.append(span(why, cls="why ink-bad", style=place))
-    look = "track"
-    if row.pinned is not None:
-        look = "track two"
-    return div(*parts, cls=look)
+    return div(*parts, cls="track")
 
 
 def _percent(p: float, axis: float) -> str:
@@ -432,79 +400,3 @@ def story(prompt: str, tokens: Sequence[str]) -> Html:
     return panel(
         div(span(prompt, cls="ink-muted"), *chips, span("\u200b", cls="cursor"), cls="story")
     )
-
-
-def in_words(settings: Settings) -> str:
-    """Return what is switched on: `temperature 0.7, top_p 0.9`."""
-    names = []
-    for name, value in settings.request().items():
-        names.append(f"{name} {value:g}")
-    return ", ".join(names)
-
-
-def side_by_side(pairs: list[tuple[int, Completion, Completion]], a: Settings, b: Settings) -> Html:
-    """Return a table: seed, the text under A, the text under B, with what differs marked."""
-    head_a = join(["A: ", tag("code", in_words(a))])
-    head_b = join(["B: ", tag("code", in_words(b))])
-    rows = []
-    same = 0
-    for seed, under_a, under_b in pairs:
-        same += under_a.tokens == under_b.tokens
-        shared = common_start(under_a.tokens, under_b.tokens)
-        rows.append((seed, _text(under_a, shared, "a"), _text(under_b, shared, "b")))
-    note = f"{same} of {len(pairs)} seeds gave the same text. {NOTE}"
-    texts = table(("seed", head_a, head_b), rows, "pair")
-    return panel(div(texts, cls="scroll"), muted(note, cls="gap"))
-
-
-def common_start(a: Sequence[object], b: Sequence[object]) -> int:
-    """Return how many items two sequences have in common at their beginning."""
-    length = 0
-    for item_a, item_b in zip(a, b, strict=False):
-        if item_a != item_b:
-            break
-        length += 1
-    return length
-
-
-def _text(completion: Completion, shared: int, look: str) -> Html:
-    before = "".join(completion.tokens[:shared])
-    after = "".join(completion.tokens[shared:])
-    return join([span(before, cls="ink-muted"), span(after, cls=look)])
-
-
-def completions(written: list[Completion], settings: Settings) -> Html:
-    """Return the list, equal ones counted, with the diversity above."""
-    counts = Counter(completion.text for completion in written)
-    ended = set()
-    for completion in written:
-        if completion.ended:
-            ended.add(completion.text)
-    lines = []
-    for text, times in counts.most_common():
-        count = ""
-        if times > 1:
-            count = f"{times} ×"
-        end = " …"
-        if text in ended:
-            end = " ■"
-        number = span(count, cls="ink-muted")
-        lines.append(tag("li", number, span(text, span(end, cls="ink-muted"))))
-    about = f" with {in_words(settings)}; ■ the model ended, … cut at {MAX_TOKENS} tokens"
-    top = div(*_diversity(written, settings), span(about, cls="ink-muted"))
-    return panel(top, tag("ul", *lines, cls="completions"))
-
-
-def _diversity(written: list[Completion], settings: Settings) -> list[object]:
-    """Return how many of the completions, of their first tokens and of their words differ."""
-    if settings.greedy:
-        return ["Temperature 0: one completion stands for all, they would be the same."]
-    texts, first_tokens, vocabulary = set(), set(), set()
-    for completion in written:
-        texts.add(completion.text)
-        first_tokens.add(completion.tokens[:1])
-        for word in completion.text.split():
-            vocabulary.add(word.strip(".,;:!?\"'()").lower())
-    rest = f" differ · {len(first_tokens)} different first tokens"
-    rest += f" · {len(vocabulary)} different words"
-    return [bold(f"{len(texts)} of {len(written)}"), rest]

@@ -1,23 +1,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
 from workshop.client.sampling import Pipeline, Step, Token, draw, model_step, pipeline
 from workshop.client.sampling_settings import DEFAULTS, Settings
-from workshop.course.drawing.html import Html, alert, join, panel, says, span
+from workshop.course.drawing.html import Html, alert, join, span
 from workshop.course.widgets.controls import (
     Explorer,
     beside,
     button,
-    choice,
     in_a_row,
     made,
     real,
-    set_shown,
     shown_names,
     whole,
 )
@@ -26,11 +24,10 @@ from workshop.course.widgets.sampling.branching import Steps
 from workshop.course.widgets.sampling.picture import USUAL
 from workshop.course.widgets.sampling.source import (
     END,
-    Completion,
+    Distributions,
     Position,
-    RecordedSource,
     ServerSource,
-    Source,
+    TeachingModel,
 )
 from workshop.errors import BadInput, WorkshopError
 
@@ -47,7 +44,6 @@ SLIDERS = {
     "frequency_penalty": (real, -2, 2, 0.1),
     "presence_penalty": (real, -2, 2, 0.1),
 }
-SEEDS = 5  # 1 to 5, under both settings
 
 
 class SamplingExplorer(Explorer[Pipeline]):
@@ -57,22 +53,22 @@ class SamplingExplorer(Explorer[Pipeline]):
 
     The text branches into its next tokens, each branch as wide as its token is probable. An outline
     is the model's probability, a filled bar what is sampled: after penalties, temperature, min_p,
-    top_k and top_p. Branches and bars glide from one setting to the next. "Sample a token" draws one and goes on from there; "Pin as
-    B" keeps settings to compare others with.
+    top_k and top_p. Branches and bars glide from one setting to the next. "Sample a token" draws one
+    and goes on from there.
 
     >>> from workshop import SamplingExplorer
-    >>> explorer = SamplingExplorer()   # a recording; SamplingExplorer(connect()) asks your server
+    >>> explorer = SamplingExplorer()   # SamplingExplorer(connect()) asks your server
     >>> explorer.sliders["top_k"].value = 2     # as if dragged there
     >>> len(explorer.result.probabilities)      # tokens that may come
     2
     >>> first = SamplingExplorer(show=("temperature",))     # one slider; the page grows with the notebook
 
     Args:
-        source: a client (`connect()`), a source, or None: the recording that comes with the course.
+        source: a client (`connect()`), distributions, or None: the teaching model, computed here.
         prompt: what to start from.
         settings: where the sliders stand at first.
-        show: the sliders to show, by name, from top to bottom; the others stay off and hidden, and so do the
-            comparisons. None: everything.
+        show: the sliders to show, by name, from top to bottom; the others stay off and hidden.
+            None: everything.
         best_tokens: how many tokens to take at the start, each the most probable one. Penalties
             need some.
 
@@ -82,7 +78,7 @@ class SamplingExplorer(Explorer[Pipeline]):
 
     def __init__(
         self,
-        source: Client | Source | None = None,
+        source: Client | Distributions | None = None,
         prompt: str = PROMPT,
         settings: Settings | None = None,
         *,
@@ -92,34 +88,26 @@ class SamplingExplorer(Explorer[Pipeline]):
         self.shown_sliders = _shown_sliders(show)
         self.is_whole = show is None
         if source is None:
-            source = RecordedSource()
-        self.source: Source = source if isinstance(source, Source) else ServerSource(source)
+            source = TeachingModel()
+        elif not isinstance(source, Distributions):
+            source = ServerSource(source)
+        self.source: Distributions = source
         self.output: list[Token] = []  # what was generated
         self._shown: list[Token] = []  # what has a row
         self._drawn: draws.Bars | None = None  # what is on the screen
         self._steps = Steps()
-        self.pinned: Settings | None = None
         self._position: Position | None = None
         self._model: Step | None = None
         self.head = widgets.HTML()
         self.story = widgets.HTML()
         self.banner = widgets.HTML()
-        self.which = widgets.HTML()
-        prompts = self.source.prompts
-        if prompts:
-            first = prompt
-            if prompt not in prompts:
-                first = prompts[0]
-            self.prompt = choice("prompt", prompts, first, "100%")
-        else:
-            self.prompt = _prompt_box(prompt, is_low=not self.is_whole)
+        self.prompt = _prompt_box(prompt, is_low=not self.is_whole)
         self.prompt.observe(lambda _: self.ask(), "value")
         self.sliders = {}
         for name, (make, low, high, step) in SLIDERS.items():
             value = min(getattr(settings or DEFAULTS, name), high)
             self.sliders[name] = make(name, value, low, high, step, tooltip=USUAL[name])
         super().__init__(self.sliders, label_px=130, indent_px=4, max_width="1000px")
-        self.unpin()
         self.ask()
         for _ in range(best_tokens):
             self.take_best()
@@ -130,30 +118,14 @@ class SamplingExplorer(Explorer[Pipeline]):
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
         picture = widgets.VBox([self.picture, self._buttons_below()])
-        rows = [*self.control_rows(), (self._buttons_of_settings(),)]
-        body = beside(rows, picture, 385)
-        if len(self.shown_sliders) == 1:  # above the picture, which has the whole width
+        rows = self.control_rows()
+        if len(rows) == 1:  # above the picture, which has the whole width
             body = widgets.VBox([*rows[0], picture])
-        page = (self.head, widgets.HBox([self.prompt]), self.story, self.banner, body)
-        self.same_seed = _Panel(f"Run both with seeds 1 to {SEEDS}", self._same_seeds, self.which)
-        self.completions = _Panel(f"Write {draws.MANY} completions", self._completions)
-        if not self.is_whole:
-            return page
-        titles = ["Same seed", f"{draws.MANY} completions"]
-        return *page, widgets.Tab([self.same_seed, self.completions], titles=titles)
-
-    def _buttons_of_settings(self) -> widgets.HBox:
-        """Return the buttons that change or keep all settings at once."""
-        about_off = "temperature 1, everything else off"
-        off = button("All off", lambda: self.set(DEFAULTS), "90px", tooltip=about_off)
-        about_pin = "Keep these settings, in orange, and compare others with them"
-        pin = button("Pin as B", self.pin, "90px", tooltip=about_pin)
-        self.unpin_button = button("Unpin", self.unpin, "80px")
-        if len(self.shown_sliders) == 1:
-            return widgets.HBox()
-        if not self.is_whole:
-            return widgets.HBox([off])
-        return widgets.HBox([off, pin, self.unpin_button])
+        else:
+            about_off = "temperature 1, everything else off"
+            off = button("All off", lambda: self.set(DEFAULTS), "90px", tooltip=about_off)
+            body = beside([*rows, (off,)], picture, 385)
+        return self.head, widgets.HBox([self.prompt]), self.story, self.banner, body
 
     def _buttons_below(self) -> widgets.HBox:
         """Return the buttons that add or remove a token, and the seed."""
@@ -175,45 +147,9 @@ class SamplingExplorer(Explorer[Pipeline]):
                 slider.value = max(slider.min, min(slider.max, getattr(settings, name)))
         self.draw()
 
-    def complete(self, settings: Settings, seed: int, n: int = 1) -> list[Completion]:
-        """Return n completions of what stands there now, from the source."""
-        return self.source.complete(
-            self._prompt_text,
-            tuple(self.output),
-            settings,
-            n=n,
-            seed=seed,
-            max_tokens=draws.MAX_TOKENS,
-        )
-
     @property
     def _prompt_text(self) -> str:
         return self.prompt.value or ""
-
-    def _completions(self) -> Html:
-        written = self.complete(self.settings, self.seed.value, draws.MANY)
-        return draws.completions(written, self.settings)
-
-    def _same_seeds(self) -> Html:
-        a = self.settings
-        b = self.pinned or DEFAULTS
-        seeds = range(1, SEEDS + 1)
-        pairs = list(zip(seeds, self._of_seeds(a), self._of_seeds(b), strict=True))
-        return draws.side_by_side(pairs, a, b)
-
-    def _of_seeds(self, settings: Settings) -> list[Completion]:
-        """Return the completions of the seeds 1 to SEEDS under some settings."""
-        if self.source.live:
-            written = []
-            for seed in range(1, SEEDS + 1):
-                written.append(self.complete(settings, seed)[0])
-            return written
-        # One request was recorded with n=20: its i-th answer has seed + i. Greedy has one answer
-        # for all seeds.
-        written = self.complete(settings, 1, SEEDS)
-        if settings.greedy:
-            return written * SEEDS
-        return written
 
     def ask(self) -> None:
         self.output = []
@@ -244,27 +180,19 @@ class SamplingExplorer(Explorer[Pipeline]):
             super().draw()
 
     def compute(self) -> Pipeline:
-        return self._under(self.settings)
-
-    def _under(self, settings: Settings) -> Pipeline:
         position = self._position
         assert position is not None, "nothing is drawn before there is a distribution"
         return pipeline(
             position.logprobs,
-            settings,
+            self.settings,
             output_tokens=self.output,
             model=self._model,
             ceiling=position.ceiling,
         )
 
     def picture_of(self, result: Pipeline) -> Html:
-        pinned = None
-        if self.pinned is not None:
-            pinned = self._under(self.pinned)
         before = self._drawn
-        self._drawn = draws.bars(
-            result, self._shown, self._text, pinned=pinned, generated=self.output
-        )
+        self._drawn = draws.bars(result, self._shown, self._text, generated=self.output)
         text = self._prompt_text + self.source.text(tuple(self.output))
         return draws.picture(
             self._drawn,
@@ -308,21 +236,6 @@ class SamplingExplorer(Explorer[Pipeline]):
             self.output.pop()
             self._move()
 
-    def pin(self, settings: Settings | None = None) -> None:
-        """Keep some settings as B, by default the present ones."""
-        self.pinned = settings or self.settings
-        self._show_pinned(draws.in_words(self.pinned))
-
-    def unpin(self) -> None:
-        """Forget the settings kept as B."""
-        self.pinned = None
-        self._show_pinned("the model’s own distribution (pin other settings to compare with those)")
-
-    def _show_pinned(self, description: str) -> None:
-        set_shown(self.unpin_button, self.pinned is not None)
-        self.which.value = says(f"A: the sliders; B: {description}")
-        self.draw()
-
 
 def _prompt_box(prompt: str, *, is_low: bool) -> widgets.Text | widgets.Textarea:
     """Return the box that a prompt is typed into: one for several lines where the first one has some.
@@ -351,23 +264,3 @@ def _shown_sliders(show: Collection[str] | None) -> list[str]:
     if not names:
         raise BadInput("No slider is named.", f"There are: {', '.join(SLIDERS)}.")
     return names
-
-
-class _Panel(widgets.VBox):
-    """A button, the picture that `work` returns, and what went wrong."""
-
-    def __init__(self, text: str, work: Callable[[], str], *more: widgets.Widget):
-        self.work = work
-        self.picture = widgets.HTML()
-        self.button = button(text, self.run, button_style="primary")
-        super().__init__([in_a_row(self.button, *more), self.picture])
-
-    def run(self) -> None:
-        self.button.disabled = True
-        self.picture.value = panel("…")
-        try:
-            self.picture.value = self.work()
-        except WorkshopError as error:
-            self.picture.value = alert(error)
-        finally:
-            self.button.disabled = False
