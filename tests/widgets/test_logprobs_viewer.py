@@ -14,11 +14,9 @@ pytest.importorskip("ipywidgets")
 
 from workshop.client import logprobs
 from workshop.client.sampling_settings import Settings
-from workshop.course.widgets import style
 from workshop.course.widgets.logprobs.view import (
     MOST_BITS,
     LogprobsViewer,
-    processed,
     shade,
     surprise_colour,
 )
@@ -111,13 +109,11 @@ def test_perplexities_of_prompt_and_completion(viewer):
     assert "completion: perplexity <b>63.2</b>" in viewer.picture.value  # √(4 · 1000)
 
 
-def test_colours_by_probability_and_by_rank():
-    drawn = processed(logprobs.rows(RESPONSE, k=3))
-    assert shade(drawn[0], "probability") == "transparent"
-    strengths = [int(shade(row, "probability")[-2:], 16) for row in (drawn[2], drawn[3], drawn[1])]
+def test_the_more_surprising_token_has_the_stronger_colour():
+    drawn = logprobs.rows(RESPONSE, k=3)
+    assert shade(drawn[0]) == "transparent"
+    strengths = [int(shade(row)[-2:], 16) for row in (drawn[2], drawn[3], drawn[1])]
     assert strengths == sorted(strengths)  # 2 bits, 10 bits, 12.3 bits
-    assert shade(drawn[1], "rank").startswith(style.VERMILLION)
-    assert shade(drawn[2], "rank").startswith(style.SKY)
 
 
 def chosen(text: str) -> str:
@@ -134,11 +130,7 @@ def test_the_most_surprising_token_of_the_prompt_is_chosen_at_first(viewer):
 def test_only_the_parts_that_are_named_are_shown():
     simple = LogprobsViewer(RESPONSE, show=("prompt",))
     assert simple.picture.value.count('type="radio"') == 2
-    assert "raw" not in simple.picture.value and "perplexity" not in simple.picture.value
-    assert simple.colour.layout.display == simple.kind.layout.display == "none"
-    both = LogprobsViewer(RESPONSE, show=("colour", "perplexity"))
-    assert "prompt: perplexity" in both.picture.value
-    assert both.colour.layout.display == "" and both.kind.layout.display == "none"
+    assert "perplexity" not in simple.picture.value
     with pytest.raises(BadInput, match="no part 'colours'"):
         LogprobsViewer(RESPONSE, show=("colours",))
 
@@ -176,42 +168,13 @@ def test_the_three_highest_bars_of_a_long_text_have_their_words():
     assert "token-bar" not in text
 
 
-def test_rank_toggle_redraws(viewer):
-    before = viewer.picture.value
-    viewer.colour.value = "rank"
-    assert viewer.picture.value != before
-    assert "1: the most probable" in viewer.picture.value
-
-
-def test_processed_logprobs_are_computed(viewer):
-    assert viewer.processing.layout.display == "none"
-    viewer.kind.value = "processed"
-    assert viewer.processing.layout.display == ""
-    viewer.controls["top_k"].value = 1
-    port = panel(viewer.picture.value, 2)
-    assert "these settings never sample it" in port
+def test_a_token_that_is_never_sampled_has_no_bar_that_can_be_measured():
+    """Servers send -9999 for a probability of zero, as with processed logprobs under top_k=1."""
+    text = json.dumps(RESPONSE).replace(json.dumps(math.log(0.25)), "-9999", 1)
+    viewer = LogprobsViewer(json.loads(text))
+    assert "it is never sampled" in panel(viewer.picture.value, 2)
     assert "completion: perplexity <b>∞</b>" in viewer.picture.value
-    assert "prompt: perplexity <b>5,083.6</b>" in viewer.picture.value  # a prompt is not sampled
-    viewer.controls["top_k"].value = 0
-    viewer.controls["temperature"].value = 0.5
-    assert "17 %" in panel(viewer.picture.value, 2)  # 1/16 of 1/16 + 1/4 + 1/16
-
-
-def test_processed_penalties_count_the_tokens_before():
-    twice = {
-        "choices": [
-            {
-                "logprobs": {
-                    "tokens": ["a", "a"],
-                    "token_logprobs": [math.log(0.5)] * 2,
-                    "top_logprobs": [{"a": math.log(0.5), "b": math.log(0.5)}] * 2,
-                }
-            }
-        ]
-    }
-    first, second = processed(logprobs.rows(twice), Settings(frequency_penalty=1.0))
-    assert math.exp(first.logprob) == pytest.approx(0.5)
-    assert math.exp(second.logprob) == pytest.approx(1 / (1 + math.e))
+    assert viewer.picture.value.count("too-much") == 1
 
 
 def test_without_alternatives_there_is_still_a_picture():
@@ -256,8 +219,8 @@ class TestLive:
 
     def test_a_viewer_of_the_prompt_alone_asks_for_nothing_more(self, client):
         viewer = LogprobsViewer(client, "San Francisco is a", show=("prompt",))
-        assert [row.part for row in viewer.rows].count("completion") == 1
-        assert {row.part for row in viewer.result} == {"prompt"}
+        assert {row.part for row in viewer.rows} == {"prompt"}
+        assert viewer.max_tokens.value == 1
 
     def test_an_empty_prompt_is_answered_in_words(self, client):
         viewer = LogprobsViewer(client)

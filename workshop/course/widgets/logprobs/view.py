@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -13,20 +12,10 @@ import ipywidgets as widgets
 
 from workshop.client import logprobs
 from workshop.client.logprobs import Row
-from workshop.client.sampling_settings import Settings
 from workshop.course.drawing.html import Html, alert, bold, div, join, muted, panel, span, tag
 from workshop.course.drawing.readable_numbers import counted, percent
 from workshop.course.widgets import style
-from workshop.course.widgets.controls import (
-    Explorer,
-    button,
-    in_a_row,
-    made,
-    real,
-    set_shown,
-    shown_names,
-    whole,
-)
+from workshop.course.widgets.controls import View, button, in_a_row, made, shown_names
 from workshop.course.widgets.sampling.picture import spoken, token_label
 from workshop.errors import BadInput, WorkshopError
 
@@ -36,48 +25,13 @@ if TYPE_CHECKING:
 LONGEST_LIST = 12
 MOST_LETTERS_BELOW_BARS = 160  # two lines of a notebook
 WORDS_BELOW = 3  # bars of a long text that have their token below
-# What the viewer shows beside the prompt.
-PARTS = ("prompt", "completion", "colour", "processed", "perplexity")
+PARTS = ("prompt", "completion")
 MOST_BITS = 13.0  # the darkest shade: one token of 8,192
-RANKS = (
-    (1, style.GREEN, "1: the most probable"),
-    (5, style.SKY, "2 to 5"),
-    (20, style.YELLOW, "6 to 20"),
-    (math.inf, style.VERMILLION, "beyond 20, or not listed"),
-)
 # bits, probability
 STEPS = ((1, "50 %"), (3.32, "10 %"), (6.64, "1 %"), (9.97, "0.1 %"), (13, "0.01 % or less"))
-SLIDERS = {  # name → kind, value, lowest, highest, step, width
-    "temperature": (real, 1.0, 0, 2, 0.05, "235px"),
-    "top_k": (whole, 0, 0, 20, 1, "235px"),
-    "top_p": (real, 1.0, 0.01, 1, 0.01, "235px"),
-    "frequency_penalty": (real, 0.0, -2, 2, 0.1, "290px"),
-}
 _names = itertools.count()
 # Arrow keys are the radio buttons', not JupyterLab's.
 OWN_KEYS = 'data-lm-suppress-shortcuts="true"'
-
-
-def processed(rows: Iterable[Row], settings: Settings | None = None) -> list[Row]:
-    """Return the rows; with settings, the completion's logprobs are processed ones.
-
-    A prompt has no processed logprobs.
-    """
-    result, output_tokens = [], []
-    for row in rows:
-        if row.part == "completion":
-            if settings is not None and row.alternatives and row.logprob is not None:
-                row = _under(row, settings, output_tokens)
-            output_tokens.append(row.token)
-        result.append(row)
-    return result
-
-
-def _under(row: Row, settings: Settings, output_tokens: list[str]) -> Row:
-    """Return a row with the logprobs that its tokens have under some settings."""
-    logprob = logprobs.processed(row, settings, output_tokens=output_tokens)
-    listed = [replace(token, logprob=logprob[token.token]) for token in row.alternatives]
-    return replace(row, logprob=logprob[row.token], alternatives=tuple(listed))
 
 
 def _listed(row: Row) -> list[logprobs.Alternative]:
@@ -94,26 +48,11 @@ def _listed(row: Row) -> list[logprobs.Alternative]:
     return listed
 
 
-def picture(
-    drawn: Sequence[Row],
-    *,
-    colour_by: str = "probability",
-    name: str = "x",
-    kind: str = "raw",
-    show: Collection[str] = PARTS,
-) -> Html:
-    """Return the text, the bars, the panels of all tokens and the perplexities.
+def picture(drawn: Sequence[Row], name: str, *, has_sums: bool) -> Html:
+    """Return the text, the bars, the panels of all tokens and, with `has_sums`, the perplexities.
 
-    Args:
-        colour_by: "probability" or "rank".
-        name: unique in the page; the radio buttons and the CSS need it.
-        kind: "raw" or "processed", for the captions.
-        show: without "processed" no caption says which kind it is, and without "perplexity" there
-            are no perplexities.
+    `name` is unique in the page; the radio buttons and the CSS need it.
     """
-    shown_kind = ""
-    if "processed" in show:
-        shown_kind = kind
     rules, radios, panels = [], [], []
     shown_first = _shown_first(drawn)
     for n, row in enumerate(drawn):
@@ -126,15 +65,15 @@ def picture(
             checked = "checked"
         own = f'id="{name}-{n}" {checked} {OWN_KEYS} aria-label="{_label(row)}"'
         radios.append(f'<input type="radio" name="{name}" {own}>')
-        panels.append(_panel(row, n, name, shown_kind))
-    bars = _Bars(drawn, colour_by, name, kind)
+        panels.append(_panel(row, n, name))
+    bars = _Bars(drawn, name)
     if bars.stand_on_tokens:
-        text = (_text(drawn, colour_by, name, bars),)
+        text = (_text(drawn, name, bars),)
     else:
-        text = (_text(drawn, colour_by, name), bars.plot())
-    chosen = [Html("".join(radios)), _legend(colour_by), *text, div(Html("".join(panels)))]
-    if "perplexity" in show:
-        chosen.append(_sums(drawn, kind))
+        text = (_text(drawn, name), bars.plot())
+    chosen = [Html("".join(radios)), _legend(), *text, div(Html("".join(panels)))]
+    if has_sums:
+        chosen.append(_sums(drawn))
     return panel(Html(f"<style>{''.join(rules)}</style>"), div(*chosen, cls="choose"))
 
 
@@ -167,27 +106,12 @@ def _likelihood(row: Row) -> str:
     return f"{percent(row.probability)}, {row.surprise_bits:.1f} bits"
 
 
-def shade(row: Row, colour_by: str) -> str:
+def shade(row: Row) -> str:
     """Return the colour of a token: the more surprising, the stronger; no logprob, none."""
     bits = row.surprise_bits
-    if bits is None:
+    if bits is None or bits <= 0.25:
         return "transparent"
-    if colour_by == "rank":
-        rank = math.inf
-        if row.rank is not None:
-            rank = row.rank
-        return _rank_colour(rank) + "66"
-    if bits > 0.25:
-        return surprise_colour(bits)
-    return "transparent"
-
-
-def _rank_colour(rank: float) -> str:
-    """Return the colour of the first limit that a rank does not exceed."""
-    for limit, colour, _ in RANKS:
-        if rank <= limit:
-            return colour
-    raise LookupError("the last limit of RANKS is infinite")
+    return surprise_colour(bits)
 
 
 def surprise_colour(bits: float) -> str:
@@ -198,19 +122,12 @@ def surprise_colour(bits: float) -> str:
     return f"{style.ORANGE}{round(16 + 130 * min(1.0, bits / MOST_BITS)):02x}"
 
 
-def _legend(colour_by: str) -> Html:
+def _legend() -> Html:
     items = []
-    if colour_by == "rank":
-        for _, colour, meaning in RANKS:
-            items.append(_key(f"{colour}66", meaning))
-    else:
-        for bits, probability in STEPS:
-            items.append(_key(surprise_colour(bits), probability))
-    return muted(f"{colour_by.capitalize()} ", *items, cls="legend")
-
-
-def _key(colour: str, meaning: str) -> Html:
-    return span(tag("i", cls="key", style=f"background:{colour}"), meaning)
+    for bits, probability in STEPS:
+        key = tag("i", cls="key", style=f"background:{surprise_colour(bits)}")
+        items.append(span(key, probability))
+    return muted("Probability ", *items, cls="legend")
 
 
 class _Bars:
@@ -219,11 +136,9 @@ class _Bars:
     Those of a short text stand on its tokens. Those of a longer one have a plot of their own.
     """
 
-    def __init__(self, drawn: Sequence[Row], colour_by: str, name: str, kind: str):
+    def __init__(self, drawn: Sequence[Row], name: str):
         self.drawn = drawn
-        self.colour_by = colour_by
         self.name = name
-        self.kind = kind
         self.surprises = [row.surprise_bits or 0.0 for row in drawn]
         self.top = max([4.0, *filter(math.isfinite, self.surprises)])
         letters = sum(len(row.token) for row in drawn)
@@ -235,7 +150,7 @@ class _Bars:
         bits = self.surprises[n]
         height = 100 * min(bits, self.top) / self.top
         look, colour = "bg-grey", ""
-        background = shade(self.drawn[n], self.colour_by)
+        background = shade(self.drawn[n])
         if math.isinf(bits):
             look = "too-much"
         elif background != "transparent":
@@ -247,12 +162,9 @@ class _Bars:
         """Return the bar that stands on a token."""
         return f'<span class="token-bar" title="{_label(self.drawn[n])}">{self.bar(n)}</span>'
 
-    def scale(self, kind: str, *below: str) -> Html:
+    def scale(self, *below: str) -> Html:
         """Return what stands to the left of bars: the number at the dotted line, and what they count."""
-        what = "surprise"
-        if kind != "raw":
-            what = f"surprise, {kind}"
-        names = [span(name) for name in (f"{self.top:.0f} bits", what, *below)]
+        names = [span(name) for name in (f"{self.top:.0f} bits", "surprise", *below)]
         return span(*names, cls="note beside-bars")
 
     def plot(self) -> Html:
@@ -265,7 +177,7 @@ class _Bars:
                 edge = ' class="next-part"'
             label = f'<label for="{self.name}-{n}" title="{_label(row)}"{edge}>'
             bars.append(f"{label}{self.bar(n)}{below.get(n, '')}</label>")
-        return div(self.scale(self.kind), div(Html("".join(bars)), cls="surprise"), cls="part")
+        return div(self.scale(), div(Html("".join(bars)), cls="surprise"), cls="part")
 
     def _below(self) -> dict[int, str]:
         """Return, by place, the tokens below the highest bars, each on a line of its own."""
@@ -281,7 +193,7 @@ class _Bars:
         return below
 
 
-def _text(drawn: Sequence[Row], colour_by: str, name: str, bars: _Bars | None = None) -> Html:
+def _text(drawn: Sequence[Row], name: str, bars: _Bars | None = None) -> Html:
     """The tokens, prompt and completion apart; each may be clicked. Bars may stand on them."""
     lines = []
     for part in ("prompt", "completion"):
@@ -291,22 +203,18 @@ def _text(drawn: Sequence[Row], colour_by: str, name: str, bars: _Bars | None = 
                 bar = ""
                 if bars is not None:
                     bar = bars.above(n)
-                chips.append(_chip(n, row, colour_by, name, bar))
+                chips.append(_chip(n, row, name, bar))
         if not chips:
             continue
         text = Html("".join(chips))
         if bars is None:
             lines.append(div(span(part, cls="note"), div(text, cls="text"), cls="part"))
         else:
-            kind = "raw"  # a prompt is not sampled
-            if part == "completion":
-                kind = bars.kind
-            scale = bars.scale(kind, part)
-            lines.append(div(scale, div(text, cls="text with-bars"), cls="part"))
+            lines.append(div(bars.scale(part), div(text, cls="text with-bars"), cls="part"))
     return div(*lines, role="presentation")
 
 
-def _chip(n: int, row: Row, colour_by: str, name: str, bar: str = "") -> str:
+def _chip(n: int, row: Row, name: str, bar: str = "") -> str:
     text = row.token
     look = f"{name}-t{n}"
     if "�" not in text and text.strip():
@@ -324,19 +232,17 @@ def _chip(n: int, row: Row, colour_by: str, name: str, bar: str = "") -> str:
     for token in _listed(row)[:5]:
         alternatives.append(f"{token_label(token.token)} {percent(math.exp(token.logprob))}")
     title = escape("; ".join(alternatives))
-    own = f'class="{look}" title="{title}" style="background:{shade(row, colour_by)}"'
+    own = f'class="{look}" title="{title}" style="background:{shade(row)}"'
     if bar:
         return f'<label for="{name}-{n}">{bar}<span {own}>{escape(shown)}</span></label>'
     return f'<label for="{name}-{n}" {own}>{escape(shown)}</label>'
 
 
-def _panel(row: Row, n: int, name: str, kind: str) -> str:
-    """The numbers of one token, and bars of its alternatives; kind is "" where none is named."""
-    if row.part == "prompt" and kind:
-        kind = "raw"  # a prompt is not sampled
+def _panel(row: Row, n: int, name: str) -> str:
+    """The numbers of one token, and bars of its alternatives."""
     body = "The first token has no logprob: nothing stands before it that could predict it."
     if row.logprob is not None and row.probability is not None:
-        numbers = _numbers(row.logprob, row.probability, row.surprise_bits, kind)
+        numbers = _numbers(row.logprob, row.probability, row.surprise_bits)
         body = escape(f"{numbers} · rank {row.rank or _unknown_rank(row)}")
         for token in _listed(row):
             body += _alternative(token, own=token.token == row.token)
@@ -348,14 +254,11 @@ def _panel(row: Row, n: int, name: str, kind: str) -> str:
     return f'<div class="{name}-p{n} one-token"><div>{head}</div>{body}</div>'
 
 
-def _numbers(logprob: float, probability: float, bits: float | None, kind: str) -> str:
+def _numbers(logprob: float, probability: float, bits: float | None) -> str:
     """Return a token's probability, logprob and surprise in words."""
     if math.isinf(logprob):
-        return f"logprob −∞ ({kind}): these settings never sample it"
-    of_kind = ""
-    if kind:
-        of_kind = f" ({kind})"
-    return f"{percent(probability)} · logprob {logprob:.3f}{of_kind} · {bits:.1f} bits"
+        return "logprob −∞: it is never sampled"
+    return f"{percent(probability)} · logprob {logprob:.3f} · {bits:.1f} bits"
 
 
 def _unknown_rank(row: Row) -> str:
@@ -378,7 +281,7 @@ def _alternative(token: logprobs.Alternative, own: bool) -> str:
     return f'<div class="{look}">{rank}{name}{bar}{number}</div>'
 
 
-def _sums(drawn: Sequence[Row], kind: str) -> Html:
+def _sums(drawn: Sequence[Row]) -> Html:
     """The perplexity of the prompt and of the completion, where their logprobs are there."""
     lines = []
     for part in ("prompt", "completion"):
@@ -388,23 +291,19 @@ def _sums(drawn: Sequence[Row], kind: str) -> Html:
             number, bits = "∞", "∞"
             if math.isfinite(perplexity):
                 number, bits = f"{perplexity:,.1f}", f"{math.log2(perplexity):.2f}"
-            part_kind = "raw"
-            if part == "completion":
-                part_kind = kind
-            about = f" ({bits} bits per token, {counted(len(rows), 'token')}, {part_kind})"
+            about = f" ({bits} bits per token, {counted(len(rows), 'token')})"
             lines += [" · ", f"{part}: perplexity ", bold(number), about]
     return div(join(lines[1:]), cls="sums")
 
 
-class LogprobsViewer(Explorer[list[Row]]):
+class LogprobsViewer(View):
     """A text whose tokens are coloured by what the model thought of them.
 
     Click a token for its logprob, rank and alternatives.
 
     Bars show the surprise of each token (bits: −log2 of its probability), and below stands the
-    perplexity of prompt and completion (2 to the mean bits). "processed" shows the logprobs after
-    temperature, top_k, top_p and a penalty. The most surprising token of the prompt is chosen at
-    first.
+    perplexity of prompt and completion (2 to the mean bits). The most surprising token of the
+    prompt is chosen at first.
 
     >>> from workshop import LogprobsViewer, connect
     >>> llm = connect()
@@ -418,9 +317,8 @@ class LogprobsViewer(Explorer[list[Row]]):
         source: a response with logprobs, rows, or a client to ask with.
         prompt: what the prompt field holds at first (with a client).
         k: how many alternatives to ask for (with a client).
-        show: what to show: prompt, completion (what the model writes, and the fields for it),
-            colour and processed (the two switches), perplexity. None: everything. The prompt is
-            always there.
+        show: "prompt" for the prompt alone; None: the completion, the fields for it and the
+            perplexities too. The prompt is always there.
 
     Raises:
         BadInput: there is nothing of that name to show.
@@ -434,36 +332,22 @@ class LogprobsViewer(Explorer[list[Row]]):
         *,
         show: Collection[str] | None = None,
     ):
-        self.shown_parts = _shown_parts(show)
+        names = PARTS if show is None else show
+        problem = "The viewer has no part {} to show."
+        self.has_completion = "completion" in shown_names(names, PARTS, problem)
         self._name = f"lp{next(_names)}"
         self.banner = widgets.HTML()
+        self.picture = widgets.HTML()
         self.client: Client | None = None
-        self.rows = []
-        self.form = ()
+        form = ()
         if _is_client(source):
             self.client = source
-            self.form = self._make_form(prompt, k)
-        else:
-            self.rows = _rows(source)
-        about = ["what the model says", "after the sampling parameters, computed"]
-        buttons = widgets.ToggleButtons
-        self.colour = made(buttons, "colour by", "probability", options=["probability", "rank"])
-        self.kind = made(buttons, "logprobs", "raw", options=["raw", "processed"], tooltips=about)
-        self.colour.style.button_width = "auto"
-        self.kind.style.button_width = "auto"
-        controls = {"colour": self.colour, "kind": self.kind}
-        for name, (make, value, low, high, step, width) in SLIDERS.items():
-            controls[name] = make(name, value, low, high, step, width=width)
-        super().__init__(controls, max_width="1000px")
+            form = self._make_form(prompt, k)
+        super().__init__(*form, self.banner, self.picture, max_width="1000px")
         if self.client:
             self.ask()
-
-    def arranged(self) -> tuple[widgets.Widget, ...]:
-        self.processing = in_a_row(*map(self.controls.__getitem__, SLIDERS))
-        kinds = in_a_row(self.colour, self.kind)
-        for switch, part in ((self.colour, "colour"), (self.kind, "processed")):
-            set_shown(switch, part in self.shown_parts)
-        return *self.form, kinds, self.processing, self.banner, self.picture
+        else:
+            self.show(source)
 
     def _make_form(self, prompt: str, k: int) -> tuple[widgets.Widget, ...]:
         self.prompt = made(widgets.Textarea, "prompt", prompt, "100%", rows=2)
@@ -472,7 +356,7 @@ class LogprobsViewer(Explorer[list[Row]]):
         limits = {"min": 0, "max": 2, "step": 0.1}
         self.ask_temperature = made(widgets.BoundedFloatText, "temperature", 1.0, "160px", **limits)
         self.seed = made(widgets.IntText, "seed", 1, "110px")
-        if "completion" not in self.shown_parts:
+        if not self.has_completion:
             self.max_tokens.value = 1  # the least that a server takes
             show = button("Show", self.ask, button_style="primary", icon="play")
             return self.prompt, in_a_row(show)
@@ -504,48 +388,12 @@ class LogprobsViewer(Explorer[list[Row]]):
 
     def show(self, source: object) -> None:
         """Show a response, or rows; BadInput if it has no logprobs."""
-        self.rows = _rows(source)
+        rows = _rows(source)
+        if not self.has_completion:
+            rows = [row for row in rows if row.part == "prompt"]
+        self.rows = rows
         self.banner.value = ""
-        self.draw()
-
-    @property
-    def settings(self) -> Settings | None:
-        """The settings of the processed logprobs; None while raw ones are shown."""
-        if self.kind.value == "raw":
-            return None
-        values = self.values
-        return Settings(**{name: values[name] for name in SLIDERS})
-
-    def compute(self) -> list[Row]:
-        set_shown(self.processing, self.kind.value != "raw")
-        rows = processed(self.rows, self.settings)
-        if "completion" in self.shown_parts:
-            return rows
-        return [row for row in rows if row.part == "prompt"]
-
-    def picture_of(self, result: list[Row]) -> str:
-        if not result:
-            return ""
-        values = self.values
-        return picture(
-            result,
-            colour_by=values["colour"],
-            name=self._name,
-            kind=values["kind"],
-            show=self.shown_parts,
-        )
-
-
-def _shown_parts(show: Collection[str] | None) -> Collection[str]:
-    """Return the names of what is shown, in the order of PARTS.
-
-    Raises:
-        BadInput: there is nothing of that name.
-    """
-    if show is None:
-        return PARTS
-    names = shown_names(show, PARTS, "The viewer has no part {} to show.")
-    return [name for name in PARTS if name in names]
+        self.picture.value = picture(rows, self._name, has_sums=self.has_completion)
 
 
 def _is_client(source: object) -> TypeGuard[Client]:
