@@ -67,7 +67,7 @@ STEP = """plots.figure(plots.step_table(), "stacked", xlabel="ms of one token", 
 plots.course_style()
 pd.DataFrame({"tokens/s": [160, 290, 480]}).plot(title="A plot of one's own", xlabel="at once", ylabel="tokens/s");"""
 CLUSTER = """from workshop.course.notebooks import nb03
-display(nb03.directives("70b"), nb03.submission("70b"), nb03.tail("B", 3), nb03.grep("D", "died"))
+display(nb03.directives("70b"), nb03.tail("B", 3), nb03.grep("D", "died"))
 print(nb03.body("405b"))"""
 FIELDS = """from workshop import show
 display(show.doctor(), show.fields({"id": "cmpl-b8a636bec93490d8", "object": "text_completion", "created": 1,

@@ -113,7 +113,6 @@ class TestStory:
             ({"tokens": 0}, "tokens is 0"),
             ({"tokens": 9000, "max_model_len": 8192}, "longer than max_model_len"),
             ({"requests": True}, "requests is True"),
-            ({"gpus": 1.5}, "gpus is 1.5"),
             ({"bits": (16, 5)}, "bits is 5"),
             ({"model": "gpt-oss-20b", "bits": (16,)}, "not published in 16 bits"),
         ]:

@@ -25,8 +25,6 @@ from workshop.client.sampling_settings import Settings
 from workshop.errors import BadInput
 
 TOKEN_ID = "token_id:"  # what `return_tokens_as_token_ids` puts in place of the text
-# of a token, in a table
-SAID = "token", "token_id", "logprob", "probability", "surprise_bits", "rank"
 NOT_ASKED = "This response has no logprobs."
 HOW_TO_ASK = "Ask for them: logprobs=5 (chat: logprobs=True, top_logprobs=5), prompt_logprobs=5 for the prompt."
 
@@ -203,22 +201,6 @@ def processed(
         else:
             logprobs[alternative.token] = math.log(probability) + log_listed_share
     return logprobs
-
-
-def tidy(tokens: Iterable[Row]) -> list[dict]:
-    """Return one dict for each token and alternative.
-
-    `chosen` marks the token that stands in the text.
-    """
-    table = []
-    for row in tokens:
-        for entry in row.alternatives or (row,):
-            line: dict = {"part": row.part, "position": row.position}
-            for name in SAID:
-                line[name] = getattr(entry, name)
-            line["chosen"] = (entry.token, entry.token_id) == (row.token, row.token_id)
-            table.append(line)
-    return table
 
 
 def _prompt_rows(positions: Sequence[Mapping | None], ids: Sequence[int] | None) -> list[Row]:

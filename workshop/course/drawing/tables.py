@@ -19,7 +19,7 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol
 
-from workshop.client.logprobs import Row, tidy
+from workshop.client.logprobs import Row
 from workshop.course.drawing.html import Html, alone, div, panel, span, table
 from workshop.course.notebooks.capstone_page import hand_in
 from workshop.lab import doctor as _doctor
@@ -30,6 +30,16 @@ if TYPE_CHECKING:
 __all__ = ["Table", "Text", "doctor", "fields", "hand_in", "to_frame"]
 WORDS = tomllib.loads((files("workshop.course.drawing") / "words.toml").read_text(encoding="utf-8"))
 FIELDS = WORDS["fields"]  # of an answer: what each means
+COLUMNS = (
+    "part",
+    "position",
+    "token",
+    "token_id",
+    "logprob",
+    "probability",
+    "surprise_bits",
+    "rank",
+)
 
 
 class Table:
@@ -141,18 +151,12 @@ def _short(value: object) -> str:
     return f"{text[:57]}…"
 
 
-def to_frame(rows: Iterable[Row], *, alternatives: bool = False) -> pd.DataFrame:
-    """Return logprobs as a table: one line a token.
-
-    With alternatives one line for each, `chosen` marks the text's own.
-
-    Columns: part, position, token, token_id, logprob, probability, surprise_bits, rank, chosen.
-    """
+def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
+    """Return logprobs as a table: one line a token, its COLUMNS."""
     import pandas as pd  # 0.5 s, and only notebooks need it
 
-    frame = pd.DataFrame(tidy(rows)).astype({"token_id": "Int64", "rank": "Int64"})
-    if alternatives:
-        return frame
-    chosen = frame[frame["chosen"]]
-    assert isinstance(chosen, pd.DataFrame)  # a mask selects rows
-    return chosen.drop(columns="chosen").reset_index(drop=True)
+    lines = []
+    for row in rows:
+        lines.append([getattr(row, name) for name in COLUMNS])
+    frame = pd.DataFrame(lines, columns=list(COLUMNS))
+    return frame.astype({"token_id": "Int64", "rank": "Int64"})

@@ -1,4 +1,4 @@
-"""Notebook 03's helpers: plan, script and log of a start, a submission, and failures to diagnose.
+"""Notebook 03's helpers: plan, script and log of a start, and failures to diagnose.
 
 Without SLURM the same calls show the plan and the recorded start, so that the notebook runs
 everywhere.
@@ -78,7 +78,6 @@ __all__ = [
     "recorded_text",
     "script_parts",
     "start_seconds",
-    "submission",
     "submit",
     "tail",
     "tails",
@@ -282,15 +281,6 @@ def compared(log: Path, model: str | Path | None = None, gpu: str | None = None)
             predicted = f"{row.predicted:,.3f}"  # the log rounds to two decimals, the plan does not
         rows.append((QUANTITIES[row.quantity], predicted, actual, error))
     return Table(("", "the plan", "vLLM's log", "error of the plan"), rows)
-
-
-def submission(name: str, **options) -> Table:
-    """Return what `workshop slurm submit NAME --dry-run` says: the plan's reasons, and the command."""
-    planned = prepare(name, **options)
-    rows = [("plan", reason) for reason in planned.reasons]
-    rows += [("advice", advice) for advice in planned.advice]
-    rows.append(("command", planned.command))
-    return Table(("", "what and why"), rows)
 
 
 def submit(name: str, **options) -> str:

@@ -98,7 +98,6 @@ def story(
     model: str,
     gpu: str = "h100",
     *,
-    gpus: int | None = None,
     tokens: int = 512,
     max_model_len: int | None = None,
     requests: int | None = None,
@@ -120,11 +119,8 @@ def story(
     if longest < tokens:
         wrong = f"A request of {tokens:,} tokens is longer than max_model_len, {longest:,}."
         raise BadInput(wrong, "Give a max_model_len that is at least as large.")
-    counts = GPU_COUNTS
-    if gpus is not None:
-        counts = (_whole("gpus", gpus),)
     frames: list[Frame] = []
-    for count in counts:
+    for count in GPU_COUNTS:
         split = _split(model, gpu, count, None, tokens, longest)
         if not frames:
             frames.append(Frame(split, text=_empty(split)))
@@ -247,7 +243,7 @@ def _weights(split: Split) -> str:
         return f"{_on(split)}, the weights of {split.model} take {gib(split.weights)}: {too_much} too much."
     if split.gpus == 1:
         return f"The weights of {split.model} pour in and stay: {gib(split.weights)}."
-    share = SHARES.get(split.gpus, f"1/{split.gpus}")
+    share = SHARES[split.gpus]
     return f"{_on(split)}, each holds {share} of every layer: {gib(split.weights)} of weights."
 
 

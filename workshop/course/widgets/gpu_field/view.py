@@ -25,7 +25,6 @@ class GpuField(View):
     Args:
         model: a catalog name, or a folder with a config.json.
         gpu: a name of the catalog; it has as many squares as its box says GB.
-        gpus: how many; None takes 1, 2, 4, 8 until one request has room.
         tokens: of one request, prompt and answer together.
         max_model_len: the longest request that the server allows; by default 8,192, or `tokens`.
         requests: the story ends after so many; None goes on until one must wait.
@@ -41,7 +40,6 @@ class GpuField(View):
         model: str = "llama-3.1-8b",
         gpu: str = "h100",
         *,
-        gpus: int | None = None,
         tokens: int = 512,
         max_model_len: int | None = None,
         requests: int | None = None,
@@ -50,7 +48,6 @@ class GpuField(View):
         self.frames = story(
             model,
             gpu,
-            gpus=gpus,
             tokens=tokens,
             max_model_len=max_model_len,
             requests=requests,
