@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
 from unittest import mock
 
 HERE = Path(__file__).parent
@@ -120,11 +119,9 @@ class _StandIn:
     """Stands for a client of the teaching model: it counts tokens as that does, and generates nothing."""
 
     url = check_rows.URL
-    prompt_tokens: ClassVar = {"San Francisco is a": 5, "Question: What is Boston?\nAnswer:": 9}
 
     def complete(self, prompt: str, *, max_tokens: int, **sampling: object) -> SimpleNamespace:
-        response = check_rows.response(max_tokens, prompt=self.prompt_tokens[prompt])
-        return SimpleNamespace(usage=SimpleNamespace(**response["usage"]))
+        return SimpleNamespace(usage=SimpleNamespace(**check_rows.response(max_tokens)["usage"]))
 
 
 def is_plain(value: object) -> bool:

@@ -19,11 +19,9 @@ TOO_SMALL_MACHINES = [
 OUTPUT = object()  # stands for the path of a batch's output: four lines, one of them twice
 
 
-def response(
-    tokens: int = 16, reason: str = "stop", stop: str | None = ".", prompt: int = 5
-) -> dict:
-    """A server's answer, as JSON has it."""
-    usage = {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
+def response(tokens: int = 16, reason: str = "stop", stop: str | None = ".") -> dict:
+    """A server's answer to the teaching model's five tokens of "San Francisco is a", as JSON has it."""
+    usage = {"prompt_tokens": 5, "completion_tokens": tokens, "total_tokens": 5 + tokens}
     return {
         "choices": [{"text": " city", "finish_reason": reason, "stop_reason": stop}],
         "usage": usage,

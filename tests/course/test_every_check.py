@@ -20,9 +20,6 @@ from workshop.course.exercises.checking import SETS, all_exercises, keep, of_not
 from workshop.errors import WorkshopError
 from workshop.servers import records
 
-# the teaching model's tokenizer.json
-PROMPT_TOKENS = {"San Francisco is a": 5, "Question: What is Boston?\nAnswer:": 9}
-
 
 @pytest.fixture(autouse=True)
 def counting_server(monkeypatch):
@@ -30,9 +27,8 @@ def counting_server(monkeypatch):
 
     def complete(prompt, *, max_tokens, min_tokens=None, temperature):
         assert min_tokens in (None, max_tokens), "the count must not depend on what the model says"
-        return SimpleNamespace(
-            usage=SimpleNamespace(**response(max_tokens, prompt=PROMPT_TOKENS[prompt])["usage"])
-        )
+        assert prompt == "San Francisco is a"
+        return SimpleNamespace(usage=SimpleNamespace(**response(max_tokens)["usage"]))
 
     monkeypatch.setattr(workshop, "connect", lambda: SimpleNamespace(complete=complete, url=URL))
 
@@ -129,8 +125,7 @@ def test_wrong_answers_are_told_what_is_off(output, subtests):
             assert set(exercise.wrong.values()) <= messages, "words that no row of CHECKS gets"
 
 
-@pytest.mark.parametrize("key", ["start.stop", "sampling.length", "server.endpoint"])
-def test_a_right_answer_stays_right_when_connect_cannot_choose_a_server(key, monkeypatch):
+def test_a_right_address_stays_right_when_connect_cannot_choose_a_server(monkeypatch):
     def connect():
         raise WorkshopError("There are two servers.")
 
@@ -142,7 +137,7 @@ def test_a_right_answer_stays_right_when_connect_cannot_choose_a_server(key, mon
         ],
     )
     monkeypatch.setattr(workshop, "connect", connect)
-    assert all_exercises()[key].test(CHECKS[key][0][0]) is None
+    assert all_exercises()["server.endpoint"].test(f"{URL}/chat/completions") is None
 
 
 def test_what_is_no_number_is_said_to_be_none(subtests):

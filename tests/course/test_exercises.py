@@ -223,8 +223,7 @@ def test_every_judge_has_words_and_every_key_its_notebooks_prefix():
         judges = {
             name for name, value in own.items() if get_type_hints(value).get("return") == str | None
         }
-        # of two sets
-        judges = {name for name in judges if name[0] != "_" and name != "prompt_problem"}
+        judges = {name for name in judges if name[0] != "_"}
         assert judges <= {key.split(".")[1] for key in notebook_keys}, "a judge that nothing asks"
         keys += notebook_keys
     assert len(keys) == len(set(keys)) and checking.of_notebook("99_none") == ()

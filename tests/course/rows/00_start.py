@@ -11,7 +11,6 @@ ROWS = {
             (response(reason="length", stop=None), "which string"),
             (response(stop=None), "end-of-text"),
             (response(stop="port"), "'port' ended it; a full stop"),
-            (response(prompt=4), "another prompt: usage counts 4"),
             (" city.", "whole answer"),
             (response()["choices"][0], "whole answer"),
         ],

@@ -56,8 +56,6 @@ ROWS = {
         [
             (65536, "K or V"),
             ((8, 128), "all five"),
-            ((2, 16, 16, 128, 2), "not these factors"),
-            ((2, 64, 8, 64, 2), "not these factors"),
             ((2, 32, 32, 128, 2), "8 KV heads"),
             ((2, 32, 8, 64, 2), "K or V"),
             ((131, 72), "commas"),

@@ -8,12 +8,12 @@ from check_rows import Typed, response
 
 ROWS = {
     "sampling.length": (
-        [response(33, prompt=9), Typed(response(40, prompt=9)), response(30, prompt=9)],
+        [response(33), Typed(response(40)), response(30)],
         [
-            (response(12, prompt=9), "at least 30"),
-            (response(29, prompt=9), "at least 30"),
-            (response(41, prompt=9), "limit it to 40"),
-            (response(33, prompt=5), "another prompt"),
+            (response(12), "at least 30"),
+            (response(29), "at least 30"),
+            (response(41), "limit it to 40"),
+            (response(33)["choices"][0], "no answer of a server"),
             ("text", "no answer of a server"),
         ],
     ),

@@ -1,26 +1,7 @@
 import workshop
 from workshop.course.exercises.judging import Exercise, exactly
-from workshop.errors import WorkshopError
 
 PROMPT, ASKED = "San Francisco is a", 40
-
-
-def prompt_problem(answer: dict, prompt: str) -> str | None:
-    """Return a sentence if a server's answer belongs to another prompt; None if it does not.
-
-    The number of prompt tokens shows it.
-    """
-    tokens = answer["usage"]["prompt_tokens"]
-    try:
-        expected = (
-            workshop.connect().complete(prompt, max_tokens=1, temperature=0).usage.prompt_tokens
-        )
-    except WorkshopError:  # several servers, or none any more: no fault of the answer
-        return None
-    if tokens == expected:
-        return None
-    counts = f"usage counts {tokens} tokens of it, and {prompt!r} has {expected}"
-    return f"this answers another prompt: {counts}"
 
 
 def stop(answer: object) -> str | None:
@@ -42,7 +23,7 @@ def stop(answer: object) -> str | None:
         )
     if choice["stop_reason"] != ".":
         return f"{choice['stop_reason']!r} ended it; a full stop is wanted"
-    return prompt_problem(answer, PROMPT)
+    return None
 
 
 def total_tokens(answer: object) -> str | None:

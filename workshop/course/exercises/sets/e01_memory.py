@@ -1,38 +1,12 @@
 from dataclasses import fields
-from math import prod
 
-from workshop.course.exercises.judging import SHAPELESS, Exercise, exactly, not_a_number
-from workshop.course.exercises.sets import texts
+from workshop.course.exercises.judging import SHAPELESS, not_a_number
 from workshop.course.widgets.memory.case import Case, memory
 
 GPU_MEMORY_GB = {"H100": 80, "A100": 40}
-# K and V, layers, KV heads, head_dim, bytes: config.json of Llama 3.1 8B
-KV_FACTORS = (2, 32, 8, 128, 2)
 EASIER = {"requests": "fewer requests", "context": "a shorter context", "model": "another model"}
 # Where the sliders stand when the exercise begins.
 TIGHT = {"model": "llama-3.1-70b", "gpu": "h200", "gpus": 4, "context": 131072, "requests": 16}
-
-
-def _wrong_kv_bytes() -> dict[object, str]:
-    """Return the typical wrong answers to the question for bytes per token, with what is wrong."""
-    wrong: dict[object, str] = {}
-    for value, why in texts("e01_memory")["memory.kv_bytes_per_token"]["wrong"]:
-        if isinstance(value, list):
-            value = tuple(value)
-        wrong[value] = why
-    return wrong
-
-
-def kv_bytes_per_token(answer: object) -> str | None:
-    """Judge the product, or its five factors: other factors with the same product are wrong."""
-    exercise = Exercise("", exactly(prod(KV_FACTORS), "bytes"), wrong=_wrong_kv_bytes())
-    exercise.factors = len(KV_FACTORS)
-    problem = exercise.test(answer)
-    if problem is not None or not isinstance(answer, tuple | list) or len(answer) == 1:
-        return problem
-    if sorted(answer) == sorted(KV_FACTORS):
-        return None
-    return "the product is right, but not these factors: look at the printed sizes again"
 
 
 def gpus_405b(answer: object) -> str | None:

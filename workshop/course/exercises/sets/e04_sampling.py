@@ -4,9 +4,7 @@ from dataclasses import asdict
 from workshop.client.sampling import next_token_probabilities
 from workshop.client.sampling_settings import DEFAULTS
 from workshop.course.exercises.judging import SHAPELESS, called, not_a_number
-from workshop.course.exercises.sets.e00_start import prompt_problem
 
-QUESTION = "Question: What is Boston?\nAnswer:"  # the notebook's
 # the notebook's made-up model
 TOY = {"city": 0.5, "port": 0.2, "town": 0.15, "lake": 0.1, "cat": 0.05}
 
@@ -19,7 +17,7 @@ def length(answer: object) -> str | None:
         return f"the answer has {count} tokens: ask for at least 30 (min_tokens)"
     if count > 40:
         return f"the answer has {count} tokens: limit it to 40 (max_tokens)"
-    return prompt_problem(answer, QUESTION)
+    return None
 
 
 def top_k(answer: dict) -> str | None:
