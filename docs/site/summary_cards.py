@@ -1,28 +1,21 @@
 """The summary cards of the notebooks, to print on two pages: what to remember of each, and its command.
 
-A card is a cell of text with the tag `card`; or what follows a heading "Summary card"; or a table whose head is
-`| card 1 | |`. The cards of the core come first.
+A card is a table whose head is `| card 1 | |`. The cards of the core come first.
 """
 
 from __future__ import annotations
 
 import html
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from nbconvert.filters import markdown2html
 
-from workshop.course.progress import paths
+from workshop.course.progress import certificate, paths
 from workshop.course.progress.course_map import Chapter
 
 NAME, TITLE = "summary_cards", "Summary cards"
 PAGES = 2
-HEADING = re.compile(r"^#+ Summary card\b.*?\n(.*)", re.DOTALL | re.MULTILINE)
-TABLE = re.compile(r"^\| *card\b[^\n]*\|\n(?:\|[^\n]*\|?(?:\n|$))+", re.MULTILINE | re.IGNORECASE)
-TABLE_HEAD = re.compile(r"^\| *card\b[^|\n]*\|", re.IGNORECASE)
 LOOK = """<style>
 .cards { display: grid; grid-template-columns: 1fr 1fr; gap: 14px; align-content: start; }
 .card { border: 1px solid #888; border-radius: 8px; padding: 6px 12px; break-inside: avoid; overflow-wrap: anywhere; }
@@ -51,30 +44,14 @@ class Card:
     text: str
 
 
-def text_of(cell: dict) -> str:
-    """Return the card that a cell of a notebook holds; '' if it holds none."""
-    if cell["cell_type"] != "markdown":
-        return ""
-    text = "".join(cell["source"])
-    if "card" in cell.get("metadata", {}).get("tags", []):
-        # its own heading says less than the notebook's title
-        return re.sub(r"^#+ Summary card.*\n", "", text.strip())
-    if match := HEADING.search(text):
-        return match[1].strip()
-    if match := TABLE.search(text):
-        return TABLE_HEAD.sub("| |", match[0].strip(), count=1)
-    return ""
-
-
-def cards(chapters: Sequence[Chapter], folder: Path) -> list[Card]:
-    """Return the cards of the notebooks in a folder, those of the core first."""
+def cards(chapters: Sequence[Chapter]) -> list[Card]:
+    """Return the cards of the notebooks, those of the core first."""
     in_order = sorted(chapters, key=lambda chapter: not paths.CORE.has(chapter.name))
     result = []
     for chapter in in_order:
-        cells = json.loads((folder / f"{chapter.name}.ipynb").read_text(encoding="utf-8"))["cells"]
-        for cell in cells:
-            if text := text_of(cell):
-                result.append(Card(chapter.name, chapter.title, text))
+        text = certificate.card_table(chapter.name)
+        if text:
+            result.append(Card(chapter.name, chapter.title, text))
     return result
 
 

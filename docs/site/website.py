@@ -125,7 +125,7 @@ def main() -> int:
         text = path.read_text(encoding="utf-8")
         body = with_pictures(f'<div class="markdown">{markdown2html(text)}</div>', path.parent)
         write(options.to, path.stem, page(title_of(path), body))
-    cards = summary_cards.cards(everything, install_words.course_folder())
+    cards = summary_cards.cards(everything)
     write(options.to, summary_cards.NAME, page(summary_cards.TITLE, summary_cards.body(cards)))
     code = write_notebooks(options, everything, wanted)
     if code:

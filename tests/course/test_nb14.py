@@ -58,7 +58,7 @@ def test_another_place_or_route_is_refused_with_those_there_are(subtests):
 
 
 def test_too_little_memory_shows_what_was_recorded(monkeypatch, capsys):
-    monkeypatch.setattr(nb14, "installed", lambda: ("vllm", "0.32.0"))
+    monkeypatch.setattr(nb14.extra_servers, "installed", lambda: ("vllm", "0.32.0"))
     monkeypatch.setattr(machine, "memory_available_bytes", lambda: 2 * 2**30)
     assert nb14.servers() is None
     assert "Only 2.0 GiB of memory are free" in capsys.readouterr().out

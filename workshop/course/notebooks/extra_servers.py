@@ -8,8 +8,11 @@ import contextlib
 import os
 from pathlib import Path
 
+from inference_planner.catalog.gpus import GIB
+
 from workshop.errors import WorkshopError
 from workshop.servers import local, records
+from workshop.servers.host import machine
 from workshop.servers.local import supervise
 from workshop.servers.records import ServerRecord
 from workshop.servers.vllm_main import installed
@@ -18,6 +21,20 @@ from workshop.servers.vllm_main import installed
 def simulates() -> bool:
     """Return whether vLLM's scheduler can be had here."""
     return bool(os.environ.get("WORKSHOP_VLLM_PYTHON") or installed()[0])
+
+
+def why_recorded(needed_bytes: int = 0) -> str:
+    """Return why a notebook shows a recording in place of a server; '' if it can start one.
+
+    Args:
+        needed_bytes: memory that must be free for it.
+    """
+    if not installed()[0]:
+        return "vLLM is not installed here"
+    free_bytes = machine.memory_available_bytes()
+    if free_bytes < needed_bytes:
+        return f"Only {free_bytes / GIB:.1f} GiB of memory are free"
+    return ""
 
 
 def start(name: str, *vllm_args: str, trace: Path | None = None) -> ServerRecord:

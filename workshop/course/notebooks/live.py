@@ -30,7 +30,6 @@ from workshop.servers import local, records
 from workshop.servers.host import machine
 from workshop.servers.local import TEACHING_FOLDER, supervise
 from workshop.servers.records import ServerRecord
-from workshop.servers.vllm_main import installed
 
 __all__ = [
     "TEACHING_FOLDER",
@@ -122,7 +121,7 @@ def small_server(kv_cache_bytes: int = SMALL_KV_CACHE_BYTES) -> Client:
 
     Without vLLM, return a client of the usual server.
     """
-    if not installed()[0]:
+    if extra_servers.why_recorded():
         return connect()
     record = records.read(SMALL)
     if record is None or record.state != "ready":
@@ -135,11 +134,8 @@ def lab(*vllm_args: str) -> Client | None:
 
     Return None without vLLM, or without memory for the server.
     """
-    free = machine.memory_available_bytes()
-    if not installed()[0] or free < LAB_BYTES:
-        why = "vLLM is not installed here"
-        if installed()[0]:
-            why = f"Only {free / GIB:.1f} GiB of memory are free"
+    why = extra_servers.why_recorded(LAB_BYTES)
+    if why:
         print(f"{why}. What follows is recorded: the same requests to the same server.")
         return None
     stop(LAB)

@@ -17,7 +17,6 @@ from workshop.course.notebooks import extra_servers
 from workshop.course.topics import recorded_data
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.local import TEACHING_FOLDER
-from workshop.servers.vllm_main import installed
 
 RECORDED = recorded_data.DATA / "chat" / "reader.json"
 # tells the model of its tools; its own template does not
@@ -111,7 +110,8 @@ def reader(flags: Sequence[str]) -> Client | Recorded:
         return Recorded(
             "There are no flags yet, and a server starts with those of the exercise above"
         )
-    if not installed()[0]:
-        return Recorded("vLLM is not installed here")
+    why = extra_servers.why_recorded()
+    if why:
+        return Recorded(why)
     extra_servers.start(READER, *flags, *READER_FLAGS)
     return connect(READER)

@@ -17,11 +17,9 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from workshop import install_words
 from workshop.client.client import Client
 from workshop.course.exercises.sets.e13_scale_out import SERVICES, WAYS, toy
 from workshop.course.notebooks import extra_servers
@@ -29,7 +27,6 @@ from workshop.course.topics import recorded_data
 from workshop.course.widgets.load.view import LoadExplorer
 from workshop.engine.exact import plan
 from workshop.engine.metrics import metrics_url
-from workshop.errors import BadInput
 from workshop.home import private_folder
 from workshop.simulate.arrivals import Arrival, drawn
 from workshop.simulate.load import SERVERS, on_plan
@@ -53,10 +50,6 @@ __all__ = [
 
 RECORDED = recorded_data.DATA / "scale_out.json"
 RECORDED_ENGINE_TOKENS = 65_536  # KV cache of each of the notebook's two engines, by their log
-REMEDY = (
-    "Set the numbers back to those of the notebook, "
-    f"or run `{install_words.setup_command()}` on a machine with Linux."
-)
 SPREAD = "after the first requests"
 SOURCES = {  # vLLM's label → ours
     "local_compute": "computed",
@@ -64,17 +57,6 @@ SOURCES = {  # vLLM's label → ours
     "external_kv_transfer": "received",
 }
 TIMES = (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"), ("tpot", "p95"), ("itl", "p99"))
-
-
-def recording(part: str, key: str) -> Any:
-    """Return what was recorded of a part, as JSON.
-
-    The parts are simulated (rows), and engines (what the two answered).
-    """
-    recorded = recorded_data.read(RECORDED.name)[part]
-    if key not in recorded:
-        raise BadInput("vLLM is not installed here, and this was not recorded.", REMEDY)
-    return recorded[key]
 
 
 def handbooks(
@@ -110,7 +92,8 @@ def simulated(
     """
     if not extra_servers.simulates():
         print("vLLM is not installed here: this row was simulated on another machine.")
-        return recording("simulated", key_of_load(model, gpu, load, {"slo": slo, **options}))
+        key = key_of_load(model, gpu, load, {"slo": slo, **options})
+        return recorded_data.recorded(RECORDED, "simulated", key)
     servers = {}
     for name in SERVERS:
         if name in options:
@@ -182,7 +165,7 @@ def handed_over() -> Path:
 def engines(pair: Client | None) -> dict[str, dict[str, int]]:
     """Return how many requests each engine has answered, and the sources of prompt tokens."""
     if pair is None:
-        return recording("engines", SPREAD)
+        return recorded_data.recorded(RECORDED, "engines", SPREAD)
     counts: dict[str, dict[str, int]] = {}
     page = pair.http.get(metrics_url(pair.url)).text
     for family in text_string_to_metric_families(page):
@@ -205,7 +188,7 @@ def ask(pair: Client | None, prompt: str, steps: Sequence[tuple[int, int]]) -> l
     A step is (engine, max_tokens).
     """
     if pair is None:
-        return recording("engines", key_of_steps(prompt, steps))
+        return recorded_data.recorded(RECORDED, "engines", key_of_steps(prompt, steps))
     rows = []
     for engine, max_tokens in steps:
         before, to = engines(pair)[f"engine {engine}"], {"X-data-parallel-rank": str(engine)}

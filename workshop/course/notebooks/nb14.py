@@ -24,14 +24,12 @@ from inference_planner.catalog.gpus import GIB
 
 from workshop.client.client import Client, connect
 from workshop.course.notebooks import extra_servers
-from workshop.course.notebooks.nb13 import REMEDY, LoadExplorer, simulated
+from workshop.course.notebooks.nb13 import LoadExplorer, simulated
 from workshop.course.topics import recorded_data
 from workshop.errors import BadInput
 from workshop.measure import points, prediction, server_clock, timed, vllm_client
 from workshop.servers import local
-from workshop.servers.host import machine
 from workshop.servers.local import TEACHING_FOLDER, supervise
-from workshop.servers.vllm_main import installed
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, Piece
 from workshop.simulate.clock import Clock
@@ -84,13 +82,9 @@ def servers() -> Pair | None:
 
     Without vLLM, or without memory for both, print why and return None.
     """
-    recorded = "What follows is recorded: the same requests to the same servers."
-    if not installed()[0]:
-        print(f"vLLM is not installed here. {recorded}")
-        return None
-    free = machine.memory_available_bytes()
-    if free < NEEDED_BYTES:
-        print(f"Only {free / GIB:.1f} GiB of memory are free. {recorded}")
+    why = extra_servers.why_recorded(NEEDED_BYTES)
+    if why:
+        print(f"{why}. What follows is recorded: the same requests to the same servers.")
         return None
     began = time.monotonic()
     stop()
@@ -129,7 +123,7 @@ def bench(pair: Pair | None, *, seed: int | None = None) -> dict[str, Any]:
         seed: of the prompts; None draws a new one, as `workshop bench` does.
     """
     if pair is None:
-        rows = _recorded("bench", _bench_key(seed))
+        rows = recorded_data.recorded(RECORDED, "bench", _bench_key(seed))
         _shown[_bench_key(seed)] += 1
         return rows[(_shown[_bench_key(seed)] - 1) % len(rows)]
     point = points.measure(
@@ -231,8 +225,8 @@ def converse(
         raise BadInput(f"There is no route {route!r}.", f"Choose one of {', '.join(ROUTES)}.")
     load = session_load(sessions=sessions, turns=turns, time_line=time_line)
     if pair is None:
-        options = (sessions, turns, time_line, caching, route)
-        return _recorded("sessions", _key(*options))
+        key = _key(sessions, turns, time_line, caching, route)
+        return recorded_data.recorded(RECORDED, "sessions", key)
     targets = []
     for number in range(len(load)):
         targets.append(_target(route, number, sessions))
@@ -323,10 +317,3 @@ def _key(sessions: int, turns: int, time_line: str, caching: bool, route: str) -
     if caching:
         cache = "with"
     return f"{sessions} sessions, {turns} turns, time line {time_line}, {cache} caching, {route}"
-
-
-def _recorded(part: str, key: str) -> Any:
-    recorded = recorded_data.read(RECORDED.name)[part]
-    if key not in recorded:
-        raise BadInput("vLLM is not installed here, and this was not recorded.", REMEDY)
-    return recorded[key]

@@ -30,7 +30,7 @@ LOOK = (
     "pre{white-space:pre-wrap;background:#f6f8fa;border-radius:6px;padding:10px 14px;"
     "font-size:14px}tr,pre,.tiles{break-inside:avoid}"
 )
-CARD = re.compile(r"^\| card \d+ \| \|\n\|---\|---\|\n((?:\|.*\|(?:\n|$))+)", re.MULTILINE)
+CARD = re.compile(r"^\| card \d+ \| \|\n(\|---\|---\|\n(?:\|.*\|(?:\n|$))+)", re.MULTILINE)
 ROW = re.compile(r"^\| \*\*(.+?)\*\* \| (.+) \|$", re.MULTILINE)
 MARKS = re.compile(r"</?abbr[^>]*>|[`*]|\[([^]]+)\]\([^)]+\)")
 COMMAND = "command"
@@ -95,12 +95,17 @@ def _came_true(progress: CourseMap) -> list[tuple[str, str]]:
 
 def card(notebook: str) -> list[tuple[str, str]]:
     """Return the summary card of a notebook (`01_memory`): its lines, each with its name. [] without one."""
+    return [(name, MARKS.sub(r"\1", text)) for name, text in ROW.findall(card_table(notebook))]
+
+
+def card_table(notebook: str) -> str:
+    """Return the summary card of a notebook as a table in Markdown, without its number. "" without one."""
     path = install_words.course_folder() / f"{notebook}.ipynb"
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         match = CARD.search("".join(cell["source"]))
         if match:
-            return [(name, MARKS.sub(r"\1", text)) for name, text in ROW.findall(match[1])]
-    return []
+            return f"| | |\n{match[1]}"
+    return ""
 
 
 def _card(rows: list[tuple[str, str]]) -> Html:
