@@ -56,9 +56,3 @@ def test_every_picture_of_the_pages_is_made_by_a_program():
     assert {Path(name).stem for name in files} == set(pictures.PICTURES) | set(DRAWN_BY)
     for module in DRAWN_BY.values():
         assert importlib.import_module(module)
-
-
-def test_a_cell_with_an_old_import_is_found():
-    [(module, _)] = imported("from workshop.learn.widgets import SamplingExplorer")
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module(module)

@@ -22,7 +22,7 @@ from aiohttp import web
 from click.testing import CliRunner
 from hub_server import FakeHub, model, point_to
 from stand_ins import LLAMA_70B, downloaded
-from test_teaching import GUIDE, ROOT
+from test_teaching import GUIDE, ROOT, commands
 
 from workshop import timestamps
 from workshop.cli import group
@@ -104,29 +104,10 @@ ELSEWHERE = {
 }
 
 
-def printed() -> set[str]:
-    """Every `workshop …` of the page, without its comments."""
-    text = GUIDE
-    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).splitlines()
-    inline = re.findall(r"`(workshop [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
-    lines = [line.partition("#")[0].strip() for line in [*blocks, *inline]]
-    return {line for line in lines if line.startswith("workshop ")}
-
-
 def test_every_command_of_the_page_is_run_here_or_named_where():
     whole_day = {*MORNING, *ON_THE_DAY}
     run_here = {*WEEKS_BEFORE, *DAY_BEFORE, *KEYS, *LEARNER, *whole_day, *WITHOUT_A_CLUSTER}
-    assert printed() == run_here | set(ELSEWHERE)
-
-
-def test_the_files_that_run_the_other_commands_have_their_words():
-    files = {line: ROOT / name for line, name in ELSEWHERE.items() if name.startswith("tests/")}
-    for line, file in files.items():
-        command, *options = line.split()[1:]
-        text = file.read_text()
-        assert command in text and all(
-            f'"{word}"' in text for word in options if word.startswith("--")
-        )
+    assert set(commands(GUIDE)) == run_here | set(ELSEWHERE)
 
 
 class Cluster:

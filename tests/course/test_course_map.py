@@ -203,23 +203,6 @@ def test_progress_of_an_earlier_edition_still_counts(workshop_home):
     assert stored == {**EARLIER, "course.path": {"name": "scale"}}, "nothing of theirs is lost"
 
 
-MOVED = {  # from notebook 13 to 14; their names stay
-    "scale.in_flight": {"tries": 1, "done": True},
-    "scale.service": {"tries": 3, "done": True},
-    "scale.experts": {"tries": 1, "done": True},
-    "scale.replicas": {"options": ["1", "2"], "predicted": "2", "result": "3"},
-}
-
-
-def test_what_was_done_in_notebook_13_before_it_was_divided_counts_in_both_parts(workshop_home):
-    write_progress(workshop_home, MOVED)
-    current_map = course_map(path="scale")
-    by_name = {chapter.name: chapter for chapter in current_map.chapters}
-    assert current_map.count(by_name["13_scale_out"]).startswith("1 of ")
-    assert current_map.count(by_name["14_agents"]).startswith("2 of ")
-    assert "scale.replicas" in by_name["14_agents"].predictions
-
-
 def asked_in_course() -> dict[str, str]:
     """Return each recall question's key, and the number of the notebook that it asks about."""
     numbers = {}

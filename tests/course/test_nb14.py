@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from workshop.course.notebooks import nb13, nb14
+from workshop.course.notebooks import nb14
 from workshop.errors import BadInput
 from workshop.servers.host import machine
 
@@ -62,7 +62,3 @@ def test_too_little_memory_shows_what_was_recorded(monkeypatch, capsys):
     monkeypatch.setattr(machine, "memory_available_bytes", lambda: 2 * 2**30)
     assert nb14.servers() is None
     assert "Only 2.0 GiB of memory are free" in capsys.readouterr().out
-
-
-def test_rows_of_the_former_notebook_13_are_still_found():
-    assert nb13.LoadExplorer is nb14.LoadExplorer and nb13.simulated is not None

@@ -24,7 +24,6 @@ from workshop.client.client import Client
 from workshop.course.exercises.sets.e13_scale_out import SERVICES, WAYS, toy
 from workshop.course.notebooks import extra_servers
 from workshop.course.topics import recorded_data
-from workshop.course.widgets.load.view import LoadExplorer
 from workshop.engine.exact import plan
 from workshop.engine.metrics import metrics_url
 from workshop.home import private_folder
@@ -36,7 +35,6 @@ __all__ = [
     "RECORDED_ENGINE_TOKENS",
     "SERVICES",
     "WAYS",
-    "LoadExplorer",
     "ask",
     "engines",
     "hand_over",

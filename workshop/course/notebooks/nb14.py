@@ -24,8 +24,9 @@ from inference_planner.catalog.gpus import GIB
 
 from workshop.client.client import Client, connect
 from workshop.course.notebooks import extra_servers
-from workshop.course.notebooks.nb13 import LoadExplorer, simulated
+from workshop.course.notebooks.nb13 import simulated
 from workshop.course.topics import recorded_data
+from workshop.course.widgets.load.view import LoadExplorer
 from workshop.errors import BadInput
 from workshop.measure import points, prediction, server_clock, timed, vllm_client
 from workshop.servers import local
