@@ -57,7 +57,7 @@ class SamplingExplorer(Explorer[Pipeline]):
     and goes on from there.
 
     >>> from workshop import SamplingExplorer
-    >>> explorer = SamplingExplorer()   # SamplingExplorer(connect()) asks your server
+    >>> explorer = SamplingExplorer()   # SamplingExplorer(llm) asks a server
     >>> explorer.sliders["top_k"].value = 2     # as if dragged there
     >>> len(explorer.result.probabilities)      # tokens that may come
     2
