@@ -194,7 +194,6 @@ def compared(name: str, record: dict) -> list[dict]:
             arrivals_of(load),
             clock=clock,
             num_gpu_blocks=record.get("kv_blocks"),
-            seen=lambda _: True,
             **servers,
         )
         simulated, seen = figures(s), measured(load)
@@ -212,7 +211,7 @@ def compared(name: str, record: dict) -> list[dict]:
             "steps": s.steps,
             "wall_s": round(s.wall_s, 2),
         }
-        row["shown"] = {**s.to_dict(), "busiest": s.busiest}
+        row["shown"] = s.to_dict()
         weights = record.get("extra", {}).get("quantization")
         row["version"] = record.get("vllm_version", "0.25.1") + (
             f", {weights} weights" if weights else ""

@@ -1,4 +1,4 @@
-"""The load explorer in JupyterLab: it draws while the kernel is free, follows the controls, and is whole in every theme."""
+"""The load explorer in JupyterLab: its button simulates while the kernel is free, it follows the controls, and is whole in every theme."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ explorer = LoadExplorer("llama-3.1-8b", gpu="h100", rate=8)
 explorer"""
 
 
-def test_it_draws_as_it_computes_and_is_whole(page, course_lab):
+def test_it_simulates_beside_the_kernel_and_is_whole(page, course_lab):
     if not installed()[0]:
         lacking("vLLM is not installed: make test installs it on Linux")
-    page.open(course_lab.notebook("load", EXPLORER, "explorer.settled()"))
+    page.open(course_lab.notebook("load", EXPLORER, "explorer.simulate()"))
     page.page.keyboard.press("Control+b")
     page.page.set_viewport_size({"width": 1400, "height": 1000})
     page.run_all()
@@ -30,15 +30,19 @@ def test_it_draws_as_it_computes_and_is_whole(page, course_lab):
     before = widget.picture()
     widget.reach_by_tab("requests/s")
     widget.changes(lambda: page.page.keyboard.press("End"), 30)
-    page.page.get_by_text("computing …").wait_for(timeout=30_000)  # drawn before it is done
+    simulate = page.page.get_by_role("button", name="Simulate")
+    simulate.click()
+    page.page.get_by_text("computing …").wait_for(timeout=30_000)
     page.page.get_by_text("Requests pile up.").wait_for(timeout=120_000)
     assert widget.picture() != before
     page.shot("load_explorer_piles_up")
     widget.control("model").locator("select").select_option(label="llama-3.1-70b")
+    simulate.click()
     page.page.get_by_text("does not fit").wait_for(timeout=60_000)
     gpus = widget.control("GPUs").locator(".noUi-handle")
     for _ in range(2):
         gpus.press("ArrowRight")
+    simulate.click()
     page.page.get_by_text("4 × h100").wait_for(timeout=60_000)
     faults = []
     for theme, width in (("Light", 900), ("Dark", 1400)):

@@ -32,7 +32,7 @@ SIMULATED = SimpleNamespace(
 def without_a_scheduler(monkeypatch):
     """Stand-ins for vLLM's scheduler: one request, and one line in each file of steps."""
 
-    def run(rules, clock, arrivals, seen=None, *, steps=None, **_: object) -> dict:
+    def run(rules, clock, arrivals, *, steps=None, **_: object) -> dict:
         for name in steps or ():
             Path(name).write_bytes(b"steps\n")
         return {
@@ -40,7 +40,6 @@ def without_a_scheduler(monkeypatch):
             "gaps_s": [0.1],
             "steps": 1,
             "over_time": {name: [0.0] for name in ("t_s", "running", "waiting", "kv_cache_usage")},
-            "busiest": [],
             "kv_cache_usage_max": 0.0,
             "wall_s": 0.0,
         }

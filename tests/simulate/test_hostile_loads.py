@@ -140,7 +140,7 @@ class Ended:
 
 
 def test_states_are_told_over_time_as_they_were_noted():
-    watch = Watch(None)
+    watch = Watch()
     first, second = Ended(4.0), Ended(2.0)
     for replica, began_s, running in (
         (first, 0.0, 1),
@@ -151,7 +151,7 @@ def test_states_are_told_over_time_as_they_were_noted():
         step = SimpleNamespace(
             began_s=began_s, running=running, waiting=1, kv_cache_usage=running / 10
         )
-        watch.seen(replica, [step], began_s + 0.5)
+        watch.seen(replica, [step])
     watch.ended(first)
     watch.ended(second)
     told = watch.over_time()

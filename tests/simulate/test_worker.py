@@ -42,19 +42,19 @@ def test_over_time_shows_the_most_requests_of_each_span():
             )
         ]
 
-    single, replica = Watch(None), type("Replica", (), {"ended_s": 0.9})()
-    single.seen(replica, step(0, 1, 0), 0.9)
+    single, replica = Watch(), type("Replica", (), {"ended_s": 0.9})()
+    single.seen(replica, step(0, 1, 0))
     single.ended(replica)
     assert set(single.over_time()["running"]) == {1}
-    two = Watch(None)
+    two = Watch()
     for replica, began_s, *state in (
         ("a", 0, 3, 0),
         ("a", 40.1, 8, 2),
         ("a", 40.2, 4, 0),
         ("b", 40.15, 5, 0),
     ):
-        two.seen(replica, step(began_s, *state), began_s + 0.1)
-    two.seen("b", step(100, 1, 0), 100.1)
+        two.seen(replica, step(began_s, *state))
+    two.seen("b", step(100, 1, 0))
     timeline = two.over_time()
     assert (
         max(timeline["running"]),

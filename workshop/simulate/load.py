@@ -5,9 +5,9 @@ Time comes from the simulator's clock.
 
 import contextlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack
 
 from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import ModelConfig
@@ -59,10 +59,6 @@ SERVERS = (
     "enable_prefix_caching",
     "host_factor",
 )
-
-
-class GivenUp(Exception):
-    """Raised inside a simulation whose watcher asked it to stop."""
 
 
 class BeyondReach(BadInput):
@@ -207,22 +203,6 @@ def _sessions(
     return drawn_sessions(Sessions(**drawn_options))
 
 
-@overload
-def on_plan(
-    plan: Plan, arrivals: Sequence[Arrival], *, seen: None = None, **options: Unpack[ServerOptions]
-) -> Simulation: ...
-
-
-@overload
-def on_plan(
-    plan: Plan,
-    arrivals: Sequence[Arrival],
-    *,
-    seen: Callable[[Simulation], bool],
-    **options: Unpack[ServerOptions],
-) -> Simulation | None: ...
-
-
 def on_plan(
     plan: Plan,
     arrivals: Sequence[Arrival],
@@ -238,8 +218,7 @@ def on_plan(
     host_factor: float = 1.0,
     clock: Clock | None = None,
     num_gpu_blocks: int | None = None,
-    seen: Callable[[Simulation], bool] | None = None,
-) -> Simulation | None:
+) -> Simulation:
     """Simulate these requests on a plan.
 
     Args:
@@ -256,8 +235,6 @@ def on_plan(
         host_factor: how long Python and launches take there: 1 on most measured hosts, 0.7 on the
             fastest.
         clock, num_gpu_blocks: measured values, instead of the plan's.
-        seen: called a few times a second with the simulation so far. If it returns False, the
-            simulation stops and the result is None.
 
     Raises:
         BadInput: the plan cannot take the load, or an option is out of range.
@@ -276,22 +253,6 @@ def on_plan(
     if plan.data_parallel_size > 1 and replicas == 1:
         router = "least-busy"  # what vLLM does among its own engines
 
-    def simulation(outcome: dict[str, Any]) -> Simulation:
-        planned = {name: getattr(plan, name) for name in PLANNED}
-        return Simulation(
-            **planned,
-            time_share=plan.spread.time_share,
-            prefill_share=plan.spread.prefill_share,
-            gpus=plan.gpus * (replicas + prefill_replicas),
-            replicas=replicas,
-            prefill_replicas=prefill_replicas,
-            slo=limits,
-            **outcome,
-        )
-
-    def watch(outcome: dict[str, Any]) -> bool:
-        return seen is None or seen(simulation(outcome))
-
     prefill = None
     if prefill_replicas:
         prefill = kv_transfer(plan, prefill_replicas * plan.data_parallel_size // engines)
@@ -305,17 +266,23 @@ def on_plan(
     names: list[str] = []
     if steps is not None:
         names = steps_files(steps, (replicas + prefill_replicas) * plan.data_parallel_size)
-    with contextlib.suppress(GivenUp), contextlib.ExitStack() as files:
+    with contextlib.ExitStack() as files:
         parts = []
         for name in names:
             file = files.enter_context(output(name, force=force, inputs=inputs))
             parts.append(file.name)
-        watcher = watch if seen else None
-        outcome = process.run(scheduler_rules, clock, arrivals, watcher, steps=parts, **job)
-        if not outcome:
-            raise GivenUp  # so that no file is written
-        return simulation(outcome)
-    return None
+        outcome = process.run(scheduler_rules, clock, arrivals, steps=parts, **job)
+    planned = {name: getattr(plan, name) for name in PLANNED}
+    return Simulation(
+        **planned,
+        time_share=plan.spread.time_share,
+        prefill_share=plan.spread.prefill_share,
+        gpus=plan.gpus * (replicas + prefill_replicas),
+        replicas=replicas,
+        prefill_replicas=prefill_replicas,
+        slo=limits,
+        **outcome,
+    )
 
 
 def steps_files(steps: str | Path, engines: int) -> list[str]:

@@ -6,7 +6,7 @@ It is started at the first job, kept for the next, and stopped with this process
 import atexit
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from workshop import python_process
@@ -39,22 +39,14 @@ class Worker:
             ) from None
         atexit.register(self.end)
 
-    def run(
-        self, job: dict[str, Any], watch: Callable[[dict[str, Any]], bool] | None = None
-    ) -> dict[str, Any] | None:
-        """Return the worker's answer, or None where the watcher stopped the job.
+    def run(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Return the worker's answer.
 
-        Args:
-            watch: called with the simulation so far; if it returns False, the job stops.
-
-        Raises:
-            WorkshopError: the worker refused the job, or stopped before its answer; with its last
-                words.
+        Raises WorkshopError: the worker refused the job, or stopped before its answer; with its
+        last words.
         """
         try:
-            answer = self._process.ask({**job, "watched": watch is not None})
-            while watch is not None and isinstance(answer, dict) and "so_far" in answer:
-                answer = self._process.ask(watch(answer["so_far"]))
+            answer = self._process.ask(job)
         except NoAnswer:
             last_line = self._process.last_line() or "it said nothing."
             raise WorkshopError(
@@ -75,27 +67,20 @@ _workers: list[Worker] = []  # none, or the one that runs
 _one_at_a_time = threading.Lock()
 
 
-def run(
-    rules: Rules,
-    clock: Clock,
-    arrivals: Sequence[Arrival],
-    watch: Callable[[dict[str, Any]], bool] | None = None,
-    **options: Any,
-) -> dict[str, Any] | None:
+def run(rules: Rules, clock: Clock, arrivals: Sequence[Arrival], **options: Any) -> dict[str, Any]:
     """Run a job in this process's worker, one at a time; a worker that stopped is replaced.
 
     Args:
         options: what differs from DEFAULTS; `worker.run` explains each.
 
-    Returns:
-        What `worker.run` returns, or None where the watcher stopped the job.
+    Returns what `worker.run` does.
     """
     job = {"rules": rules, "clock": clock, "arrivals": arrivals, **DEFAULTS, **options}
     with _one_at_a_time:
         if not _workers:
             _workers.append(Worker())
         try:
-            return _workers[0].run(job, watch)
+            return _workers[0].run(job)
         except BaseException:
             # also Ctrl-C: the next job must not read the answer of this one
             _workers.pop().end()

@@ -25,7 +25,7 @@ STUCK_STEPS = 100  # empty ones in a row
 class Replica:
     """One server with its clock.
 
-    `on_step(replica, steps, end_s)` is called for every step, before its tokens are returned.
+    `on_step(replica, steps)` is called for every step, before its tokens are returned.
 
     Data-parallel ranks that share experts are the `engines` of one replica: they take each step
     together, so each takes as long as the slowest, and one without work runs a dummy batch. Source:
@@ -37,7 +37,7 @@ class Replica:
         self,
         rules: Rules,
         clock: Clock,
-        on_step: Callable[[Replica, list[ScheduledStep], float], None],
+        on_step: Callable[[Replica, list[ScheduledStep]], None],
         engines: int = 1,
     ):
         self.engines: list[Engine] = []
@@ -171,7 +171,7 @@ class Replica:
                     self.requests[name].hit_tokens = tokens
         scheduled_steps = [step for _, step in steps]
         if any(step.work for step in scheduled_steps):
-            self._on_step(self, scheduled_steps, end_s)
+            self._on_step(self, scheduled_steps)
         now_s = self._now_s + self.clock.way_out_s
         for engine, step in steps:
             for name, tokens in engine.update(step):
@@ -196,14 +196,3 @@ class Replica:
         """Schedule an empty step, in which the last blocks are freed."""
         for engine in self.engines:
             engine.update(engine.schedule())
-
-    def tokens_of(self, steps: list[ScheduledStep]) -> tuple[int, int]:
-        """Return the prefill and the decode tokens of a step, on all engines."""
-        prefill = 0
-        total = 0
-        for step in steps:
-            for name, new, before, _ in step.work:
-                rest_of_prompt = self.requests[name].prompt_tokens - before
-                prefill += max(0, min(new, rest_of_prompt))
-                total += new
-        return prefill, total - prefill

@@ -113,9 +113,6 @@ class Simulation:
     kv_cache_usage_max: float
     wall_s: float
     over_time: dict[str, list] = field(repr=False)  # t_s, running, waiting, kv_cache_usage
-    # If a watcher was given: the consecutive steps with the most tokens, each (begin s, end s,
-    # prefill, decode tokens)
-    busiest: list[Sequence[float]] = field(repr=False)
 
     @cached_property
     def seconds(self) -> float:

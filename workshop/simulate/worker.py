@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from heapq import heapify, heappop, heappush, merge
-from itertools import accumulate
 from math import inf
 from typing import Any
 
@@ -29,8 +28,6 @@ from workshop.worker_process import Channel, Pickles
 
 POINTS = 200  # of the curves over time
 SLICE_S = 0.005  # that servers run on while a client may send its next request
-EVERY_S = 0.2  # seconds between two reports to a watcher
-SHOWN_STEPS = 60  # consecutive steps: those with the most tokens
 # The prefix router leaves a prefix's home when it has more requests than CROWDED times those of the
 # idlest replica, plus CROWDED_REQUESTS.
 CROWDED = 1.5
@@ -39,11 +36,7 @@ CROWDED_REQUESTS = 4
 Answer = dict[str, Any]
 
 
-class Stopped(Exception):
-    """Raised in a job whose watcher asked it to stop."""
-
-
-def run(job: dict[str, Any], report: Callable[[Answer], None] | None = None) -> Answer:
+def run(job: dict[str, Any]) -> Answer:
     """Simulate a job; return the outcome of every request, and the state of the engines over time.
 
     Args:
@@ -51,11 +44,10 @@ def run(job: dict[str, Any], report: Callable[[Answer], None] | None = None) -> 
             router, steps (a file for each engine, or None), prefill (None, or replicas that only
             prefill, with wait_s and token_s: the seconds that a request's KV cache travels, and
             each token of it).
-        report: called now and then with the answer so far. It may raise Stopped.
     """
     rules = job["rules"]
     with ExitStack() as files:
-        cluster = Cluster(job, files, report)
+        cluster = Cluster(job, files)
         if job["prefill"]:
             outcomes = _disaggregated(cluster, job)
         else:
@@ -92,24 +84,18 @@ class Cluster:
     Those that decode, and with disaggregated prefill those that prefill.
     """
 
-    def __init__(
-        self, job: dict[str, Any], files: ExitStack, report: Callable[[Answer], None] | None
-    ):
+    def __init__(self, job: dict[str, Any], files: ExitStack):
         self.job = job
         self.files = files
         self.clock: Clock = job["clock"]
         self.gaps_s = array("d")
-        self.replicas: list[Replica] = []
-        self.watch = Watch(self._report_sometimes if report else None)
-        self._report = report
-        self._reported_s = 0.0
+        self.watch = Watch()
         self._began_s = time.perf_counter()
         self._traces = 0
 
     def replica(self, rules: Rules) -> Replica:
         """Add a replica; its engines write their steps where the job names files."""
         replica = Replica(rules, self.clock, self.watch.seen, self.job["engines"])
-        self.replicas.append(replica)
         if not self.job["steps"]:
             return replica
         for engine in replica.engines:
@@ -119,29 +105,15 @@ class Cluster:
         return replica
 
     def answer(self, outcomes: list[Outcome]) -> Answer:
-        """Return these outcomes, and what was recorded of the steps so far."""
+        """Return these outcomes, and what was recorded of the steps."""
         return {
             "requests": outcomes,
             "gaps_s": array("d", (round(gap, 6) for gap in self.gaps_s)),
             "steps": self.watch.steps,
             "over_time": self.watch.over_time(),
-            "busiest": self.watch.busiest(),
             "kv_cache_usage_max": self.watch.most_usage,
             "wall_s": time.perf_counter() - self._began_s,
         }
-
-    def _report_sometimes(self) -> None:
-        """Report the answer so far, at most once in EVERY_S."""
-        if self._report is None or time.perf_counter() <= self._reported_s + EVERY_S:
-            return
-        started = []
-        for replica in self.replicas:
-            for outcome in replica.requests.values():
-                if outcome.output_tokens:
-                    started.append(outcome)
-        if started:
-            self._report(self.answer(started))
-            self._reported_s = time.perf_counter()
 
     def serve(self, rules: Rules, count: int, arrivals: list[Arrival]) -> list[Outcome]:
         """Return the outcomes of these requests on `count` new replicas, in their order."""
@@ -302,21 +274,14 @@ class States:
 
 
 class Watch:
-    """Records the state of each step.
+    """Records the state of each step."""
 
-    Args:
-        after_step: called after each step. With it, the steps of the first replica are recorded for
-            a drawing.
-    """
-
-    def __init__(self, after_step: Callable[[], None] | None):
+    def __init__(self):
         self.steps = 0
         self.most_usage = 0.0
-        self._after_step = after_step
-        self._drawn: list[tuple[float, float, int, int]] = []
         self._states: dict[Replica, States] = {}
 
-    def seen(self, replica: Replica, steps: list[ScheduledStep], end_s: float) -> None:
+    def seen(self, replica: Replica, steps: list[ScheduledStep]) -> None:
         """Record one step: one ScheduledStep of each engine of the replica."""
         usage = max(step.kv_cache_usage for step in steps)
         self.most_usage = max(self.most_usage, usage)
@@ -328,28 +293,6 @@ class Watch:
         began_s = steps[0].began_s
         self._states.setdefault(replica, States()).add(began_s, running, waiting, usage)
         self.steps += 1
-        if self._after_step is None:
-            return
-        if replica is next(iter(self._states)):
-            prefill, decode = replica.tokens_of(steps)
-            self._drawn.append((began_s, end_s, prefill, decode))
-        self._after_step()
-
-    def busiest(self) -> list[tuple[float, float, int, int]]:
-        """Return the SHOWN_STEPS consecutive steps with the most tokens, of one replica.
-
-        Each is (begin s, end s, prefill tokens, decode tokens).
-        """
-        tokens = [prefill + decode for _, _, prefill, decode in self._drawn]
-        sums = list(accumulate(tokens, initial=0))
-
-        def tokens_from(start: int) -> int:
-            end = min(start + SHOWN_STEPS, len(sums) - 1)
-            return sums[end] - sums[start]
-
-        starts = range(max(1, len(self._drawn) - SHOWN_STEPS + 1))
-        busiest = max(starts, key=tokens_from)
-        return self._drawn[busiest : busiest + SHOWN_STEPS]
 
     def ended(self, replica: Replica) -> None:
         """Record that a replica has become idle."""
@@ -423,22 +366,14 @@ def route(
 def main() -> None:
     """Answer jobs until the input ends. Whatever libraries print goes to standard error."""
     channel = Channel(Pickles())
-
-    def report(so_far: Answer) -> None:
-        channel.send({"so_far": so_far})
-        if not channel.receive():
-            raise Stopped
-
     for job in channel:
         try:
-            channel.send(run(job, report if job["watched"] else None))
+            channel.send(run(job))
         except WorkshopError as error:
             channel.send(error)
         except OSError as error:
             problem = f"The steps cannot be written: {error.strerror or error}."
             channel.send(WorkshopError(problem, "Give --steps another file."))
-        except Stopped:
-            channel.send(None)
 
 
 if __name__ == "__main__":

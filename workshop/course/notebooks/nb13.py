@@ -97,7 +97,7 @@ def simulated(
         if name in options:
             servers[name] = options.pop(name)
     p = plan(model, gpu, **options)
-    return _row(on_plan(p, load, seen=None, slo=parse_slo(slo), **servers), load)
+    return _row(on_plan(p, load, slo=parse_slo(slo), **servers), load)
 
 
 def key_of_load(model: str, gpu: str, load: Sequence[Arrival], options: dict) -> str:

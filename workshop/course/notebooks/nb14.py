@@ -34,7 +34,6 @@ from workshop.servers.local import TEACHING_FOLDER, supervise
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, Piece
 from workshop.simulate.clock import Clock
-from workshop.simulate.engine import Rules
 from workshop.simulate.report import Outcome
 
 __all__ = [
@@ -138,7 +137,7 @@ def bench(pair: Pair | None, *, seed: int | None = None) -> dict[str, Any]:
     rules = server_clock.rules(pair.large.record, 2048)
 
     def simulate(arrivals: Sequence[Arrival]) -> list[Outcome]:
-        return _run(rules, pair.clock, arrivals)
+        return process.run(rules, pair.clock, arrivals)["requests"]
 
     predicted = prediction.predict(simulate, BENCH, point.seed)
     prefix_hits_percent = None
@@ -293,16 +292,10 @@ def _simulate(
             continue
         rules = server_clock.rules(client.record, 2048)
         rules = replace(rules, enable_prefix_caching=caching)
-        for number, outcome in zip(numbers, _run(rules, pair.clock, arrivals), strict=True):
+        answer = process.run(rules, pair.clock, arrivals)
+        for number, outcome in zip(numbers, answer["requests"], strict=True):
             outcomes[number] = outcome
     return [outcomes[number] for number in range(len(load))]
-
-
-def _run(rules: Rules, clock: Clock, arrivals: Sequence[Arrival]) -> list[Outcome]:
-    answer = process.run(rules, clock, arrivals)
-    if answer is None:
-        raise LookupError("a simulation without a watcher always has a result")
-    return answer["requests"]
 
 
 def _bench_key(seed: int | None) -> str:

@@ -1,22 +1,17 @@
-"""The load explorer: how long users wait under a load, as the simulation predicts it.
-
-The picture is drawn while the simulation runs.
-"""
+"""The load explorer: how long users wait under a load, as the simulation predicts it."""
 
 import operator
 import threading
 from collections.abc import Mapping, Sequence
 
-from inference_planner.answer.parallelism import Plan
+import ipywidgets as widgets
 from inference_planner.catalog import load_gpu
 
 from workshop.course.drawing import html
-from workshop.course.drawing.chart import Axes, box, path, svg
-from workshop.course.drawing.html import Html, bold, div, join, legend, panel, tiles, verdict
+from workshop.course.drawing.html import Html, panel, tiles, verdict
 from workshop.course.notebooks import extra_servers
 from workshop.course.topics import recorded_data
 from workshop.course.widgets import controls as make
-from workshop.course.widgets import style
 from workshop.course.widgets.metrics.view import chart
 from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
@@ -37,19 +32,15 @@ TIMES = {
     "tpot": "between two tokens",
     "e2el": "to the whole answer",
 }
-WIDTH, LEFT, LANE, GAP = 820, 64, 46, 18
 
 
-def picture(figures: Mapping, note: str = "", *, done: bool = True) -> Html:
+def picture(figures: Mapping, note: str = "") -> Html:
     """Return the picture of a simulation.
 
-    `figures` is what `Simulation.to_dict` returns, with `busiest`. `note` stands beside the
-    verdict.
+    `figures` is what `Simulation.to_dict` returns. `note` stands beside the verdict.
     """
     times = figures["over_time"]
-    if not done:
-        sign, look, head = "…", "open", "So far:"
-    elif figures["keeps_up"]:
+    if figures["keeps_up"]:
         sign, look, head = "✓", "good", "It keeps up."
     else:
         sign, look, head = "✗", "bad", "Requests pile up."
@@ -65,7 +56,6 @@ def picture(figures: Mapping, note: str = "", *, done: bool = True) -> Html:
         tiles(_tiles(figures), 5),
         chart("Requests", "", times["t_s"], [running, waiting]),
         chart("KV cache in use", "%", times["t_s"], [usage], last=True),
-        steps(figures["busiest"]),
         label=label,
     )
 
@@ -106,44 +96,17 @@ def _ms(figures: Mapping, name: str, which: str) -> str:
     return f"{ms / 1e3:,.0f} s"
 
 
-def steps(busiest: Sequence[Sequence[float]]) -> Html:
-    """Return the fullest steps as boxes, each as wide as its time.
-
-    Tokens of prompts are above, tokens of answers below.
-    """
-    if not busiest:
-        return join([])
-    begin_s, end_s = busiest[0][0], busiest[-1][1]
-    parts = []
-    for lane, colour in enumerate((style.ORANGE, style.GREEN)):
-        tokens = [step[2 + lane] for step in busiest]
-        most = max(1, *tokens)
-        top = 8 + lane * (LANE + GAP)
-        axes = Axes(LEFT, top, WIDTH - 12, top + LANE, end_s, most, begin_s)
-        parts.append(path(f"M{axes.left} {axes.bottom}H{axes.right}", style.LINE))
-        parts.append(axes.y_ticks((0, most), "{:,.0f}".format))
-        for step, count in zip(busiest, tokens, strict=True):
-            x, y = axes.x(step[0]), axes.y(count)
-            width = max(0.8, axes.x(step[1]) - x - 0.6)
-            parts.append(box(x, y, width, axes.bottom - y, colour, radius=0))
-    parts.append(axes.x_ticks((begin_s, end_s), "{:.2f} s".format, inside=True))
-    names = legend((("bg-orange", "tokens of prompts"), ("bg-green", "tokens of answers")))
-    title = f"The {len(busiest)} fullest steps in a row, each as wide as it takes"
-    head = div(bold(title), names, cls="name-of-chart")
-    return join([head, svg("".join(parts), WIDTH, 2 * LANE + GAP + 30)])
-
-
 class LoadExplorer(make.Explorer[Simulation | dict | None]):
     """The waiting times of many users: 10 s of requests, simulated on the plan's clock.
 
     The scheduler is vLLM's own, with the plan's KV cache.
 
-    The simulation runs in a process of its own: the picture is drawn while it computes, and a newer
-    change ends it. Without vLLM it shows recorded loads, and says so.
+    The button simulates, in a thread: other cells run meanwhile. Without vLLM the explorer shows
+    recorded loads, and says so.
 
     >>> from workshop.course.widgets.load.view import LoadExplorer
     >>> explorer = LoadExplorer("llama-3.1-8b", gpu="h100", rate=8)
-    >>> explorer.settled()                          # a cell need not wait
+    >>> explorer.simulate()                         # doctest: +SKIP
     >>> explorer.result.keeps_up                    # doctest: +SKIP
     True
 
@@ -167,9 +130,8 @@ class LoadExplorer(make.Explorer[Simulation | dict | None]):
         max_num_seqs: int = 256,
     ):
         self.live = extra_servers.simulates()
-        self._newest = 0
-        self._lock = threading.Lock()
-        self._idle = threading.Event()
+        look = {"button_style": "primary", "icon": "play"}
+        self.button = make.button("Simulate", self.start, "120px", **look)
         precisions = (("as published", ""), ("fp8, made while loading", "fp8"))
         rates = (0.5, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96)
         budgets = (512, 1024, 2048, 4096, 8192, 16384)
@@ -190,70 +152,69 @@ class LoadExplorer(make.Explorer[Simulation | dict | None]):
             controls = {"load": make.choice("recorded load", loads, loads[0])}
         super().__init__(controls, label_px=96)
 
+    def control_rows(self) -> list[tuple[widgets.Widget, ...]]:
+        rows = super().control_rows()
+        if self.live:
+            rows.append((self.button,))
+        return rows
+
     def compute(self) -> Simulation | dict | None:
-        """Return the last simulation while a new one runs; a recorded one without vLLM."""
-        self._newest += 1  # what still runs is given up
-        if not self.live:
-            self._idle.set()
-            return recorded_data.read(RECORDED)[self.values["load"]]
+        """Return the recorded load; with vLLM None until the button is clicked."""
+        if self.live:
+            return None
+        return recorded_data.read(RECORDED)[self.values["load"]]
+
+    def start(self) -> None:
+        """Simulate in a thread. Until it is done, the controls stay as they are."""
+        if self.button.disabled:  # a second click
+            return
+        self._set_disabled(True)
+        self.picture.value = panel("computing …")
+        threading.Thread(target=self.simulate, daemon=True).start()
+
+    def simulate(self) -> None:
+        """Simulate what the controls say, and draw it."""
+        try:
+            self.result = self._simulated()
+            self.picture.value = self.picture_of(self.result)
+        except WorkshopError as error:
+            self.picture.value = html.alert(error)
+        finally:
+            self._set_disabled(False)
+
+    def _simulated(self) -> Simulation:
         values = self.values
-        longest_request = _around(values["prompt"])[1] + _around(values["answer"])[1]
+        prompt = _around(values["prompt"])
+        answer = _around(values["answer"])
         p = plan(
             values["model"],
             values["gpu"],
             tensor_parallel_size=values["gpus"],
             quantization=values["weights"] or None,
-            max_model_len=max(2048, longest_request),
+            max_model_len=max(2048, prompt[1] + answer[1]),
             max_num_batched_tokens=values["max_num_batched_tokens"],
             max_num_seqs=values["max_num_seqs"],
         )
-        self._idle.clear()
-        threading.Thread(target=self._simulate, args=(self._newest, p, values), daemon=True).start()
-        return self.result
+        load = drawn(rate=values["rate"], seconds=SECONDS, prompt=prompt, output=answer)
+        return on_plan(p, load)
 
-    def _simulate(self, turn: int, plan: Plan, values: Mapping) -> None:
-        """Simulate, in a thread; draw what is known so far until a newer turn begins."""
-
-        def show(simulation: Simulation, note: str = "") -> bool:
-            with self._lock:
-                if turn != self._newest:
-                    return False
-                self.result = simulation
-                figures = {**simulation.to_dict(), "busiest": simulation.busiest}
-                self.picture.value = picture(figures, note or "computing …", done=bool(note))
-                return True
-
-        load = drawn(
-            rate=values["rate"],
-            seconds=SECONDS,
-            prompt=_around(values["prompt"]),
-            output=_around(values["answer"]),
-        )
-        try:
-            simulation = on_plan(plan, load, seen=show)
-            if simulation:
-                requests = f"{len(load):,} requests in {SECONDS:.0f} s"
-                show(simulation, f"{requests}, {simulation.steps:,} steps.")
-        except WorkshopError as error:
-            if turn == self._newest:
-                self.picture.value = html.alert(error)
-        finally:
-            if turn == self._newest:
-                self._idle.set()
+    def _set_disabled(self, is_disabled: bool) -> None:
+        for control in (self.button, *self.controls.values()):
+            control.disabled = is_disabled
 
     def picture_of(self, result: Simulation | dict | None) -> str:
+        if result is None:
+            return panel(
+                "Not simulated yet: set the controls, then click Simulate. "
+                "The first time, vLLM's scheduler takes a few seconds to start."
+            )
         if isinstance(result, dict):
             measured = result["measured"]
             p50, p95 = measured["ttft_ms_p50"], measured["ttft_ms_p95"]
             ttft = f"first token after {p50:,.0f} ms, 95 of 100 after {p95:,.0f} ms."
             return picture(result, f"{NO_VLLM} Measured here: {ttft}")
-        if result is None:
-            return html.panel("Starting vLLM's scheduler: a few seconds, once.")
-        return self.picture.value  # until there is something new
-
-    def settled(self, timeout_s: float = 120) -> bool:
-        """Wait until what the controls say is simulated; return whether it is."""
-        return self._idle.wait(timeout_s)
+        requests = f"{len(result.requests):,} requests in {SECONDS:.0f} s"
+        return picture(result.to_dict(), f"{requests}, {result.steps:,} steps.")
 
     def sentences(self) -> Mapping[str, str]:
         if not self.live:
