@@ -68,7 +68,7 @@ def refusal(command: str) -> str:
     except click.NoSuchOption as error:
         passed_on = context.command_path.removeprefix("workshop ") in PASSED_ON
         return "" if passed_on else error.message
-    except click.BadOptionUsage:  # `workshop simulate --host-factor`: a mention, its value left out
+    except click.BadOptionUsage:  # `workshop ask --url …`: a mention, its value left out
         return ""
     except click.UsageError as error:
         return error.message

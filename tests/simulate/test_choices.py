@@ -135,15 +135,11 @@ def test_options_of_the_servers_and_of_the_plan_hold_for_all_candidates(monkeypa
         return choice(p.gpus, replicas=replicas).simulation
 
     monkeypatch.setattr(choices, "on_plan", on_plan)
-    options = {"host_factor": 0.7, "enforce_eager": True, "enable_prefix_caching": False}
+    options = {"enforce_eager": True, "enable_prefix_caching": False}
     search("llama-3.1-8b", "h100", slo="ttft=1s", max_gpus=2, burst=4, **options)
     assert len(seen) > 4
     for servers, command in seen:
-        assert servers == {
-            "slo": {"ttft": 1000},
-            "host_factor": 0.7,
-            "enable_prefix_caching": False,
-        }
+        assert servers == {"slo": {"ttft": 1000}, "enable_prefix_caching": False}
         assert "--enforce-eager" in command and "--no-enable-prefix-caching" in command
 
 

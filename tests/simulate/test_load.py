@@ -11,13 +11,26 @@ from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import BeyondReach, kv_transfer, on_plan
 
 ONE = [Arrival(0.0, 192, 64)]
+NOTHING = {
+    "requests": [],
+    "gaps_s": [],
+    "steps": 0,
+    "over_time": {},
+    "kv_cache_usage_max": 0.0,
+    "wall_s": 0.0,
+}
 
 
 @pytest.fixture
 def worker_jobs(monkeypatch):
-    """Return what the worker is asked, which answers nothing."""
+    """Return what the worker is asked, which simulates nothing."""
     jobs: list[dict] = []
-    monkeypatch.setattr(load.process, "run", lambda *job, **how: jobs.append(how))
+
+    def run(*job: object, **how: object) -> dict:
+        jobs.append(how)
+        return NOTHING
+
+    monkeypatch.setattr(load.process, "run", run)
     return jobs
 
 
@@ -61,12 +74,11 @@ def test_what_just_fits_is_taken_and_one_more_is_not(worker_jobs):
     alone, two = (
         plan("llama-3.1-8b", "h100", max_model_len=256, data_parallel_size=n) for n in (1, 2)
     )
-    on_plan(alone, ONE, replicas=64, host_factor=0.1)  # 192 + 64 tokens in a context of 256
+    on_plan(alone, ONE, replicas=64)  # 192 + 64 tokens in a context of 256
     on_plan(two, ONE, replicas=32, prefill_replicas=32)
     assert len(worker_jobs) == 2
     for p, arrivals, how in (
         (alone, [Arrival(0.0, 193, 64)], {}),
-        (alone, ONE, {"host_factor": 0.09}),
         (two, ONE, {"replicas": 33}),
         (alone, ONE, {"prefill_replicas": 65}),
     ):

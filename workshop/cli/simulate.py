@@ -152,12 +152,6 @@ def planned(*names: str) -> list[click.Parameter]:
     "--router", default="round-robin", show_default=True, help="round-robin, least-busy or prefix."
 )
 @click.option(
-    "--host-factor",
-    default=1.0,
-    show_default=True,
-    help="Multiplies Python's time; 0.7 on the fastest measured host.",
-)
-@click.option(
     "--local",
     is_flag=True,
     help="Measure the teaching server here, simulate it, and compare both.",

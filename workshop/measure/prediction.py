@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from workshop.client.client import Client
@@ -17,7 +16,7 @@ from workshop.measure import server_clock, timed
 from workshop.measure.points import MEASURES, Figures, Load
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate import process
-from workshop.simulate.arrivals import NEXT_ANSWER, Arrival
+from workshop.simulate.arrivals import Arrival, drawn
 from workshop.simulate.report import Outcome, percentiles
 
 GENERATIONS = 6  # of a closed loop: so many requests one after the other show what all others do
@@ -139,7 +138,10 @@ def _arrivals_at_rate(load: Load, rate: float, seed: int) -> list[Arrival]:
 
 def _closed_loop(load: Load, concurrency: int) -> list[Arrival]:
     """Return requests of which the next is sent as soon as one is answered."""
-    first = Arrival(0.0, load.prompt_tokens, load.output_tokens)
     requests = min(load.requests, GENERATIONS * concurrency)
-    at_once = min(concurrency, requests)
-    return [first] * at_once + [replace(first, follows=NEXT_ANSWER)] * (requests - at_once)
+    return drawn(
+        concurrency=min(concurrency, requests),
+        requests=requests,
+        prompt=(load.prompt_tokens, load.prompt_tokens),
+        output=(load.output_tokens, load.output_tokens),
+    )

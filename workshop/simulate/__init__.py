@@ -16,7 +16,6 @@ _HOMES = {name: f"{__name__}.arrivals:{name}" for name in ("Arrival", "drawn", "
 _HOMES |= {
     "load": f"{__name__}.load",
     "simulate": f"{__name__}.load:simulate",
-    "closed_loop": f"{__name__}.load:closed_loop",
     "on_plan": f"{__name__}.load:on_plan",
     "search": f"{__name__}.choices:search",
 }

@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 import random
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,12 +19,9 @@ MOST_REQUESTS = 200_000
 MOST_TOKENS = 10_000_000
 # Mooncake's lines, with the hashes of long prompts, have some thousand
 LONGEST_LINE_BYTES = 1 << 20
-# Memory of the simulation, measured: the peak of its process for bursts of 20,000 × 64 and of 2,000 × 6,000 prompt
-# tokens, less that for one of 1 × 64
-TOKEN_BYTES = 24  # a prompt token of an unfinished request
-REQUEST_BYTES = 4000  # an unfinished request
-OUTPUT_TOKEN_BYTES = 60  # an output token, whose time is recorded
-MOST_BYTES = 3 * 10**9
+# Of all requests together. Measured, as the peak of the simulation's process: a prompt token takes
+# 24 bytes until its request has its answer, an output token, whose time is recorded, 60.
+MOST_PROMPT_TOKENS = 250_000_000
 MOST_OUTPUT_TOKENS = 32_000_000
 LATEST_MS = 1e15  # also of a clock that counts from 1970
 LONGEST_S = 100_000_000  # three years: beyond, a step's milliseconds are lost in the clock's digits
@@ -334,38 +330,20 @@ class Texts:
         return tokens
 
 
-def refuse_large(tokens: int, requests: int, arrival: Arrival) -> None:
-    """Raise BadInput if unfinished requests need too much memory for so many prompt tokens."""
-    size = tokens * TOKEN_BYTES + requests * REQUEST_BYTES
-    if size > MOST_BYTES:
-        unfinished = f"{requests:,} requests of {tokens:,} tokens are unfinished at {arrival.arrival_s:,.1f} s"
-        needed = f"to simulate so many takes about {size / 1e9:,.1f} GB of memory, more than {MOST_BYTES / 1e9:.1f}"
-        raise BadInput(
-            f"{unfinished}, and {needed}.",
-            "Give fewer or shorter requests, a lower --rate or more --replicas.",
-        )
-
-
 def check_size(arrivals: Sequence[Arrival]) -> None:
-    """Raise BadInput for a load whose simulation would need too much memory.
-
-    Only what the load alone shows is checked.
-    """
-    # of the requests that arrive at the same moment
-    tokens: Counter[float] = Counter()
-    requests: Counter[float] = Counter()
+    """Raise BadInput for a load whose simulation would need too much memory."""
+    prompt_tokens = 0
+    output_tokens = 0
     for arrival in arrivals:
-        if arrival.follows == NEXT_ANSWER:
-            continue
-        moment = arrival.arrival_s
-        tokens[moment] += arrival.prompt_tokens
-        requests[moment] += 1
-        refuse_large(tokens[moment], requests[moment], arrival)
-    answers = sum(arrival.output_tokens for arrival in arrivals)
-    if answers > MOST_OUTPUT_TOKENS:
-        size = answers * OUTPUT_TOKEN_BYTES / 1e9
-        limit = f"The answers have {answers:,} tokens in all, of which at most {MOST_OUTPUT_TOKENS:,} can be simulated"
-        raise BadInput(
-            f"{limit}: so many take about {size:,.1f} GB of memory.",
-            "Give fewer or shorter requests.",
-        )
+        prompt_tokens += arrival.prompt_tokens
+        output_tokens += arrival.output_tokens
+    for name, tokens, most in (
+        ("prompts", prompt_tokens, MOST_PROMPT_TOKENS),
+        ("answers", output_tokens, MOST_OUTPUT_TOKENS),
+    ):
+        if tokens > most:
+            raise BadInput(
+                f"The {name} have {tokens:,} tokens in all: more than the {most:,} whose simulation "
+                "fits into memory.",
+                "Give fewer or shorter requests.",
+            )

@@ -7,7 +7,7 @@ import contextlib
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict
 
 from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import ModelConfig
@@ -44,9 +44,6 @@ class ServerOptions(TypedDict, total=False):
     force: bool
     inputs: Sequence[str | Path]
     enable_prefix_caching: bool | None
-    host_factor: float
-    clock: Clock | None
-    num_gpu_blocks: int | None
 
 
 SERVERS = (
@@ -57,7 +54,6 @@ SERVERS = (
     "force",
     "inputs",
     "enable_prefix_caching",
-    "host_factor",
 )
 
 
@@ -86,9 +82,8 @@ def simulate(
             concurrency (clients in a closed loop) and requests; or trace (a file); prompt and output ((fewest, most) tokens), prefix (tokens that all
             prompts share), seed. Or sessions, whose prompts grow with each turn: see
             `sessions.Sessions`, whose think_s is `think` here. The servers: replicas,
-            prefill_replicas, router, steps, force, inputs, enable_prefix_caching, host_factor, as
-            for `on_plan`. All others are those of `plan` (tensor_parallel_size, max_model_len,
-            max_num_seqs, …).
+            prefill_replicas, router, steps, force, inputs, enable_prefix_caching, as for `on_plan`.
+            All others are those of `plan` (tensor_parallel_size, max_model_len, max_num_seqs, …).
 
     Raises:
         BadInput: the load is impossible, or the plan cannot take it.
@@ -99,34 +94,6 @@ def simulate(
     arrivals, others = arriving(options)
     servers, plan_options = server_options(slo, others)
     return on_plan(plan(model, gpu, **plan_options), arrivals, **servers)
-
-
-def closed_loop(
-    plan: Plan,
-    concurrency: int,
-    requests: int,
-    prompt_tokens: int,
-    output_tokens: int,
-    **options: Unpack[ServerOptions],
-) -> Simulation:
-    """Simulate clients on a plan, each of which sends its next request when it has its answer.
-
-    Args:
-        plan: of `workshop.plan`.
-        concurrency: clients, over all replicas.
-        requests: of all clients together.
-        prompt_tokens, output_tokens: of each request.
-        options: those of `on_plan`.
-
-    Raises what `on_plan` does; BadInput also for a number out of range.
-    """
-    arrivals = drawn(
-        concurrency=concurrency,
-        requests=requests,
-        prompt=(prompt_tokens, prompt_tokens),
-        output=(output_tokens, output_tokens),
-    )
-    return on_plan(plan, arrivals, **options)
 
 
 def server_options(
@@ -215,7 +182,6 @@ def on_plan(
     force: bool = False,
     inputs: Sequence[str | Path] = (),
     enable_prefix_caching: bool | None = None,
-    host_factor: float = 1.0,
     clock: Clock | None = None,
     num_gpu_blocks: int | None = None,
 ) -> Simulation:
@@ -232,17 +198,14 @@ def on_plan(
         force: replace files of those names.
         inputs: files that were read for this simulation; the output never replaces them.
         enable_prefix_caching: None for vLLM's default.
-        host_factor: how long Python and launches take there: 1 on most measured hosts, 0.7 on the
-            fastest.
-        clock, num_gpu_blocks: measured values, instead of the plan's.
+        clock, num_gpu_blocks: measured values, instead of the plan's. `clock.of` takes how long
+            Python and launches take on a host: 1 on most measured ones, 0.7 on the fastest.
 
     Raises:
         BadInput: the plan cannot take the load, or an option is out of range.
         WorkshopError: vLLM, whose scheduler runs, is missing or of an unknown version.
     """
-    if not 0.1 <= host_factor <= 10:
-        raise BadInput(f"A host factor of {host_factor:g} cannot be.", "Give one from 0.1 to 10.")
-    clock = clock or of(plan.deployment, host_factor)
+    clock = clock or of(plan.deployment)
     limits = slo or {}
     counts = [replicas]
     if prefill_replicas:

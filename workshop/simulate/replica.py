@@ -56,8 +56,7 @@ class Replica:
         self._empty_steps = 0  # consecutive ones
         self.requests: dict[str, Outcome] = {}
         self.gaps_s = array("d")  # between two tokens of one request
-        self.held_tokens = 0  # of the prompts of all unfinished requests
-        self._tokens_left: dict[str, int] = {}  # of the answers of those
+        self._tokens_left: dict[str, int] = {}  # of the answers of unfinished requests
         self.ended: list[str] = []  # requests that ended and that nobody has asked for yet
 
     @property
@@ -81,7 +80,6 @@ class Replica:
         if not self._under_way:
             self._now_s = max(self._now_s, arrival_s + self.clock.way_in_s)
         self.requests[name] = Outcome(arrival_s, len(prompt))
-        self.held_tokens += len(prompt)
         self._tokens_left[name] = max_tokens
         idlest = min(self.engines, key=lambda engine: engine.unfinished)
         idlest.add(name, prompt, max_tokens, answer_token)
@@ -190,7 +188,6 @@ class Replica:
             del self._tokens_left[name]
             self._sampled_s.pop(name, None)
             self.ended.append(name)
-            self.held_tokens -= outcome.prompt_tokens
 
     def end(self) -> None:
         """Schedule an empty step, in which the last blocks are freed."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from workshop.engine.trace_writer import line
 from workshop.errors import WorkshopError
-from workshop.simulate.arrivals import NEXT_ANSWER, Arrival, Texts, refuse_large
+from workshop.simulate.arrivals import NEXT_ANSWER, Arrival, Texts
 from workshop.simulate.clock import Clock
 from workshop.simulate.engine import Rules, ScheduledStep
 from workshop.simulate.replica import Replica
@@ -139,12 +139,6 @@ class Cluster:
             arrival = queue.arrivals[number]
             home = route(self.job["router"], replicas, turn, arrival, homes)
             turn += 1
-            tokens = 0
-            unfinished = 0
-            for replica in replicas:
-                tokens += replica.held_tokens
-                unfinished += replica.unfinished
-            refuse_large(tokens, unfinished, arrival)
             prompt = texts.prompt(arrival, number)
             home.add(
                 str(number),
