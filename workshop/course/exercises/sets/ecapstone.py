@@ -24,20 +24,13 @@ ASKED = {
 LEAST_WORDS = 12
 # between a flag and its value: in a command, a variable's default, a list of YAML
 TO = r"[=:\s\"',-]+"
-KIND = r"(?:[\w.-]+:)?"  # of a GPU, as a site calls it
-GPUS_OF_SLURM = rf"--gpus-per-node[= ]{KIND}|--gres[= ]gpu:{KIND}"
-SAYS = {  # how scripts, manifests and commands say what a plan decides
-    "--tensor-parallel-size": rf"(?:--tensor-parallel-size|-tp|tensor_parallel_size){TO}(\d+)",
-    "--pipeline-parallel-size": rf"(?:--pipeline-parallel-size|-pp|pipeline_parallel_size){TO}(\d+)",
-    "--max-model-len": rf"(?:--max-model-len|max_model_len){TO}(\d+)",
-    "nodes": rf"(?:(?:--n?nodes|(?<!\S)size:){TO}|(?<!\S)-N\s*)(\d+)\b",
-    "GPUs a node": rf"(?:nvidia\.com/gpu: *['\"]?|{GPUS_OF_SLURM})(\d+)",
+VALUE = rf"{TO}(\d\w*|\$)"  # only a number is judged: no variable, no 8K
+FLAGS = {  # how scripts, manifests and commands give vLLM what a plan decides
+    "--tensor-parallel-size": rf"(?:--tensor-parallel-size|-tp|tensor_parallel_size){VALUE}",
+    "--pipeline-parallel-size": rf"(?:--pipeline-parallel-size|-pp|pipeline_parallel_size){VALUE}",
+    "--max-model-len": rf"(?:--max-model-len|max_model_len){VALUE}",
 }
-GPUS = re.compile(rf"(?:--gpus[= ]|(?<!\S)-G\s*){KIND}(\d+)")  # SLURM's: of all nodes together
-SHORT = re.compile(rf"(--max-model-len{TO})(\d+)([kK])\b")
-THOUSAND = {"k": 1000, "K": 1024}  # as vLLM reads 8k and 8K
-# Comments, and examples in a manifest's code.
-NOTHING = re.compile(r"(?m)(?:^|(?<=\s))(?:#(?!SBATCH)|>>> |\.\.\. ).*")
+COMMENT = re.compile(r"(?m)(?:^|(?<=\s))#.*")
 SECRET = re.compile(r"--api-key(?!-)[=\s\"',-]+\w|(?:API_KEY|TOKEN)=['\"]?[\w-]{12,}")
 
 
@@ -83,7 +76,7 @@ def script(plan: Plan, text: object) -> str | None:
             "there is a key in it: whoever may read the script could use your server. "
             "Put keys into a secret"
         )
-    text = _in_one_spelling(text, plan.nodes)
+    text = COMMENT.sub("", text)
     if re.search(rf"--api-key{TO}\$", text):
         return (
             "a key on a command line can be seen by everybody on that machine: "
@@ -94,52 +87,19 @@ def script(plan: Plan, text: object) -> str | None:
         names.append(name.rsplit("/", 1)[-1])
     if not any(name.casefold() in text.casefold() for name in names):
         return f"it does not name the plan's model, {names[0]}"
-    planned = {
-        "--tensor-parallel-size": plan.tensor_parallel_size,
-        "--pipeline-parallel-size": plan.pipeline_parallel_size,
-        "--max-model-len": plan.max_model_len,
-        "nodes": plan.nodes,
-        "GPUs a node": plan.gpus // plan.nodes,
+    planned_and_default = {
+        "--tensor-parallel-size": (plan.tensor_parallel_size, 1),
+        "--pipeline-parallel-size": (plan.pipeline_parallel_size, 1),
+        "--max-model-len": (plan.max_model_len, plan.deployment.model.max_position_embeddings),
     }
-    defaults = _defaults(plan, text)
-    for name, right in planned.items():
-        values = re.findall(SAYS[name], text)
-        if not values and defaults[name] == right:
-            continue
-        if str(right) not in values:
-            value = "nothing"
-            if values:
-                value = values[0]
-            return f"it says {value} for {name}; the plan has {right}"
+    for flag, (planned, default) in planned_and_default.items():
+        values = re.findall(FLAGS[flag], text)
+        if not values and planned != default:
+            return f"it says nothing for {flag}; the plan has {planned}"
+        numbers = [value for value in values if value.isdecimal()]
+        if numbers and str(planned) not in numbers:
+            return f"it says {numbers[0]} for {flag}; the plan has {planned}"
     return None
-
-
-def _in_one_spelling(text: str, nodes: int) -> str:
-    """Return a script with GPUs of one node, and numbers such as 32k written out."""
-    text = NOTHING.sub("", text)
-    text = GPUS.sub(lambda match: f"--gpus-per-node={int(match[1]) / nodes:g}", text)
-    return SHORT.sub(lambda match: f"{match[1]}{int(match[2]) * THOUSAND[match[3]]}", text)
-
-
-def _defaults(plan: Plan, text: str) -> dict[str, int | None]:
-    """Return the values that hold where a script says nothing.
-
-    The course's own scripts count the GPUs and nodes of the job.
-    """
-    tp, pp, gpus = 1, 1, plan.gpus
-    if re.search("(?i)tensor.*gpus_(?:per|on)_node", text):
-        tp = plan.tensor_parallel_size
-    if re.search("(?i)pipeline.*(?:nnodes|num_nodes)", text):
-        pp = plan.pipeline_parallel_size
-    if "#SBATCH" in text or "kind:" in text:  # on one machine nobody is asked for GPUs
-        gpus = None
-    return {
-        "--tensor-parallel-size": tp,
-        "--pipeline-parallel-size": pp,
-        "--max-model-len": plan.deployment.model.max_position_embeddings,
-        "nodes": 1,
-        "GPUs a node": gpus,
-    }
 
 
 def gap(compared: Reconciliation, told: object) -> str | None:
