@@ -165,10 +165,7 @@ def _share(name: str) -> None:
     shown_name = class_progress.share(checking.progress(), name)
     say(f"✓ Your instructor sees your tries as {shown_name}.", fg="green")
     place = class_progress.folder()
-    who = class_progress.who_may_list(place)
-    say(
-        f"  The file's name and content do not name your account, but its owner does: {who} can see it in {place}."
-    )
+    say(f"  The file does not name your account, but its owner does, to all who may list {place}.")
 
 
 def _last_notebook(checks: Mapping[str, Mapping]) -> str:

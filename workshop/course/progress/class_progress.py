@@ -12,18 +12,17 @@ import json
 import os
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from workshop import files, timestamps
-from workshop.errors import BadInput, WorkshopError, plain
+from workshop.errors import BadInput, WorkshopError
 from workshop.home import home, private_folder, write_private
 from workshop.servers.records import record_file
 
 NOTE = "progress.shared"  # in the learner's home: which file is theirs, and the name on it
 TESTS = ("pre", "post")
-MOST_TRIES = 10_000
 DAMAGED = (WorkshopError, OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
@@ -41,7 +40,7 @@ class Learner:
     updated: str
     checks: Mapping[str, Mapping]
     tests: Mapping[str, int]
-    file: str = ""
+    file: str
 
 
 def folder() -> Path:
@@ -59,16 +58,6 @@ def folder() -> Path:
             f"The instructor makes it: {how}",
         )
     return place.resolve()
-
-
-def who_may_list(place: Path) -> str:
-    """Return who sees the files of the folder, and with them the accounts that they belong to."""
-    mode = place.stat().st_mode
-    if mode & 0o004:
-        return "everybody on this machine"
-    if mode & 0o040:
-        return "members of the class's group"
-    return "the folder's owner"
 
 
 def share(progress: Mapping[str, Mapping], name: str = "") -> str:
@@ -163,36 +152,26 @@ def read(keys: Collection[str]) -> tuple[list[Learner], list[str]]:
             if path.is_symlink():  # it may lead to another user's file
                 raise ValueError("it is a link, not a file")
             data = files.read_json(path, record_file.MAX_BYTES)
-            learners.append(replace(_checked(data, keys), file=plain(path.name)))
+            learners.append(_learner(data, keys, path.name))
         except DAMAGED as error:
             why = getattr(error, "strerror", None) or error
-            passed.append(plain(f"{path.name}: {why}")[:200])
+            passed.append(f"{path.name}: {why}"[:200])
     return sorted(learners, key=lambda learner: learner.updated, reverse=True), passed
 
 
-def _checked(data: Mapping, keys: Collection[str]) -> Learner:
+def _learner(data: Mapping, keys: Collection[str], file: str) -> Learner:
     """Return what a file holds; one of DAMAGED says what is wrong with it."""
-    updated = datetime.fromisoformat(data["updated"])
-    if updated.tzinfo is None:
-        raise ValueError("its time has no zone")
-    for entry in data["checks"].values():
-        if (
-            type(entry["tries"]) is not int
-            or not 0 < entry["tries"] <= MOST_TRIES
-            or type(entry["done"]) is not bool
-        ):
-            raise ValueError("its tries are no numbers")
-    tests = {}
-    for when, right in data["tests"].items():
-        if when in TESTS and type(right) is int and 0 <= right <= 10:
-            tests[when] = right
     checks = {}
     for key in keys:
         if key in data["checks"]:
-            checks[key] = data["checks"][key]
+            entry = data["checks"][key]
+            checks[key] = {"tries": int(entry["tries"]), "done": bool(entry["done"])}
+    tests = {}
+    for when in TESTS:
+        right = data["tests"].get(when)
+        if right in range(11):
+            tests[when] = right
+    updated = datetime.fromisoformat(data["updated"]).astimezone(UTC)
     return Learner(
-        plain(str(data["name"]))[:40],
-        updated.astimezone(UTC).isoformat(timespec="seconds"),
-        checks,
-        tests,
+        str(data["name"])[:40], updated.isoformat(timespec="seconds"), checks, tests, file
     )
