@@ -1,13 +1,12 @@
 """A manifest with five mistakes, and the policies that find them: the exercise of notebook 08.
 
 The manifest is the real one that `workshop plan … --as kubernetes` renders, spoiled in five places. The
-policies look at the manifests as a cluster would see them; they know nothing of which places were
-spoiled.
+policies look at the manifests as a cluster would see them.
 """
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +23,20 @@ from workshop.servers.kubernetes import Case, Options
 
 # name → what a manifest must have
 POLICIES: dict[str, str] = texts("e08_elsewhere")["elsewhere.faults"]["policies"]
-PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 # Made from kubernetes/Dockerfile: the exercise is about the guard's manifest.
 GUARD = Options(guard_image="registry.example.org/vllm-workshop:v0.32.0")
 # What the excerpt shows of the container that serves, in this order.
-SHOWN = ("image", "args", "env", *PROBES, "securityContext", "resources", "volumeMounts")
+SHOWN = (
+    "image",
+    "args",
+    "env",
+    "startupProbe",
+    "readinessProbe",
+    "livenessProbe",
+    "securityContext",
+    "resources",
+    "volumeMounts",
+)
 
 
 @dataclass(frozen=True)
@@ -132,29 +140,17 @@ def spoiled() -> Manifests:
     return bad
 
 
-def broken(m: Manifests) -> Iterator[tuple[str, str]]:
-    """Yield each policy that these manifests break, by its name, and what is wrong."""
-    yield from _broken_on_the_gpus(m)
-    yield from _broken_probes(m)
-    yield from _broken_key(m)
-    yield from _broken_volume(m)
-    yield from _broken_in_the_pod(m)
-
-
-def _broken_on_the_gpus(m: Manifests) -> Iterator[tuple[str, str]]:
+def _dtype(m: Manifests) -> str:
     gpu = load_gpu(m.plan.gpu)
     dtype = m.argument("--dtype") or "auto"
     if dtype == "auto":
         dtype = load_model(m.plan.model).dtype
     if dtype == "bfloat16" and not gpu.has_bfloat16:
-        yield "dtype", f"{gpu.title} has no bfloat16: --dtype half"
-    gpus = m.vllm["resources"]["limits"].get("nvidia.com/gpu")
-    tensor_parallel = m.argument("--tensor-parallel-size")
-    if gpus != tensor_parallel:
-        yield "gpus", f"the pod asks for {gpus} GPUs, and vLLM wants {tensor_parallel}"
+        return f"{gpu.title} has no bfloat16: --dtype half"
+    return ""
 
 
-def _broken_probes(m: Manifests) -> Iterator[tuple[str, str]]:
+def _startup(m: Manifests) -> str:
     needed_s = Case(m.plan, Options()).start_budget_s
     startup = m.vllm.get("startupProbe")
     allowed_s = 0
@@ -162,83 +158,57 @@ def _broken_probes(m: Manifests) -> Iterator[tuple[str, str]]:
         allowed_s = startup["failureThreshold"] * startup["periodSeconds"]
     if allowed_s < needed_s:
         problem = f"Kubernetes kills the container after {allowed_s} s"
-        yield "startup", f"{problem}, and loading may take {needed_s} s"
-    for name in PROBES[1:]:
-        probe = m.vllm.get(name)
-        if not probe or probe.get("httpGet", {}).get("path", "/health") != "/health":
-            yield "liveness", f"{name} is there, and asks no path but /health, which needs no key"
+        return f"{problem}, and loading may take {needed_s} s"
+    return ""
 
 
-def _broken_key(m: Manifests) -> Iterator[tuple[str, str]]:
-    has_secret = False
-    for volume in m.pod["volumes"]:
-        if "secret" in volume:
-            has_secret = True
-    if m.argument("--api-key") is not None:
-        yield "key", "the key stands in the arguments, where everybody who may list pods reads it"
-    elif not has_secret or not m.argument("--middleware"):
-        yield "key", "the key comes from a Secret, and the guard asks for it"
-
-
-def _broken_volume(m: Manifests) -> Iterator[tuple[str, str]]:
-    weights_gib = math.ceil(Case(m.plan, Options()).weight_bytes / GIB)
-    storage = m.of("PersistentVolumeClaim")["spec"]["resources"]["requests"]["storage"]
-    if int(storage.removesuffix("Gi")) < weights_gib + 1:
-        yield "volume", f"{storage} cannot hold {weights_gib} GiB of weights"
-
-
-def _broken_in_the_pod(m: Manifests) -> Iterator[tuple[str, str]]:
-    pod = m.pod
-    if m.plan.gpus > 1 and not _has_shared_memory(pod, m.vllm):
-        yield "shm", "two ranks share memory through /dev/shm, and a container's own has 64 MiB"
-    if not _stays_a_plain_user(pod, m.vllm):
-        yield "user", "the container may become root"
-    if not _has_own_address(m.vllm):
-        yield "address", "VLLM_HOST_IP is not the pod's own address"
-    tolerated = []
-    for toleration in pod.get("tolerations", []):
-        tolerated.append(toleration.get("key"))
-    if "nvidia.com/gpu" not in tolerated or not pod.get("nodeSelector"):
-        yield "node", "the pod is not for GPU nodes"
-
-
-def _has_shared_memory(pod: dict[str, Any], container: dict[str, Any]) -> bool:
-    """Return whether /dev/shm of the container is a volume in memory."""
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    for mount in container["volumeMounts"]:
+def _shared_memory(m: Manifests) -> str:
+    volumes = {volume["name"]: volume for volume in m.pod["volumes"]}
+    for mount in m.vllm["volumeMounts"]:
         volume = volumes.get(mount["name"], {})
         in_memory = volume.get("emptyDir", {}).get("medium") == "Memory"
         if mount["mountPath"] == "/dev/shm" and in_memory:
-            return True
-    return False
+            return ""
+    return "two ranks share memory through /dev/shm, and a container's own has 64 MiB"
 
 
-def _stays_a_plain_user(pod: dict[str, Any], container: dict[str, Any]) -> bool:
-    """Return whether the container starts as a plain user and cannot become more."""
-    context = container.get("securityContext", {})
-    dropped = context.get("capabilities", {}).get("drop")
-    cannot_rise = context.get("allowPrivilegeEscalation") is False and dropped == ["ALL"]
-    return bool(pod.get("securityContext", {}).get("runAsNonRoot")) and cannot_rise
+def _key(m: Manifests) -> str:
+    if m.argument("--api-key") is not None:
+        return "the key stands in the arguments, where everybody who may list pods reads it"
+    has_secret = any("secret" in volume for volume in m.pod["volumes"])
+    if not has_secret or not m.argument("--middleware"):
+        return "the key comes from a Secret, and the guard asks for it"
+    return ""
 
 
-def _has_own_address(container: dict[str, Any]) -> bool:
-    """Return whether VLLM_HOST_IP is the pod's own address."""
-    for variable in container["env"]:
-        if variable["name"] == "VLLM_HOST_IP":
-            field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-            return field == "status.podIP"
-    return False
+def _volume(m: Manifests) -> str:
+    weights_gib = math.ceil(Case(m.plan, Options()).weight_bytes / GIB)
+    storage = m.of("PersistentVolumeClaim")["spec"]["resources"]["requests"]["storage"]
+    if int(storage.removesuffix("Gi")) < weights_gib + 1:
+        return f"{storage} cannot hold {weights_gib} GiB of weights"
+    return ""
+
+
+# The five of POLICIES that the spoiled manifest breaks: each returns what is wrong, or "".
+JUDGED: dict[str, Callable[[Manifests], str]] = {
+    "dtype": _dtype,
+    "startup": _startup,
+    "shm": _shared_memory,
+    "key": _key,
+    "volume": _volume,
+}
 
 
 def judge(manifests: Manifests) -> dict[str, str]:
-    """Return what each policy says: its name to what is wrong, an empty string where nothing is."""
-    return dict.fromkeys(POLICIES, "") | dict(broken(manifests))
+    """Return the policies that these manifests break: their names to what is wrong."""
+    broken = {}
+    for name, problem_of in JUDGED.items():
+        problem = problem_of(manifests)
+        if problem:
+            broken[name] = problem
+    return broken
 
 
 def faults(manifests: Manifests) -> list[str]:
     """Return the names of the policies that are broken."""
-    names = []
-    for name, problem in judge(manifests).items():
-        if problem:
-            names.append(name)
-    return names
+    return list(judge(manifests))
