@@ -413,6 +413,14 @@ def reasons() -> dict[str, list[str]]:
     return tomllib.loads(REASONS.read_text(encoding="utf-8"))
 
 
+def reason_of(key: str, result: str | None) -> str:
+    """Return why a prediction came out so, in one clause; '' if that result is not explained."""
+    explained, reason = reasons().get(key, ("", ""))
+    if result == explained:
+        return reason
+    return ""
+
+
 class Prediction:
     """A learner's prediction: options to choose from, later the choice beside the result.
 
@@ -445,8 +453,8 @@ class Prediction:
         prediction = "No prediction."
         if self.predicted:
             prediction = f"You predicted: {self.predicted}."
-        explained, reason = reasons().get(self.key, ("", ""))
-        if reason and self.result == explained:
+        reason = reason_of(self.key, self.result)
+        if reason:
             return f"{prediction} Result: {self.result}, as {reason}."
         return f"{prediction} Result: {self.result}."
 

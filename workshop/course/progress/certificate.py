@@ -86,10 +86,8 @@ def _came_true(progress: CourseMap) -> list[tuple[str, str]]:
         for key in (*chapter.predictions, *chapter.deeper_predictions):
             entry = progress.predicted.get(key, {})
             if entry and entry["predicted"] == entry["result"]:
-                explained, reason = checking.reasons().get(key, ("", ""))
-                if explained != entry["result"]:
-                    reason = ""
-                rows.append((f"{chapter.title}: {entry['result']}", reason))
+                result = entry["result"]
+                rows.append((f"{chapter.title}: {result}", checking.reason_of(key, result)))
     return rows
 
 
