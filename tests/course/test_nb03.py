@@ -135,7 +135,12 @@ def test_the_record_is_shown_without_its_key():
     record = ServerRecord(
         name="8b", url="http://gpu1:8000/v1", model="llama", api_key="k", host="gpu1", state="ready"
     )
-    shown = [("url", "http://gpu1:8000/v1"), ("api_key", "(hidden)"), ("host", "gpu1"), ("state", "ready")]
+    shown = [
+        ("url", "http://gpu1:8000/v1"),
+        ("api_key", "(hidden)"),
+        ("host", "gpu1"),
+        ("state", "ready"),
+    ]
     assert nb03.record(record).rows == shown  # a record of no log shows none
 
 
@@ -271,7 +276,9 @@ def test_a_server_started_by_hand_is_seen_when_it_answers(free_port_with_models)
 
 
 def test_without_a_server_the_learner_is_told_what_to_do():
-    assert "Application startup complete." in nb03.hand_started(9)  # the discard port: nobody listens
+    assert "Application startup complete." in nb03.hand_started(
+        9
+    )  # the discard port: nobody listens
 
 
 @pytest.fixture
