@@ -70,6 +70,15 @@ def test_a_plan_is_printed(environment, program, tmp_path):
     assert "vllm serve" in output and "--tensor-parallel-size 4" in output
 
 
+def test_a_kustomize_tree_has_the_components(environment, tmp_path):
+    command = [environment / "workshop", "plan", "mistral-7b", "--gpu", "l4"]
+    run(*command, "--as", "kubernetes", "--output", ".", env=elsewhere(tmp_path), cwd=tmp_path)
+    source = ROOT / "kubernetes" / "components"
+    for path in source.rglob("*.yaml"):
+        written = tmp_path / "components" / path.relative_to(source)
+        assert written.read_bytes() == path.read_bytes()
+
+
 def test_the_lab_opens_on_the_course(environment, tmp_path):
     command = [environment / "workshop", "lab", "--no-server", "--no-browser"]
     log = tmp_path / "lab.log"

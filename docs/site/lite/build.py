@@ -283,8 +283,9 @@ def ours() -> bytes:
         read = [
             *NOTEBOOKS.glob("*.ipynb"),
             *(path for path in (ROOT / "slurm").rglob("*") if path.suffix in (".sh", ".sbatch")),
+            *(ROOT / "kubernetes" / "components").rglob("*.yaml"),
         ]
-        # the map is drawn of these, scripts are shown
+        # the map is drawn of these, scripts and manifests are shown
         course = {str(path.relative_to(ROOT)): path for path in read}
         for inside, path in {**overlay, **stand_ins, **course}.items():
             archive.write(path, inside)

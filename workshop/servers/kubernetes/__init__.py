@@ -17,15 +17,16 @@ from inference_planner.answer.report import plus_minus
 
 from workshop.errors import BadInput
 from workshop.home import writing
+from workshop.install_words import course_folder
 from workshop.servers.kubernetes.case import Case
 from workshop.servers.kubernetes.options import Options
 from workshop.servers.kubernetes.rendering import GUARDED_BY_VLLM, make
 
 __all__ = [
-    "COMPONENTS",
     "Case",
     "Options",
     "component",
+    "components",
     "header",
     "manifests",
     "overlay",
@@ -33,17 +34,6 @@ __all__ = [
     "write",
 ]
 
-# Variants for kustomize: each is a folder of components/, with the files beside its
-# kustomization.yaml.
-COMPONENTS: dict[str, tuple[str, ...]] = {
-    "drain": ("disruption-budget",),
-    "gke-gateway": ("policies",),
-    "ingress-nginx": (),
-    "keda": ("scaled-object",),
-    "monitor": ("pod-monitor",),
-    "tenant": ("namespace",),
-    "volume-owner": (),
-}
 WIDTH = 108  # of the header's lines
 
 
@@ -145,17 +135,24 @@ def overlay(plan: Plan, options: Options | None = None) -> dict[str, str]:
     made_by = _comment([f"{case.command} --output kubernetes", *header(case)[1:]])
     folder = f"overlays/{case.name}"
     files = {
-        "components/openshift/kustomization.yaml": make("openshift"),
-        "components/openshift/route.yaml": make("route", name="set-by-the-replacement"),
         f"{folder}/kustomization.yaml": made_by + make("overlay", case=case),
         f"{folder}/server.yaml": make("server", case=neutral),
     }
     if not case.options.claim:
         files[f"{folder}/weights.yaml"] = make("weights", case=neutral)
-    for name in COMPONENTS:
+    for name in components():
         for file, text in component(name).items():
             files[f"components/{name}/{file}"] = text
     return files
+
+
+def components() -> list[str]:
+    """Return the variants for kustomize: the folders of kubernetes/components."""
+    return sorted(path.name for path in _components_folder().iterdir())
+
+
+def _components_folder() -> Path:
+    return course_folder("kubernetes") / "components"
 
 
 def component(name: str) -> dict[str, str]:
@@ -164,12 +161,11 @@ def component(name: str) -> dict[str, str]:
     Raises:
         BadInput: there is no such component.
     """
-    if name not in COMPONENTS:
-        raise BadInput(f"There is no component {name!r}.", f"Choose from: {', '.join(COMPONENTS)}.")
-    files: dict[str, str] = {}
-    for part in ("kustomization", *COMPONENTS[name]):
-        files[f"{part}.yaml"] = make(f"components/{name}/{part}")
-    return files
+    if name not in components():
+        remedy = f"Choose from: {', '.join(components())}."
+        raise BadInput(f"There is no component {name!r}.", remedy)
+    paths = sorted((_components_folder() / name).glob("*.yaml"))
+    return {path.name: path.read_text(encoding="utf-8") for path in paths}
 
 
 def write(plan: Plan, folder: str | Path, options: Options | None = None) -> list[Path]:
