@@ -7,10 +7,9 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli import group, serve, servers
+from workshop.cli import group, servers
 from workshop.engine.metrics import Metrics
 from workshop.errors import WorkshopError
-from workshop.servers.local import supervise
 from workshop.servers.records import ServerRecord
 
 
@@ -80,20 +79,6 @@ def test_watching_ends_with_ctrl_c_and_shows_all(monkeypatch, workshop_home):
 def test_a_running_server_is_in_the_table(server):
     (row,) = servers.table([(server, servers._look(server))], {})
     assert row[1] == "ready" and row[2].isdigit() and row[4].endswith("%")
-
-
-def test_serve_says_what_no_plan_counts(monkeypatch):
-    """A draft's weights and cache, and adapters, come out of the KV cache that `plan` promised."""
-    monkeypatch.setattr(supervise, "run", lambda launch, bar, ready: None)
-    draft = ("--speculative-config", '{"model": "draft", "num_speculative_tokens": 3}')
-    messages = {
-        flags: CliRunner().invoke(serve.command, ["--name", "drafts", *flags]).stderr
-        for flags in ((), draft)
-    }
-    assert (
-        not messages[()]
-        and "does not count --speculative-config: a draft model's weights" in messages[draft]
-    )
 
 
 def test_a_time_that_no_clock_can_wait_is_refused(workshop_home, monkeypatch, subtests):

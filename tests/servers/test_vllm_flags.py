@@ -228,8 +228,8 @@ def test_a_flag_of_a_file_is_checked_as_well(tmp_path):
 def test_a_release_that_is_not_recorded_refuses_nothing_and_says_so():
     arguments = ("--max-modellen", "100")
     flags.checked(arguments, "0.1.0")
-    assert "not recorded" in flags.remarks(arguments, "0.1.0")[0]
-    assert not flags.remarks(arguments, RELEASE) and not flags.remarks((), "0.1.0")
+    assert "not recorded" in flags.unchecked(arguments, "0.1.0")
+    assert not flags.unchecked(arguments, RELEASE) and not flags.unchecked((), "0.1.0")
 
 
 def test_the_release_that_the_project_pins_is_recorded_as_it_is(vllm_parser):

@@ -96,7 +96,7 @@ def command(ctx: click.Context, model, background, tensor_parallel_size, **optio
     needs the server's key, which `workshop.connect()` finds by itself.
     """
     from workshop.servers import local
-    from workshop.servers.flags import remarks
+    from workshop.servers.flags import unchecked
     from workshop.servers.local import supervise
     from workshop.vllm_package import installed
 
@@ -111,7 +111,7 @@ def command(ctx: click.Context, model, background, tensor_parallel_size, **optio
         say=lambda line: click.echo(line, err=True),
         **options,
     )
-    for word in filter(None, (launch.note, *remarks(vllm_args, installed()[1]))):
+    for word in filter(None, (launch.note, unchecked(vllm_args, installed()[1]))):
         click.echo(f"! {word}", err=True)
 
     def ready(record) -> None:

@@ -16,6 +16,7 @@ from stand_ins import stand_in
 
 from workshop.cli.prefetch import command as prefetch
 from workshop.cli.slurm import command
+from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.slurm import site
 from workshop.servers.slurm.submit import submission as slurm
@@ -155,15 +156,6 @@ def test_flags_of_vllm_are_planned_with(workshop_home):
     assert "469,568 tokens, or 14.33 requests of 32,768" in reasons()
     assert "939,136 tokens, or 28.66 requests of 32,768" in reasons("--kv-cache-dtype=fp8")
     assert "of 8,192 tokens at once" in reasons("--max_model_len", "8K")
-    for draft in (("-sc", "{}"), ("--speculative-config.method=eagle3",), ("--spec_model", "x")):
-        assert (
-            "not count" not in reasons()
-            and "does not count" in reasons(*draft)
-            and "a draft model's weights" in reasons(*draft)
-        )
-    assert "does not count --enable-lora: the adapters' weights" in reasons(
-        "--enable-lora", "--max-loras", "4"
-    )
     unknown = reasons(
         "--max-model-len", "auto", "--kv-cache-dtype", "nvfp4", "--quantization", "experts_int8"
     )
@@ -174,12 +166,42 @@ def test_flags_of_vllm_are_planned_with(workshop_home):
     )
 
 
+def test_drafts_and_adapters_are_planned_with(workshop_home):
+    def tokens(*flags):
+        (sentence,) = re.findall(
+            r"([\d,]+) tokens, or",
+            " ".join(slurm.prepare(slurm.Request("70b", vllm=flags)).reasons),
+        )
+        return int(sentence.replace(",", ""))
+
+    def planned(**settings):
+        split = {"tensor_parallel_size": 4, "pipeline_parallel_size": 1, "max_model_len": 32768}
+        split["gpu_memory_utilization"] = 0.9
+        return plan("llama-3.1-70b", "h100", gpus_per_node=4, **split, **settings).kv_cache_tokens
+
+    draft = {"method": "eagle3", "model": "x/y", "num_speculative_tokens": 3}
+    with_draft = planned(speculative_config=draft)
+    dotted = [f"--speculative-config.{name}={value}" for name, value in draft.items()]
+    assert tokens("-sc", json.dumps(draft)) == tokens(*dotted) == with_draft < tokens()
+    short = ("--spec_method", "eagle3", "--spec-model=x/y", "--spec-tokens", "3")
+    assert tokens(*short) == with_draft
+    adapters = ("--enable-lora", "--max-loras", "4", "--max-lora-rank=64")
+    assert tokens(*adapters) == planned(enable_lora=True, max_loras=4, max_lora_rank=64) < tokens()
+
+
+def test_a_draft_that_no_plan_counts_is_submitted_with_a_sentence(workshop_home):
+    draft = '{"method": "medusa", "model": "x/y", "num_speculative_tokens": 3}'
+    submission = slurm.prepare(slurm.Request("70b", vllm=("-sc", draft)))
+    assert submission.fits
+    assert "The plan does not count the draft: The plan has no formulas" in submission.reasons[1]
+
+
 def test_flags_of_the_site_are_planned_with_before_the_persons(
     workshop_home, tmp_path, monkeypatch
 ):
     """The script gives vLLM its own, the site's and the person's flags, and later ones count."""
     (tmp_path / "site.sh").write_text(
-        "site_serve_args=(--kv-cache-dtype fp8 --max-model-len 8192 --enable-lora)\n"
+        "site_serve_args=(--kv-cache-dtype fp8 --max-model-len 8192)\n"
     )
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     ours, own = (
@@ -188,9 +210,7 @@ def test_flags_of_the_site_are_planned_with_before_the_persons(
     )
     reasons = " ".join(ours.reasons)
     assert "939,136 tokens, or 114.64 requests of 8,192" in reasons
-    assert "does not count --enable-lora" in reasons and "--kv-cache-dtype fp8" not in " ".join(
-        ours.advice
-    )
+    assert "--kv-cache-dtype fp8" not in " ".join(ours.advice)
     assert "939,136 tokens, or 57.32 requests of 16,384" in " ".join(own.reasons)
     assert "more_flags" not in ours.settings, "the job reads the site's file itself"
 

@@ -5,6 +5,7 @@ of `--a`, and a file (`--config`). A flag that opened a way past the guard, or m
 where its record says that it is, must be seen in all of them.
 """
 
+import argparse
 import json
 import os
 import re
@@ -12,9 +13,10 @@ import shlex
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import yaml
-from inference_planner.arguments import tokens
+from inference_planner.arguments import ARGUMENTS
 from inference_planner.catalog.quantization import METHODS
 from inference_planner.model.kv_cache import KV_CACHE_DTYPES
 from inference_planner.releases.versions import DEFAULT
@@ -25,10 +27,17 @@ from workshop.servers.flags import release
 
 TABLES = yaml.safe_load(Path(__file__).with_name("rules.yaml").read_text(encoding="utf-8"))
 REFUSED = TABLES["refused"]
-# Flags that change the plan: with the values that it knows, without a value, and with a number.
-WORDS = {"dtype": DTYPES, "quantization": METHODS, "kv-cache-dtype": KV_CACHE_DTYPES}
-SWITCHES = ("enforce-eager", "enable-expert-parallel")
-COUNTS = ("max-model-len", "max-num-batched-tokens", "max-num-seqs", "decode-context-parallel-size")
+# Values that the plan knows; vLLM may know more.
+VALUES = {"dtype": DTYPES, "quantization": METHODS, "kv-cache-dtype": KV_CACHE_DTYPES}
+DRAFTS = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
+# Arguments of the plan that are flags of vLLM. The job sets the split itself.
+COUNTED = (
+    *("dtype", "quantization", "kv_cache_dtype", "enforce_eager"),
+    *("max_model_len", "max_num_batched_tokens", "max_num_seqs", "gpu_memory_utilization"),
+    *("enable_expert_parallel", "decode_context_parallel_size", *DRAFTS),
+    *("enable_lora", "max_loras", "max_lora_rank", "max_cpu_loras", "fully_sharded_loras"),
+    "lora_dtype",
+)
 JOB_REMEDY = (
     "Leave it out. GPUs: --nodes, --gpus-per-node, --pipeline; settings of the site: slurm/site.sh."
 )
@@ -55,41 +64,43 @@ def flags_of(args: Iterable[str]) -> dict[str, str]:
     return flags
 
 
-def for_plan(args: tuple[str, ...]) -> dict[str, object]:
+def for_plan(args: Iterable[str]) -> dict[str, Any]:
     """Return the flags in `args` that change the plan, as plan() takes them.
 
     A value that it does not know is left out.
     """
+    with suppress(release.Refusal):  # a part of a flag without a value
+        args = release.spelled_out(args)
     flags = flags_of(args)
     if "hf-overrides" in flags:  # it may read more tokens than its config.json says
         flags.pop("max-model-len", None)
-    settings: dict[str, object] = {}
-    for name, values in WORDS.items():
-        if flags.get(name) in values:
-            settings[name] = flags[name]
-    for name in SWITCHES:
-        if name in flags:
-            settings[name] = True
-    numbers = {**dict.fromkeys(COUNTS, tokens), "gpu-memory-utilization": float}
-    for name, read in numbers.items():
-        with suppress(ValueError):  # --max-model-len auto
-            number = read(flags.get(name, ""))
-            if number > 0:
-                settings[name] = number
-    return {name.replace("-", "_"): value for name, value in settings.items()}
+    settings: dict[str, Any] = {}
+    for name, value in flags.items():
+        if value not in VALUES.get(name, (value,)):
+            continue
+        word = f"--{name}={value}" if value else f"--{name}"
+        with suppress(argparse.ArgumentError):  # --max-model-len auto
+            settings |= vars(PLAN_PARSER.parse_known_args([word])[0])
+    return {name: value for name, value in settings.items() if isinstance(value, str) or value > 0}
 
 
-def remarks(args: tuple[str, ...], version: str = DEFAULT) -> list[str]:
-    """Say what was not checked of the flags in `args` for a release of vLLM, and what a plan leaves out of them."""
-    sentences: list[str] = []
+def _plan_parser() -> argparse.ArgumentParser:
+    """Return a parser of the planner's own arguments that are counted, without defaults."""
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
+    for flags, keywords in ARGUMENTS.items():
+        if flags[0].removeprefix("--").replace("-", "_") in COUNTED:
+            parser.add_argument(*flags, **{**keywords, "default": argparse.SUPPRESS})
+    return parser
+
+
+PLAN_PARSER = _plan_parser()
+
+
+def unchecked(args: tuple[str, ...], version: str = DEFAULT) -> str:
+    """Say that the flags in `args` were not checked for a release of vLLM; '' if they were."""
     if args and not release.recorded(version):
-        sentences.append(f"The flags of vLLM {version} are not recorded here: none was checked.")
-    names = [name.partition(".")[0] for name in flags_of(args)]
-    for name, what in TABLES["uncounted"].items():
-        if name in names:
-            less = "the KV cache has so much less"
-            sentences.append(f"The plan does not count --{name}: {what}; {less}.")
-    return sentences
+        return f"The flags of vLLM {version} are not recorded here: none was checked."
+    return ""
 
 
 def checked(

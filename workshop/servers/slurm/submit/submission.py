@@ -23,7 +23,7 @@ from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.home import private_folder
 from workshop.servers import records
-from workshop.servers.flags import check_for_job, check_release, for_plan, remarks
+from workshop.servers.flags import DRAFTS, check_for_job, check_release, for_plan
 from workshop.servers.host.programs import LATE, run
 from workshop.servers.records.record_file import CLUSTER
 from workshop.servers.slurm import options, reasons
@@ -100,7 +100,7 @@ def prepare(request: Request) -> Submission:
     if not request.anyway:
         check_release(site_flags, where="site_serve_args: ")
     vllm_flags = (*site_flags, *request.vllm)  # in the order of job.sh
-    the_plan = _planned(
+    the_plan, uncounted = _planned(
         model,
         gpu or GPU,
         recipe or Recipe(request.what),
@@ -125,7 +125,7 @@ def prepare(request: Request) -> Submission:
         head=head,
         passed=list(request.sbatch_args),
         settings=settings,
-        reasons=[_summary(the_plan), *remarks(vllm_flags), *the_plan.reasons],
+        reasons=[_summary(the_plan), *uncounted, *the_plan.reasons],
         advice=advice,
         fits=the_plan.fits,
         folder=folder,
@@ -244,11 +244,33 @@ def _refuse(request: Request) -> None:
 
 def _planned(
     model: Path | str, gpu: str, recipe: Recipe, request: Request, site: dict[str, str]
+) -> tuple[Plan, list[str]]:
+    """Return the plan with the flags of vLLM, and a sentence on a draft that it cannot count."""
+    flags = for_plan(request.vllm)
+    without_draft = {name: value for name, value in flags.items() if name not in DRAFTS}
+    try:
+        return _plan_of_split(model, gpu, recipe, request, site, flags), []
+    except BadInput as problem:
+        if flags == without_draft:
+            raise
+        made = _plan_of_split(model, gpu, recipe, request, site, without_draft)
+        return made, [f"The plan does not count the draft: {problem.message}"]
+
+
+def _plan_of_split(
+    model: Path | str,
+    gpu: str,
+    recipe: Recipe,
+    request: Request,
+    site: dict[str, str],
+    flags: dict[str, Any],
 ) -> Plan:
     """Return the plan of the recipe's split, or of the fewest nodes that hold the model.
 
     Where none do, the plan of the most nodes. GPUs and nodes that a person requests are all used:
     tensor parallel in a node, as far as the heads allow.
+
+    flags: of vLLM, as plan() takes them.
     """
     gpus_per_node = request.gpus_per_node or slurm_site.gpus(site)[1] or GPUS_PER_NODE
     settings: dict[str, Any] = {
@@ -260,7 +282,7 @@ def _planned(
         settings["gpu_memory_utilization"] = recipe.gpu_memory_utilization
         if request.max_model_len is None:
             settings["max_model_len"] = recipe.max_model_len
-    settings |= for_plan(request.vllm)
+    settings |= flags
     several_nodes = request.nodes is not None and request.nodes > 1
     use_all = not recipe.split and (request.gpus_per_node is not None or several_nodes)
     tp_in_node = _largest_tp(model, gpus_per_node) if use_all else gpus_per_node
