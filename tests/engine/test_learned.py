@@ -26,7 +26,6 @@ from workshop.engine.reconcile.case import make_case
 from workshop.engine.reconcile.keeping import keep_start
 from workshop.engine.reconcile.learned import KeptStart, Measured
 from workshop.engine.reconcile.recording import kept_start
-from workshop.errors import BadInput
 from workshop.servers.local import supervise
 
 LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
@@ -61,11 +60,16 @@ def start_of(run: dict) -> KeptStart:
     return KeptStart(described, measured, "2026-11-25")
 
 
+def forget_all() -> None:
+    for file in learned.files():
+        file.unlink()
+
+
 def test_with_any_other_run_of_the_card_and_version_kept_the_median_error_is_small(workshop_home):
     """At most 0.5 %, and 2 % at worst, whichever other run was kept: the bars of the issue."""
     errors = []
     for kept_run in RUNS[::2]:
-        learned.forget_all()
+        forget_all()
         learned.keep(start_of(kept_run))
         starts = exact.kept_starts()
         assert len(starts) == 1
@@ -91,7 +95,7 @@ def misjudged(start: KeptStart, **changes: float) -> KeptStart:
 def test_the_same_start_is_planned_to_the_log_s_own_tokens(workshop_home, subtests):
     for path in GPU_LOGS:
         with subtests.test(path.stem):
-            learned.forget_all()
+            forget_all()
             log = engine_log.read(path)
             case = make_case(log, None, path.stem.rpartition("_")[2])
             learned.keep(kept_start(case))
@@ -186,7 +190,7 @@ def own_log(folder: Path) -> Path:
     return file
 
 
-def test_a_start_is_kept_unless_it_is_refused_and_forget_removes_it(workshop_home, tmp_path):
+def test_a_start_is_kept_unless_it_is_refused_and_its_file_is_named(workshop_home, tmp_path):
     run = CliRunner().invoke
     log = str(own_log(tmp_path / "logs"))
     compared = run(command, [log, "--no-keep", "--json"])
@@ -199,12 +203,10 @@ def test_a_start_is_kept_unless_it_is_refused_and_forget_removes_it(workshop_hom
     arguments = ["llama-3.1-8b", "--gpu", "h100", "--vllm-version", "0.32.0", "--json"]
     plan = json.loads(run(plan_command, arguments).output)
     assert any(reason.startswith("As this server started here") for reason in plan["reasons"])
-    assert "Removed 1" in run(command, [log, "--forget"]).output
-    assert not learned.files()
-    assert "Nothing" in run(command, [log, "--forget"]).output
-    run(command, [log])
-    assert "Removed 1" in run(command, ["--forget-all"]).output
-    assert not learned.files()
+    assert f"({file}). --no-keep compares alone; remove that file" in result.stderr
+    file.unlink()
+    plan = json.loads(run(plan_command, arguments).output)
+    assert not any("started here" in reason for reason in plan["reasons"])
 
 
 def test_a_recorded_log_of_the_course_is_no_start_of_this_site(workshop_home):
@@ -226,7 +228,7 @@ def test_a_server_keeps_what_its_start_measured(workshop_home, tmp_path):
         while not learned.files() and time.monotonic() < deadline:
             time.sleep(0.05)
         (file,) = learned.files()
-        assert learned.read(file).run["gpu"] == "h100"
+        assert learned.parse(file.read_bytes()).run["gpu"] == "h100"
     finally:
         supervise.stop(server.name)
 
@@ -253,7 +255,12 @@ def test_no_text_of_the_log_is_kept(workshop_home):
     assert "/models" not in text and ".cache" not in text
 
 
-def test_a_damaged_file_is_left_alone_and_plans_go_on(workshop_home, subtests):
+def test_from_a_damaged_file_nothing_is_taken_and_the_next_start_replaces_it(
+    workshop_home, subtests
+):
+    start = kept_start(make_case(engine_log.read(H100), None, "h100"))
+    file = learned.keep(start)
+    whole = file.read_text()
     for damage in [
         "",
         "{",
@@ -261,31 +268,13 @@ def test_a_damaged_file_is_left_alone_and_plans_go_on(workshop_home, subtests):
         '{"format": 1}',
         "\0\0",
         '{"format": 99, "run": {}, "measured": {}}',
+        whole.replace('"weights_gib": ', '"weights_gib": "16", "more": '),
     ]:
-        with subtests.test(damage):
-            learned.forget_all()
-            start = kept_start(make_case(engine_log.read(H100), None, "h100"))
-            file = learned.keep(start)
+        with subtests.test(damage[:50]):
             file.write_text(damage)
-            with pytest.raises(BadInput, match="damaged"):
-                learned.keep(start)
-            assert file.read_text() == damage
             plan = exact.plan("llama-3.1-8b", "h100", vllm_version="0.32.0")
             assert plan.fits and not any("started here" in reason for reason in plan.reasons)
-            assert any(str(file) in reason for reason in plan.reasons)
-
-
-def test_a_figure_that_is_no_number_is_damage(workshop_home, subtests):
-    for figure in [float("nan"), float("inf"), -1e300, "16", True, [1]]:
-        with subtests.test(str(figure)):
-            learned.forget_all()
-            start = kept_start(make_case(engine_log.read(H100), None, "h100"))
-            file = learned.keep(start)
-            content = json.loads(file.read_text())
-            content["measured"]["available_kv_gib"] = figure
-            file.write_text(json.dumps(content))
-            with pytest.raises(BadInput, match="damaged"):
-                learned.read(file)
+            assert learned.keep(start) == file and file.read_text() == whole
 
 
 def test_ten_who_keep_at_once_leave_whole_files(workshop_home):
@@ -295,7 +284,7 @@ def test_ten_who_keep_at_once_leave_whole_files(workshop_home):
         thread.start()
     for thread in threads:
         thread.join()
-    assert [learned.read(file) for file in learned.files()] == [start]
+    assert [learned.parse(file.read_bytes()) for file in learned.files()] == [start]
     assert os.listdir(learned.folder()) == [learned.files()[0].name]
 
 
@@ -308,13 +297,6 @@ def test_a_log_that_does_not_say_what_was_measured_keeps_nothing(workshop_home, 
             file.write_text("\n".join(shortened))
             CliRunner().invoke(command, [str(file), "--gpu", "h100"])
             assert not learned.files()
-
-
-def test_actions_that_exclude_each_other_are_refused(workshop_home):
-    for flags in (["--anonymise", "--forget"], ["--forget", "--forget-all"]):
-        result = CliRunner().invoke(command, [str(H100), *flags])
-        assert isinstance(result.exception, BadInput) or result.exit_code == 2
-    assert isinstance(CliRunner().invoke(command, []).exception, BadInput)
 
 
 def test_a_card_that_shows_other_memory_here_is_planned_with_it(workshop_home):
@@ -376,7 +358,7 @@ def test_the_interval_of_a_plan_that_learned_is_narrower_and_holds(workshop_home
     inside = []
     narrower = []
     for kept_run in RUNS[::3]:
-        learned.forget_all()
+        forget_all()
         learned.keep(start_of(kept_run))
         starts = exact.kept_starts()
         for run in RUNS:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workshop.cli.say import console, json_option, say, say_json, shown
-from workshop.errors import BadInput
 
 if TYPE_CHECKING:
     from workshop.engine.log.facts import EngineLog
@@ -16,7 +15,7 @@ NUMBERS = ("predicted", "actual", "error")
 
 
 @click.command()
-@click.argument("log", type=click.Path(path_type=Path), required=False)
+@click.argument("log", type=click.Path(path_type=Path))
 @click.option(
     "--model",
     help="Catalog name, or a folder with a config.json, if the log's own path is not here.",
@@ -60,8 +59,6 @@ NUMBERS = ("predicted", "actual", "error")
     is_flag=True,
     help="Compare alone. Without it, plans of this card, version and kind of model use what the start measured.",
 )
-@click.option("--forget", is_flag=True, help="Remove what was kept of this LOG's case.")
-@click.option("--forget-all", is_flag=True, help="Remove everything that was kept; needs no LOG.")
 @click.option(
     "--anonymise",
     is_flag=True,
@@ -69,7 +66,7 @@ NUMBERS = ("predicted", "actual", "error")
 )
 @json_option("Print JSON.")
 def command(
-    log: Path | None,
+    log: Path,
     model: str | None,
     gpu: str | None,
     tensor_parallel_size: int | None,
@@ -79,8 +76,6 @@ def command(
     gpu_memory_gib: float | None,
     record: Path | None,
     no_keep: bool,
-    forget: bool,
-    forget_all: bool,
     anonymise: bool,
     as_json: bool,
 ) -> None:
@@ -95,15 +90,8 @@ def command(
       workshop reconcile vllm.log --anonymise > out.log  a copy that can be shared
     """
     from workshop.engine import log as engine_log
-    from workshop.engine.reconcile import learned, recording
-    from workshop.engine.reconcile.case import make_case
     from workshop.engine.reconcile.compare import reconcile
 
-    _check_actions(log, forget=forget, forget_all=forget_all, anonymise=anonymise)
-    if forget_all:
-        _say_removed(learned.forget_all(), as_json)
-    if log is None:
-        return
     if anonymise:
         _anonymise(log)
         return
@@ -115,12 +103,6 @@ def command(
         "gpu_memory_gib": gpu_memory_gib,
     }
     read = engine_log.read(log)
-    if forget:
-        case = make_case(read, model, gpu, **of_the_run)
-        for assumption in case.assumed:
-            say(f"· {assumption}", err=True)
-        _say_removed(learned.forget(recording.kept_run(case)), as_json)
-        return
     result = reconcile(read, model, gpu, record, **of_the_run)
     for assumption in result.assumed:
         say(f"· {assumption}", err=True)
@@ -130,17 +112,6 @@ def command(
         _print(result)
     if not no_keep and not _is_of_the_course(log):
         _keep(read, model, gpu, **of_the_run)
-
-
-def _check_actions(log: Path | None, **flags: bool) -> None:
-    """Raise BadInput for actions that exclude each other, or a log that is missing."""
-    actions = [f"--{name.replace('_', '-')}" for name, is_set in flags.items() if is_set]
-    if len(actions) > 1:
-        raise BadInput(f"{actions[0]} and {actions[1]} exclude each other.", "Give one of them.")
-    if log is None and actions != ["--forget-all"]:
-        raise BadInput("The log is missing.", "Give the file that vLLM's output went to.")
-    if log is not None and actions == ["--forget-all"]:
-        raise BadInput("--forget-all takes no log.", "Give --forget to remove what one log kept.")
 
 
 def _is_of_the_course(log: Path) -> bool:
@@ -158,21 +129,9 @@ def _keep(log: EngineLog, model: str | None, gpu: str | None, **of_the_run: Any)
     if file:
         say(
             "· Kept: plans of this card, version and kind of model use what this start measured "
-            f"({file}). --no-keep compares alone, --forget removes it.",
+            f"({file}). --no-keep compares alone; remove that file to forget the start.",
             err=True,
         )
-
-
-def _say_removed(count: int, as_json: bool) -> None:
-    if as_json:
-        say_json({"removed": count})
-    elif count:
-        noun = "starts"
-        if count == 1:
-            noun = "start"
-        say(f"Removed {count} kept {noun}.")
-    else:
-        say("Nothing was kept.")
 
 
 def _anonymise(log: Path) -> None:

@@ -122,7 +122,7 @@ def _measured_here(plan: Plan) -> Iterator[str]:
         server = "this server"
     yield (
         f"As {server} started here on {start.day} with vLLM {start.logged_version}: it {result}. "
-        "`workshop reconcile --forget-all` removes what was kept."
+        "To plan without it, remove its file from ~/.workshop/learned ($WORKSHOP_HOME/learned)."
     )
 
 

@@ -151,7 +151,7 @@ def test_a_job_keeps_what_its_start_measured(shell, monkeypatch, capfd):
     job_start.watch(server_record, task, threading.Event())
     assert record("one")["state"] == "ready"
     (file,) = learned.files()
-    assert learned.read(file).run["gpu"] == "h100"
+    assert learned.parse(file.read_bytes()).run["gpu"] == "h100"
 
 
 def test_a_time_limit_ends_the_engine_first(shell, monkeypatch):

@@ -35,8 +35,7 @@ from inference_planner.split.deployment import Deployment
 from inference_planner.split.measured_start import Start
 
 from workshop import python_process
-from workshop.engine.reconcile.learned import damaged, starts
-from workshop.engine.reconcile.learned import files as kept_files
+from workshop.engine.reconcile.learned import starts
 from workshop.errors import BadInput, WorkshopError
 from workshop.files import output, read_json
 from workshop.home import home
@@ -269,45 +268,25 @@ def plan(
             model, or a model that vLLM cannot build.
     """
     request_of(plan, settings)
-    learned_files: list[Path] = []
-    measured_starts = learned
-    if measured_starts is None:
-        learned_files = kept_files()
-        measured_starts = kept_starts(exact, learned_files)
-    result = planner_plan(
+    return planner_plan(
         model,
         gpu,
-        learned=measured_starts,
+        learned=kept_starts(exact) if learned is None else learned,
         find_split=lambda deployment, request: choose(deployment, request, exact),
         **settings,
     )
-    damaged_files = damaged(learned_files)
-    if damaged_files:
-        note = (
-            f"{damaged_files[0]} is damaged, so nothing was taken from it. "
-            "Remove it, or run `workshop reconcile --forget-all`."
-        )
-        result = replace(result, reasons=[*result.reasons, note])
-    return result
 
 
-def kept_starts(
-    exact: bool | None = None, learned_files: Sequence[Path] | None = None
-) -> tuple[Start, ...]:
+def kept_starts(exact: bool | None = None) -> tuple[Start, ...]:
     """Return what starts on this site measured, for plans with the same `exact`.
 
     `workshop serve`, a job of SLURM and `workshop reconcile LOG` keep them.
-
-    Args:
-        learned_files: the files of what was kept; None lists them.
     """
-    if learned_files is None:
-        learned_files = kept_files()
 
     def predict(model: ModelConfig, gpu: GPU, options: dict[str, Any]) -> Plan:
         return plan(model, gpu, **options, exact=exact, learned=())
 
-    return starts(learned_files, predict, mode=str(exact))
+    return starts(predict, mode=str(exact))
 
 
 def choose(deployment: Deployment, request: PlanRequest, exact: bool | None) -> Split:

@@ -12,8 +12,8 @@ def keep_start(
 ) -> Path | None:
     """Keep what a start measured; return the file, or None where nothing can be kept.
 
-    Nothing is kept of a CPU, of a start that ended before it knew its KV cache, of a card or a model
-    that is not known, or where the file of an earlier start is damaged.
+    Nothing is kept of a CPU, of a start that ended before it knew its KV cache, or of a card or a
+    model that is not known.
 
     Args:
         of_the_run: what the log does not say of the run, as for `make_case`.

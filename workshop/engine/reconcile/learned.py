@@ -9,12 +9,10 @@ what a plan takes from them.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +26,12 @@ from inference_planner.releases import versions
 from inference_planner.split.measured_start import Start
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.files import output, read_bytes
-from workshop.home import home
+from workshop.home import home, write_private, writing
 
 FORMAT = 1
-LARGEST_FILE_BYTES = 1 << 20
-MOST_FILES = 1000  # that are read
 ROUNDING_GIB = 0.006  # the log prints two decimals
 SUFFIX = ".json"
+DAMAGE = (AttributeError, KeyError, TypeError, ValueError, WorkshopError)  # of a file
 
 Predict = Callable[[ModelConfig, GPU, dict[str, Any]], Plan]
 
@@ -84,147 +80,57 @@ def file_of(run: Mapping[str, Any]) -> Path:
 def keep(start: KeptStart) -> Path:
     """Write what a start measured, in place of an earlier start of the same case; return the file.
 
-    Raises:
-        BadInput: the file of this case is damaged; it is not overwritten.
-        WorkshopError: the file could not be written.
+    Raises WorkshopError: the file could not be written.
     """
     file = file_of(start.run)
-    try:
+    with writing(file.parent):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise WorkshopError(
-            f"{file.parent} cannot be made: {error.strerror}.",
-            "Set WORKSHOP_HOME to a folder that you may write.",
-        ) from None
-    if file.exists():
-        read(file)
     content = {"format": FORMAT, **asdict(start)}
-    with output(file, force=True, mode=0o600) as written:
-        written.write((json.dumps(content, indent=1) + "\n").encode())
+    write_private(file, json.dumps(content, indent=1) + "\n")
     return file
-
-
-def forget(run: Mapping[str, Any]) -> int:
-    """Remove what was kept of a case; return how many files that were."""
-    return _remove(file_of(run))
-
-
-def forget_all() -> int:
-    """Remove everything that was kept, damaged files too; return how many files that were."""
-    return sum(_remove(file) for file in files())
-
-
-def _remove(file: Path) -> int:
-    try:
-        file.unlink()
-    except FileNotFoundError:
-        return 0
-    except OSError as error:
-        raise WorkshopError(f"{file} cannot be removed: {error.strerror}.", "") from None
-    return 1
 
 
 def files() -> list[Path]:
     """Return the files of what was kept; none where there is no folder."""
     try:
-        entries = list(folder().iterdir())
-    except (OSError, BadInput):
+        return sorted(folder().glob(f"[!.]*{SUFFIX}"))
+    except BadInput:  # there is no home folder
         return []
-    learned_files: list[Path] = []
-    for entry in entries:
-        if entry.suffix == SUFFIX and not entry.name.startswith("."):
-            learned_files.append(entry)
-    return sorted(learned_files)[:MOST_FILES]
 
 
-def read(file: Path) -> KeptStart:
-    """Return what a file holds.
-
-    Raises BadInput: it is damaged, or of another format.
-    """
-    return _parse(read_bytes(file, LARGEST_FILE_BYTES), str(file))
-
-
-def _parse(content: bytes, name: str) -> KeptStart:
-    remedy = "Remove it, or everything that was kept: `workshop reconcile --forget-all`."
-    try:
-        value = json.loads(content)
-        measured = _measured(value["measured"])
-        run = dict(value["run"])
-        day = datetime.date.fromisoformat(value["kept"]).isoformat()
-        for field in ("model", "gpu", "vllm_version", "logged_version"):
-            if not isinstance(run[field], str):
-                raise TypeError(field)
-        for field in ("tp", "pp", "max_model_len"):
-            if type(run[field]) is not int or run[field] < 1:
-                raise TypeError(field)
-        if value["format"] != FORMAT or not isinstance(run["extra"], dict):
-            raise ValueError
-        _positive(run["gpu_memory_gib"])
-    except (KeyError, TypeError, ValueError, RecursionError):
-        raise BadInput(f"{name} is damaged, so nothing was taken from it.", remedy) from None
-    return KeptStart(run, measured, day)
-
-
-def _measured(value: Mapping[str, Any]) -> Measured:
-    """Return the figures of a file. Raises TypeError or ValueError for one that is not a number."""
-    figures: dict[str, Any] = {}
-    for field in fields(Measured):
-        figure = value.get(field.name)
-        if figure is None:
-            continue
-        if isinstance(figure, bool) or not isinstance(figure, int | float):
-            raise TypeError(field.name)
-        if not math.isfinite(figure) or abs(figure) > 1e12:
-            raise ValueError(field.name)
-        figures[field.name] = figure
-    return Measured(**figures)
-
-
-def _positive(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e6:
+def parse(content: bytes) -> KeptStart:
+    """Return what a file holds. Raises one of DAMAGE: it is damaged, or of another format."""
+    value = json.loads(content)
+    if value["format"] != FORMAT:
         raise ValueError
+    return KeptStart(value["run"], Measured(**value["measured"]), value["kept"])
 
 
-_starts: dict[tuple[str, str], Start | None] = {}
+_starts: dict[tuple[bytes, str], Start | None] = {}
 
 
-def starts(learned_files: Iterable[Path], predict: Predict, mode: str = "") -> tuple[Start, ...]:
+def starts(predict: Predict, mode: str = "") -> tuple[Start, ...]:
     """Return what was kept on this site as the planner takes it; damaged files are left out.
 
     Args:
-        learned_files: by `files`.
         predict: makes the plan of a run from the formulas alone.
         mode: what the plan depends on besides; the same content and mode are computed once.
     """
-    import hashlib
-
     result: list[Start] = []
-    for file in learned_files:
+    for file in files():
         try:
-            content = read_bytes(file, LARGEST_FILE_BYTES)
-        except (OSError, WorkshopError):
+            content = file.read_bytes()
+        except OSError:
             continue
-        key = hashlib.sha256(content).hexdigest(), mode
+        key = content, mode
         if key not in _starts:
             _starts[key] = None
-            with contextlib.suppress(WorkshopError):
-                _starts[key] = _start(_parse(content, str(file)), predict)
+            with contextlib.suppress(*DAMAGE):
+                _starts[key] = _start(parse(content), predict)
         start = _starts[key]
         if start is not None:
             result.append(start)
     return tuple(result)
-
-
-def damaged(learned_files: Iterable[Path]) -> list[Path]:
-    """Return those of these files that cannot be used."""
-    broken: list[Path] = []
-    for file in learned_files:
-        try:
-            read(file)
-        except (OSError, WorkshopError):
-            broken.append(file)
-    return broken
 
 
 def _start(start: KeptStart, predict: Predict) -> Start:
