@@ -232,12 +232,6 @@ def table(data: list[dict]) -> str:
         "",
         *(f"- **{name}**: {about}." for name, (_, _, about) in PEERS.items()),
         "",
-        "## Add a run",
-        "",
-        "```bash",
-        "workshop reconcile server.log --gpu h100 --record h100.json   # a whole start's log; figures alone are written",
-        "```",
-        "The file has the form of those in `planner/inference_planner/data/runs`: put there, its runs join the accuracy tests and, if they are of other hardware, tell how far the formulas carry. No key, host name or path of the log is in it.",
         "",
     ]
     return "\n".join(lines)

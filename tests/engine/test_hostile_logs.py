@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 import time
 from collections.abc import Callable
@@ -138,7 +137,7 @@ def test_dangerous_arguments_stay_text():
     }
 
 
-# Files that are no log, or no record
+# Files that are no log
 
 
 def test_file_that_is_no_log_is_one_sentence(tmp_path, subtests):
@@ -167,20 +166,6 @@ def test_what_is_no_log_file_is_refused_and_nobody_waits(tmp_path, monkeypatch, 
     for name in ("pipe", "device", "socket", "a\0b", "x" * 5000):
         with subtests.test(name[:9]), pytest.raises(BadInput):
             engine_log.read(name)
-
-
-def measured() -> Path:
-    return next(path for path in sorted(LOGS.glob("*.log")) if "h200" in path.name)
-
-
-def test_the_log_itself_is_never_the_record(tmp_path):
-    source = tmp_path / "vllm.log"
-    shutil.copy(measured(), source)
-    before = source.read_bytes()
-    for record in (source, tmp_path / "." / "vllm.log"):
-        with pytest.raises(BadInput):
-            reconcile(source, "llama-3.1-8b", "h200", record)
-    assert source.read_bytes() == before
 
 
 # Long lines: a log costs time in proportion to its length, whatever stands in it

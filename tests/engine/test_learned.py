@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from inference_planner.catalog import load_model
 from inference_planner.catalog.gpus import GIB
+from inference_planner.memory import learned as planner_learned
 from small_server import launch
 
 from workshop.cli.plan import command as plan_command
@@ -30,6 +32,7 @@ from workshop.servers.local import supervise
 
 LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
 H100 = LOGS / "llama-3.1-8b_vllm-0.32.0_h100.log"
+H200 = LOGS / "llama-3.1-8b_tp1_h200.log"
 CPU = LOGS / "tiny_cpu_server.log"
 GPU_LOGS = sorted(LOGS.glob("*h[12]00.log"))
 RUNS = [run for run in runs() if run.get("kv_cache_tokens")]
@@ -253,6 +256,28 @@ def test_no_text_of_the_log_is_kept(workshop_home):
     (file,) = learned.files()
     text = file.read_text()
     assert "/models" not in text and ".cache" not in text
+
+
+def test_of_a_model_that_is_no_catalog_s_the_sizes_alone_are_kept(workshop_home, tmp_path):
+    """A key, a host and a path that the log has, and a config of a folder that names who made it."""
+    secret = "non-default args: {'api_key': ['sk-tell-nobody'], 'host': 'node01.example.org', "
+    log_text = H200.read_text().replace("non-default args: {", secret)
+    private = tmp_path / "jane" / "my-model"
+    private.mkdir(parents=True)
+    raw = {
+        **load_model("llama-3.1-8b").raw,
+        "_name_or_path": "/home/jane/base",
+        "text": {"file": "/home/jane/x"},
+    }
+    (private / "config.json").write_text(json.dumps(raw))
+    log = engine_log.parse(f"started by jane in /home/jane/work\n{log_text}")
+    file = learned.keep(kept_start(make_case(log, private, "h200")))
+    text = file.read_text()
+    names = ("tell-nobody", "node01", "jane", "my-model", str(tmp_path))
+    assert not [name for name in names if name in text]
+    assert learned.parse(text.encode()).run["config"]["hidden_size"] == 4096
+    (start,) = exact.kept_starts()
+    assert start.shape == planner_learned.shape_of(load_model("llama-3.1-8b"))
 
 
 def test_from_a_damaged_file_nothing_is_taken_and_the_next_start_replaces_it(

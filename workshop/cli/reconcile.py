@@ -52,9 +52,6 @@ NUMBERS = ("predicted", "actual", "error")
     help="Memory of one GPU as vLLM sees it, if the log does not say it; with --gpu or without.",
 )
 @click.option(
-    "--record", type=click.Path(path_type=Path), help="Add the run to FILE, for docs/accuracy.md."
-)
-@click.option(
     "--no-keep",
     is_flag=True,
     help="Compare alone. Without it, plans of this card, version and kind of model use what the start measured.",
@@ -74,7 +71,6 @@ def command(
     vllm_version: str | None,
     gpu_memory_utilization: float | None,
     gpu_memory_gib: float | None,
-    record: Path | None,
     no_keep: bool,
     anonymise: bool,
     as_json: bool,
@@ -103,7 +99,7 @@ def command(
         "gpu_memory_gib": gpu_memory_gib,
     }
     read = engine_log.read(log)
-    result = reconcile(read, model, gpu, record, **of_the_run)
+    result = reconcile(read, model, gpu, **of_the_run)
     for assumption in result.assumed:
         say(f"· {assumption}", err=True)
     if as_json:

@@ -11,7 +11,7 @@ from inference_planner.model.weights import weight_bytes
 
 from workshop.engine import log as engine_log
 from workshop.engine.log.facts import EngineLog
-from workshop.engine.reconcile import attention, recording
+from workshop.engine.reconcile import attention
 from workshop.engine.reconcile.advice import Advice, advise
 from workshop.engine.reconcile.case import END_OF_LOG, LoggedRun, make_case, size_words
 
@@ -65,7 +65,6 @@ def reconcile(
     source: str | Path | EngineLog,
     model: str | Path | ModelConfig | None = None,
     gpu: str | GPU | None = None,
-    record: Path | None = None,
     *,
     tensor_parallel_size: int | None = None,
     pipeline_parallel_size: int | None = None,
@@ -79,7 +78,6 @@ def reconcile(
         source: a log file, or the result of `workshop.engine.log.read`.
         model: catalog name or folder; needed if the catalog has no model of the log's name.
         gpu: catalog name; vLLM's logs do not name the GPU.
-        record: a file that the run is added to, in the form of planner/inference_planner/data/runs.
         tensor_parallel_size: ranks of a stage; needed if the log does not say it and it is not 1.
         pipeline_parallel_size: stages; needed if the log does not say it and it is not 1.
         vllm_version: release; needed if the log does not say it.
@@ -102,8 +100,6 @@ def reconcile(
         gpu_memory_utilization=gpu_memory_utilization,
         gpu_memory_gib=gpu_memory_gib,
     )
-    if record:
-        recording.record(case, record)
     rows = _cpu_rows(case) if case.gpu is None else _gpu_rows(case)
     failure = ""
     notes = [*case.assumed, *log.notes]

@@ -1,14 +1,12 @@
-"""Record a run in the form of the planner's data/runs: `workshop reconcile LOG --record FILE`.
+"""Describe a run and what it measured, as `learned` keeps it.
 
-A record holds numbers, and names that the planner itself has: no text of the log, no key, host or
-path.
+That is numbers, and names that the planner itself has: no text of the log, no key, host or path.
 """
 
 import datetime
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from inference_planner.answer.builds import NOT_SIZES
@@ -19,56 +17,8 @@ from inference_planner.catalog.read import from_dict
 from workshop.engine.reconcile.case import FEATURES, LoggedRun
 from workshop.engine.reconcile.learned import KeptStart, Measured
 from workshop.errors import BadInput
-from workshop.files import output, read_json
 
-HEAD = ("hardware", "software", "how", "date")
-# of a recorded run; the log's own names are without `_per_gpu`
-MEASURED = (
-    "weights_gib_per_gpu",
-    "available_kv_gib_per_gpu",
-    "kv_cache_tokens",
-    "max_concurrency",
-    "cuda_graph_gib",
-)
-NEEDED = MEASURED[:3]
-# of every run
-FIELDS = {
-    "name": (str,),
-    "model": (str,),
-    "extra": (dict,),
-    "tp": (int,),
-    "pp": (int,),
-    "max_model_len": (int,),
-}
-FIELDS |= dict.fromkeys(NEEDED, (int, float))
 SHORT = re.compile(r"[\w.+-]{1,40}")  # a version, a method, a dtype
-LARGEST_FILE_BYTES = 16 << 20
-REMEDY = "Give a new file, or one that --record wrote."
-
-
-def run_of(case: LoggedRun) -> dict[str, Any]:
-    """Return the run of a log with its measurements.
-
-    Raises BadInput: a log of a CPU, or one that does not say what it measured.
-    """
-    if case.gpu is None:
-        raise BadInput(
-            "The log is of a CPU, and only runs on GPUs are recorded.", "Give a log of a GPU."
-        )
-    measurements: dict[str, float] = {}
-    missing: list[str] = []
-    for name in MEASURED:
-        value = getattr(case.log, name.removesuffix("_per_gpu"))
-        if value is not None:
-            measurements[name] = value
-        if name in NEEDED and not value:
-            missing.append(name)
-    if missing:
-        raise BadInput(
-            f"The log does not say {', '.join(missing)}.",
-            "Give the log of a start that became ready.",
-        )
-    return {**described(case), **measurements}
 
 
 def described(case: LoggedRun) -> dict[str, Any]:
@@ -94,7 +44,6 @@ def described(case: LoggedRun) -> dict[str, Any]:
     elif _is_of_another_checkpoint(model):
         config["quantization_config"] = {"quant_method": present(model.quantization).method}
     run = {
-        "name": name,
         "model": name,
         "gpu": case.card.name,
         "tp": tp,
@@ -154,7 +103,6 @@ def kept_run(case: LoggedRun) -> dict[str, Any]:
             "Give the log from its first line on, or add --vllm-version.",
         )
     run = described(case)
-    del run["name"]
     if case.max_num_seqs:
         run["extra"]["max_num_seqs"] = case.max_num_seqs
     run["gpu_memory_gib"] = case.card.engine_gib
@@ -236,58 +184,3 @@ def sizes_alone(raw: Mapping) -> dict:
         elif not (isinstance(value, str) and re.search(r"[/\\]", value)):
             sizes[name] = value
     return sizes
-
-
-def record(case: LoggedRun, file: Path) -> dict[str, Any]:
-    """Add the run to a file of runs of the same hardware and software, and return it.
-
-    Raises BadInput: the log lacks what a record needs, or the file is no record, is of another GPU
-    or version, or has this run already.
-    """
-    run = run_of(case)
-    version = case.log.version or ""
-    if not SHORT.fullmatch(version):
-        raise BadInput(
-            "The log does not say its version of vLLM.",
-            "Give the log from its first line on, or add --vllm-version.",
-        )
-    head = {
-        "hardware": f"{case.card.title}, {case.card.engine_gib:.1f} GiB each for the engine",
-        "software": f"vllm {version}",
-        "how": "workshop reconcile LOG --record FILE",
-        "date": datetime.date.today().isoformat(),
-    }
-    content: dict[str, Any] = {**head, "runs": []}
-    if file.exists():
-        content = check(file)
-    for key in ("hardware", "software"):
-        if content[key] != head[key]:
-            raise BadInput(
-                f"{file} has runs of {content[key]}, and the log is of {head[key]}.", REMEDY
-            )
-    if run in content["runs"]:
-        raise BadInput(f"{file} has this run already.", "Give another log.")
-    content["runs"].append(run)
-    with output(file, force=True) as written:  # what was in it is in `content`
-        written.write((json.dumps(content, indent=1) + "\n").encode())
-    return run
-
-
-def check(file: Path) -> dict[str, Any]:
-    """Return the content of a file of recorded runs.
-
-    Raises BadInput: the file is no such file; the sentence names the field that is wrong.
-    """
-    content = read_json(file, LARGEST_FILE_BYTES, REMEDY)
-    if not isinstance(content, dict) or not all(isinstance(content.get(key), str) for key in HEAD):
-        raise BadInput(f"{file} lacks one of {', '.join(HEAD)}.", REMEDY)
-    runs = content.get("runs")
-    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
-        raise BadInput(f"{file}: runs is not a list of runs.", REMEDY)
-    for number, run in enumerate(runs, 1):
-        for name, kinds in FIELDS.items():
-            if type(run.get(name)) not in kinds:
-                raise BadInput(
-                    f"{file}: {name} of run {number} is missing, or of another kind.", REMEDY
-                )
-    return content
