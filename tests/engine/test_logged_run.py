@@ -82,12 +82,26 @@ def test_fp8_of_the_log_is_applied_to_models_with_recorded_builds(model, gib):
         ("/repository/Qwen3-32B-AWQ", "qwen3-32b-awq"),
         ("RedHatAI/gemma-4-26B-A4B-it-NVFP4", "gemma-4-26b-a4b-nvfp4"),
         ("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", "qwen2.5-14b"),
+        ("/models/Qwen3-8B-SFT/checkpoint-300", "qwen3-8b"),
+        ("/models/Qwen3-8B-FP8-dynamic", "Qwen3-8B-FP8-dynamic"),
+        ("/mnt/nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "NVIDIA-Nemotron-3-Nano-30B-A3B-FP8"),
         ("Qwen/Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b"),
     ],
 )
 def test_model_is_found_under_the_names_that_logs_have_for_it(logged_name, name):
     case = make_case(log.parse(config(logged_name) + figures()), None, "h200")
     assert any(f"taken to be {name}" in line for line in case.assumed)
+
+
+@pytest.mark.parametrize(("weights", "method"), [(14.25, None), (8.2, "compressed-tensors")])
+@pytest.mark.parametrize("model", [None, "qwen2.5-7b"])
+def test_weights_in_16_bit_go_before_the_name(weights, method, model):
+    """Qwen2.5 7B: 14.25 GiB in 16 bit in our logs."""
+    text = config("/models/Qwen2.5-7B-FP8").replace("quantization=None, ", "")
+    case = make_case(log.parse(text + figures(weights)), model, "h100")
+    quantization = case.model.quantization
+    assert (quantization and quantization.method) == method
+    assert case.stage.weights_gib == pytest.approx(weights, rel=0.02)
 
 
 def test_model_that_no_name_of_the_log_fits_is_asked_for():
@@ -252,12 +266,13 @@ def test_command_takes_the_sizes(tmp_path):
     assert result.exit_code == 0 and "tensor parallel 4" in " ".join(result.output.split())
 
 
+@pytest.mark.parametrize("end", ["", "-FP8-dynamic"])
 @pytest.mark.parametrize("model", ["gemma-3-27b", None])
-def test_a_log_of_a_multimodal_gemma_3_is_compared_with_its_encoder(model):
+def test_a_log_of_a_multimodal_gemma_3_is_compared_with_its_encoder(model, end):
     """The publisher counts 423,060,336 parameters more with the encoder than without."""
     sizes = []
     for architecture in ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"):
         text = f"INFO 04-23 10:00:00 [model.py:531] Resolved architecture: {architecture}\n"
-        text += config("google/gemma-3-27b-it") + figures(51.3)
+        text += config(f"google/gemma-3-27b-it{end}") + figures(27.5 if end else 51.3)
         sizes.append(weights_gib(reconcile(log.parse(text), model, gpu="mi300x")))
     assert sizes[1] - sizes[0] == pytest.approx(2 * 423_060_336 / 2**30, rel=0.03)

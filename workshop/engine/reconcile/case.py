@@ -28,10 +28,10 @@ from workshop.engine.reconcile.card import check_memory, find_gpu, with_logged_m
 from workshop.engine.reconcile.model import (
     find_model,
     moe_backend,
-    quantization_of_name,
     quantization_of_weights,
     quantization_to_plan,
     with_quantization,
+    with_quantization_of_name,
 )
 from workshop.engine.reconcile.release import (
     check_release,
@@ -264,16 +264,15 @@ def make_case(
     if gpu_memory_utilization is not None:
         log = _with_utilization(log, gpu_memory_utilization)
     _check_something_to_compare(log)
+    split = parallel_sizes(log, tensor_parallel_size, pipeline_parallel_size, assumed)
+    ranks_of_replica = split["tensor_parallel_size"] * split["pipeline_parallel_size"]
     config = with_quantization(find_model(log, model, assumed), log, assumed)
+    config = with_quantization_of_name(config, log, ranks_of_replica, assumed)
     config = _with_logged_length(log, config, assumed)
     card = _card(log, gpu, gpu_memory_gib, assumed)
-    settings = _settings(log, config, assumed)
-    settings |= parallel_sizes(log, tensor_parallel_size, pipeline_parallel_size, assumed)
+    settings = _settings(log, config, assumed) | split
     if settings["quantization"] is None:
-        ranks_of_replica = settings["tensor_parallel_size"] * settings["pipeline_parallel_size"]
-        settings["quantization"] = quantization_of_name(
-            log, config, ranks_of_replica, assumed
-        ) or quantization_of_weights(log, config, ranks_of_replica, assumed)
+        settings["quantization"] = quantization_of_weights(log, config, ranks_of_replica, assumed)
     if not config.moe:  # replicas of a dense model share nothing: each is a run of its own
         settings |= {"data_parallel_size": None, "enable_expert_parallel": False}
     parts_of_an_expert = None  # as many as there are ranks of tensor parallelism

@@ -4,15 +4,15 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from inference_planner.catalog import ModelConfig, list_models, load_model, with_encoder
+from inference_planner.catalog import ModelConfig, load_model, with_encoder
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB, GPU
-from inference_planner.catalog.read import existing
+from inference_planner.catalog.names import FORMATLESS, read_name
+from inference_planner.catalog.read import existing, from_dict
 from inference_planner.model.weights import weight_bytes
 from inference_planner.releases import moe_backends
 from inference_planner.releases.moe_backends import BACKENDS
@@ -51,13 +51,6 @@ def find_model(
                     f"The model was taken to be {model.name}, since the log says {log.model!r}."
                 )
                 return model
-    if log.quantization is None:
-        model = _in_16_bit(log)
-        if model:
-            assumed.append(
-                f"The model was taken to be {model.name} in 16 bit, since the log says {log.model!r}."
-            )
-            return model
     name = (log.model or "")[:LONGEST_NAME]
     how = "not at all"
     if name:
@@ -70,121 +63,44 @@ def find_model(
 
 def _as_logged(model: ModelConfig, log: EngineLog) -> ModelConfig:
     """Return a text model of the catalog with its encoder, where the log's run loaded both."""
-    if log.architecture == model.text_of:
+    if log.architecture != model.text_of:
+        return model
+    if not model.derived_from:
         return with_encoder(model)
-    return model
+    raw = dict(with_encoder(load_model(model.derived_from)).raw)
+    if "quantization_config" in model.raw:
+        raw["quantization_config"] = model.raw["quantization_config"]
+    whole = from_dict(raw, name=model.name)
+    return replace(whole, hub_ids=model.hub_ids, derived_from=model.derived_from)
 
-
-# What publishers add to a model's name without changing its shape.
-TUNED = re.compile(
-    r"(?<![a-z0-9])"
-    r"(?:meta|instruct|chat|it|base|hf|sft|dpo|thinking|v1|2507|hub|models?)"
-    r"(?![a-z0-9])"
-)
-
-QUANTIZED = re.compile(
-    r"[-_.](?:fp8|nvfp4|fp4|mxfp4|awq|gptq|int[48]|w\d{1,2}a\d{1,2}|4bit|8bit|bnb|gguf"
-    r"|auto[-_]?round|hqq|torchao|quantized"
-    r"|marlin|exl2|aqlm|quark|bf16|fp16)(?![a-z0-9]).*$"
-)
-
-# Distilled models that keep the shape of another one: their config.json of 2025-01.
-SAME_SHAPE = {
-    "deepseek-r1-distill-qwen-7b": "qwen2.5-7b",
-    "deepseek-r1-distill-qwen-14b": "qwen2.5-14b",
-    "deepseek-r1-distill-qwen-32b": "qwen2.5-32b",
-    "deepseek-r1-distill-llama-8b": "llama-3.1-8b",
-}
 
 MOST_PARTS = 12  # of a path, from its end
 
 
-def _simple(name: str) -> str:
-    """Return a model's name without what tuning adds to it, and without separators."""
-    return re.sub(r"[^a-z0-9.]+", "", TUNED.sub("", name.lower())).strip(".")
-
-
-@lru_cache(maxsize=2)
-def _catalog_spellings(without_format: bool = False) -> dict[str, str]:
-    """Return the catalog name of each simple spelling of a name or of a Hub id.
-
-    Args:
-        without_format: quantized checkpoints alone, spelled without the format ("-fp8") at the end.
-    """
-    spellings: dict[str, str] = {}
-    for name in list_models():
-        for spelling in (name, *load_model(name).hub_ids):
-            last = spelling.rpartition("/")[2].lower()
-            if without_format:
-                if not QUANTIZED.search(last):
-                    continue
-                last = QUANTIZED.sub("", last)
-            spellings.setdefault(_simple(last), name)
-    return spellings
-
-
-def similar_names(part: str) -> list[str]:
-    """Return the catalog names that a folder's or repository's name means, the nearest first."""
-    name = part.lower().replace("___", ".")  # ModelScope writes a dot so
-    name = name.removesuffix(".gguf").removesuffix(".safetensors")
-    names = [name.rpartition("/")[2]]
-    names.append(QUANTIZED.sub("", names[0]))
-    similar = []
-    for spelling in dict.fromkeys(names):
-        if spelling in SAME_SHAPE:
-            similar.append(SAME_SHAPE[spelling])
-        catalog_name = _catalog_spellings().get(_simple(spelling))
-        if catalog_name:
-            similar.append(catalog_name)
-    return similar
-
-
-def _in_16_bit(log: EngineLog) -> ModelConfig | None:
-    """Return a model of which the catalog has a quantized checkpoint alone, not quantized."""
-    part = re.split(r"[/\\\\]", (log.model or "").rstrip("/"))[-1][:LONGEST_NAME]
-    if not part or QUANTIZED.search(part.lower()):
-        return None
-    for spelling, name in _catalog_spellings(True).items():
-        if spelling == _simple(part):
-            model = load_model(name)
-            if log.architecture in (None, model.architecture):
-                return _not_quantized(model)
-    return None
-
-
-def _not_quantized(model: ModelConfig) -> ModelConfig:
-    """Return the model in 16 bit, with nothing that is recorded of its quantized checkpoint."""
-    raw = dict(model.raw)
-    raw.pop("quantization_config", None)
-    raw.pop("compression_config", None)
-    name = QUANTIZED.sub("", model.name)
-    return replace(model, name=name, raw=raw, exact=None, quantization=None)
-
-
 def _names(log: EngineLog) -> list[str]:
-    """Return the spellings under which the catalog may know a log's model.
+    """Return the names under which the catalog may know a log's model, the likeliest first.
 
-    The log has a path, a Hub id or a cache folder. The likeliest spelling is the first: looking for
-    one that is not there costs the search for similar names.
+    The log has a path, a Hub id or a cache folder. A part of a path is read as a Hub id is: with
+    words for the tuning, and with the format of its weights.
     """
     logged_name = (log.model or "").strip()
-    parts = list(filter(None, re.split(r"[/\\\\]", logged_name[-4000:])))
-    cached = []
+    # ModelScope writes ___ for a dot.
+    parts = list(filter(None, re.split(r"[/\\\\]", logged_name[-4000:].replace("___", "."))))
+    names = []
     for part in parts:
         if part.startswith("models--"):
-            cached.append(part.removeprefix("models--").replace("--", "/"))
-    names = list(cached)
+            names.append(part.removeprefix("models--").replace("--", "/"))
     is_hub_id = len(parts) == 2 and not logged_name.startswith(("/", ".", "~"))
     if is_hub_id or existing(logged_name) is not None:
         names.append(logged_name)
+    names += ["/".join(parts[-1:]), "/".join(parts[-2:])]
     served_names = log.args.get("served_model_name")
     if not isinstance(served_names, list):
         served_names = [served_names]
-    for part in [*cached, *reversed(parts[-MOST_PARTS:]), *served_names[:MOST_PARTS]]:
+    for part in [*reversed(parts[-MOST_PARTS:]), *served_names[:MOST_PARTS]]:
         if isinstance(part, str):
-            names += similar_names(part[:LONGEST_NAME])
-    names += [*parts[-1:], "/".join(parts[-2:]), logged_name]
-    return list(filter(None, dict.fromkeys(names)))
+            names += [part[:LONGEST_NAME], f"local/{part[:LONGEST_NAME]}"]
+    return list(filter(None, dict.fromkeys([*names, logged_name])))
 
 
 # FP8 with other scales: the same bytes, within 0.1 %
@@ -289,50 +205,40 @@ def quantization_to_plan(log: EngineLog, model: ModelConfig) -> str | None:
     return names.get(method)
 
 
-# What the end of a checkpoint's name says of its format.
-FORMAT_OF_NAME = {"awq": "awq", "gptq": "gptq", "bnb": "bitsandbytes", "mxfp4": "mxfp4"}
+def with_quantization_of_name(
+    model: ModelConfig, log: EngineLog, ranks_of_replica: int, assumed: list[str]
+) -> ModelConfig:
+    """Return the model in the format that the name of a log's checkpoint says, if it says one.
 
-
-def _format_of_name(name: str) -> str | None:
-    """Return the planner's format that a checkpoint's name ends in, as in "-FP8"; else None."""
-    last = re.split(r"[/\\\\]", name[-4000:].rstrip("/"))[-1][:LONGEST_NAME]
-    for word, method in FORMAT_OF_NAME.items():
-        if re.search(rf"(?i)[-_.]{word}(?![a-z0-9])", last):
-            return method
-    width = _width_of_name(last)
-    if width is None:
-        return None
-    return OF_WIDTH[width]
-
-
-def quantization_of_name(
-    log: EngineLog, model: ModelConfig, ranks_of_replica: int, assumed: list[str]
-) -> str | None:
-    """Return the quantization that the name of a log's checkpoint says; None if it says none.
-
-    Only a log that names no quantization is asked, and a model in 16 bit. The log's weights decide
-    if it has them, and so does a configuration that says quantization=None.
+    Only a log that names no quantization is asked, and a model in 16 bit or one that was read by
+    its name. The log's weights decide if it has them, and so does a configuration that says
+    quantization=None.
     """
-    if model.quantization or log.quantization:
-        return None
-    method = _format_of_name(log.model or "")
-    if method is None:
-        return None
+    last = re.split(r"[/\\\\]", (log.model or "").rstrip("/"))[-1][:LONGEST_NAME]
+    weights = read_name(last).weights
+    if log.quantization or weights in FORMATLESS:
+        return model
+    whole = named = model
+    if model.derived_from and model.quantization:
+        whole = _as_logged(load_model(model.derived_from), log)
+    elif model.quantization is None:
+        with suppress(BadInput):  # the model is none of the catalog's
+            named = _as_logged(load_model(f"local/{model.name}-{weights}"), log)
+    if whole is named:
+        return model
     if log.weights_gib is None:
-        if "quantization" in log.config:
-            return None
+        is_named = "quantization" not in log.config
     else:
-        sizes_gib = []
-        for config in (model, model.with_quantization(quant.from_name(method))):
-            sizes_gib.append(weight_bytes(config) / GIB / ranks_of_replica)
-        in_16_bit, quantized = (abs(size / log.weights_gib - 1) for size in sizes_gib)
-        if in_16_bit <= quantized:
-            return None
+        sizes_gib = [weight_bytes(config) / GIB / ranks_of_replica for config in (whole, named)]
+        of_whole, of_named = (abs(size_gib / log.weights_gib - 1) for size_gib in sizes_gib)
+        is_named = of_named < of_whole
+    if not is_named:
+        return whole
     assumed.append(
         f"The log names no quantization, and its model is {(log.model or '')[-LONGEST_NAME:]!r}: "
-        f"{method} was taken."
+        f"{present(named.quantization).method} was taken."
     )
-    return method
+    return named
 
 
 def quantization_of_weights(
