@@ -18,12 +18,13 @@ sys.path.insert(0, str(ROOT))
 from inference_planner.catalog import load_gpu  # noqa: E402
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig  # noqa: E402
 from inference_planner.catalog.gpus import GIB, GPU, MIB  # noqa: E402
+from inference_planner.ground.basis import model_of  # noqa: E402
 from inference_planner.model import kv_cache, weights  # noqa: E402
 from inference_planner.speed import roofline as speed  # noqa: E402
 from inference_planner.split import ranks  # noqa: E402
 from inference_planner.tables import calculators  # noqa: E402
 
-from workshop.engine.measured_runs import model_of, plan_of, runs  # noqa: E402
+from workshop.engine.measured_runs import plan_of, runs  # noqa: E402
 
 DOCS = ROOT / "docs"
 

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from inference_planner.catalog import load_model
 from inference_planner.catalog.gpus import GIB
+from inference_planner.ground.basis import model_of
 from inference_planner.memory import learned as planner_learned
 from small_server import launch
 
@@ -22,7 +23,7 @@ from workshop.cli.plan import command as plan_command
 from workshop.cli.reconcile import command
 from workshop.engine import exact
 from workshop.engine import log as engine_log
-from workshop.engine.measured_runs import model_of, plan_of, runs
+from workshop.engine.measured_runs import plan_of, runs
 from workshop.engine.reconcile import learned
 from workshop.engine.reconcile.case import make_case
 from workshop.engine.reconcile.keeping import keep_start

@@ -17,14 +17,12 @@ from inference_planner.model.weights import weight_bytes
 from inference_planner.releases import moe_backends
 from inference_planner.releases.moe_backends import BACKENDS
 from inference_planner.speed.kernels import experts_kernel
-from inference_planner.split import ranks
 
 from workshop.engine.log.facts import EngineLog
 from workshop.errors import BadInput
 
 LONGEST_NAME = 80  # letters of what a log calls a GPU, a model or a quantization
 
-SAME_LAYOUT = 0.01  # weights that are nearer than this are laid out alike
 ANOTHER_WEIGHTS = 0.05  # weights that are farther from a model's are in another precision
 
 
@@ -270,27 +268,15 @@ def quantization_of_weights(
 def moe_backend(
     log: EngineLog, model: ModelConfig, card: GPU, settings: Mapping[str, Any], assumed: list[str]
 ) -> str | None:
-    """Return plan()'s `moe_backend`: the log's kernels of experts, if vLLM's default differs.
-
-    If the log does not name them, weights of MXFP4 show them: Marlin's layout is larger than
-    Triton's.
-    """
+    """Return plan()'s `moe_backend`: the log's kernels of experts, if vLLM's default differs."""
+    backend = log.moe_backend
+    if backend is None:
+        return None
     quantization = settings["quantization"]
     if quantization and model.quantization is None:
         model = model.with_quantization(quant.from_name(quantization))
     usual = experts_kernel(model, card)
-    if usual is None:
-        return None
-    backend = log.moe_backend
-    if backend is None:
-        backend = _backend_of_weights(log, model, card, settings)
-        if backend:
-            assumed.append(
-                f"The log's weights of {log.weights_gib:.2f} GiB are {model.name}'s "
-                f"as {BACKENDS[backend]}'s kernels lay them out: "
-                f"--moe-backend {backend} was assumed."
-            )
-    if backend is None or usual.name == BACKENDS[backend]:
+    if usual is None or usual.name == BACKENDS[backend]:
         return None
     try:
         moe_backends.check(model, card, backend)
@@ -298,27 +284,3 @@ def moe_backend(
         assumed.append(f"The log's moe_backend {backend} was not counted: {error.message}")
         return None
     return backend
-
-
-def _backend_of_weights(
-    log: EngineLog, model: ModelConfig, card: GPU, settings: Mapping[str, Any]
-) -> str | None:
-    """Return "marlin" if the log's MXFP4 weights have the size of Marlin's layout, else None."""
-    if log.weights_gib is None or moe_backends.stored_as(model) != moe_backends.MXFP4:
-        return None
-    tp = settings["tensor_parallel_size"]
-    pp = settings["pipeline_parallel_size"]
-    if settings["data_parallel_size"] or settings["enable_expert_parallel"] or pp > 1:
-        return None
-
-    def distance(backend: str) -> float:
-        """Return by which share the weights in a backend's layout differ from the log's."""
-        padded = moe_backends.with_padding(model, card, backend)
-        size_gib = ranks.stage_bytes(padded, tp, pp, 0) / GIB
-        return abs(size_gib / measured_gib - 1)
-
-    measured_gib = log.weights_gib
-    marlin = distance("marlin")
-    if marlin < SAME_LAYOUT and marlin < distance(moe_backends.AUTO):
-        return "marlin"
-    return None
