@@ -1,4 +1,4 @@
-"""What a batch says of its answers: how they ended, whether they have the form asked for, and another attempt."""
+"""What a batch says of its answers: how they ended, and another attempt."""
 
 from __future__ import annotations
 
@@ -9,57 +9,22 @@ import pytest
 
 from workshop import batch
 from workshop.batch.keep.paths import Paths, read_meta
-from workshop.batch.read import forms
-from workshop.batch.read.rows import with_more_tokens
+from workshop.batch.read.rows import OLD_FORMS, with_more_tokens
 from workshop.batch.session import Session
 from workshop.errors import BadInput
 
 NUMBERS = itertools.count()
-SCHEMA = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}},
-    "required": ["city"],
-    "additionalProperties": False,
-}
-JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}
 
 
-FORMS = (
-    ({"response_format": JSON_SCHEMA}, '{"city": "Boston"}', '{"city": "Bos'),
-    ({"response_format": JSON_SCHEMA}, '{"city": "Boston"}', '{"town": "Boston"}'),
-    ({"response_format": {"type": "json_object"}}, "{}", "Boston"),
-    ({"structured_outputs": {"json": SCHEMA}}, '{"city": "B"}', '{"city": 3}'),
-    ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, '{"city": "B"}', '{"city": 3}'),
-    ({"structured_outputs": {"regex": "[0-9]{4}"}}, "2026", "202"),
-    ({"structured_outputs": {"choice": ["yes", "no"]}}, "no", "perhaps"),
-    ({"guided_choice": ["yes", "no"]}, "yes", " yes, of course"),
-)
-
-
-def of_text(text: str, **fields) -> forms.Outcome:
-    """Return the outcome of an answer with this text."""
-    choice = {"text": text, "finish_reason": "stop"}
-    return forms.outcome([choice], json.dumps({"prompt": "Where?", **fields}))
-
-
-def test_a_form_is_kept_to_or_missed():
-    for fields, good, bad in FORMS:
-        assert of_text(good, **fields) == forms.Outcome(("stop",), asks_form=True), fields
-        assert of_text(bad, **fields).misses_form, fields
-
-
-def test_a_row_without_a_form_that_can_be_checked_asks_for_none():
-    unchecked = {"structured_outputs": {"grammar": "root ::= 'a'"}}
-    in_prompt = {"prompt": 'say "response_format"'}
-    for fields in ({}, {"response_format": {"type": "text"}}, unchecked, in_prompt):
-        assert of_text("x", **fields) == forms.Outcome(("stop",)), fields
-
-
-def test_what_cannot_be_checked_is_not_called_missed():
-    for schema in ({"type": "no such type"}, {"pattern": "["}, "{", 7):
-        fields = {"structured_outputs": {"json": schema}}
-        assert not of_text('{"a": 1}', **fields).misses_form, schema
-        assert of_text("{", **fields).misses_form, schema
+def test_a_row_with_an_old_name_of_a_form_is_refused(run, server):
+    for name, form in OLD_FORMS.items():
+        body = {"messages": [{"role": "user", "content": "a"}], name: "x"}
+        for row in ({"prompt": "a", name: "x"}, {"custom_id": "1", "body": body}):
+            with pytest.raises(BadInput, match=f"{name} is an old name") as refused:
+                run(server(), [row])
+            assert f'"structured_outputs": {{"{form}": …}}' in refused.value.message
+    nobody_asks = {"prompt": "a", "guided_json": None, "max_tokens": 50}
+    assert run(server(), [nobody_asks]).answered == 1
 
 
 def rows_of(count, **fields):
@@ -122,30 +87,27 @@ def server(faulty, monkeypatch):
 FREE = {"prompt": "free", "max_tokens": 50}
 
 
-def test_the_summary_counts_finish_reasons_and_forms_that_were_missed(run, server):
-    rows = [*rows_of(30, max_tokens=24, response_format=JSON_SCHEMA), FREE]
+def test_the_summary_counts_finish_reasons(run, server):
+    rows = [*rows_of(30, max_tokens=24), FREE]
     started = server()
     first = run(started, rows)
     assert (first.answered, first.finish_reasons) == (31, {"length": 30, "stop": 1})
-    assert (first.form_asked, first.form_missed) == (30, 30)
-    assert "30 of 30 rows that ask for a form" in str(first) and "30 length" in str(first)
+    assert "30 length" in str(first)
     again = run(started, rows)  # of the output, not of the run
     assert (again.new, again.finish_reasons) == (0, {"length": 30, "stop": 1})
-    assert (again.form_asked, again.form_missed) == (30, 30)
     recorded = read_meta(Paths(first.output))["runs"][-1]
     assert recorded["finish_reasons"] == {"length": 30, "stop": 1}
-    assert recorded["form_missed"] == 30
 
 
 def test_retry_answers_rows_that_ended_in_length_again_and_no_other(run, server, answers, capsys):
-    rows, started = [*rows_of(30, max_tokens=24, response_format=JSON_SCHEMA), FREE], server()
+    rows, started = [*rows_of(30, max_tokens=24), FREE], server()
     run(started, rows)
     started.asked.clear()
     started.limits.clear()
     summary = run(started, rows, retry="length")
     assert set(started.limits) == {96} and len(started.asked) == 30 and "free" not in started.asked
     assert (summary.exit_code, summary.answered, summary.retried) == (0, 31, 30)
-    assert summary.finish_reasons == {"stop": 31} and summary.form_missed == 0
+    assert summary.finish_reasons == {"stop": 31}
     lines = answers(summary.output)
     assert sorted(line["row"] for line in lines) == list(range(31))
     retried = [line for line in lines if "retry" in line]
@@ -221,15 +183,3 @@ def test_the_limit_that_a_row_names_is_the_one_that_is_raised():
         ({"prompt": "a"}, {"max_tokens": 36}),
     ):
         assert json.loads(with_more_tokens(json.dumps(body), 36)) == body | more
-
-
-def test_tool_calls_are_not_a_missed_form():
-    calls = {"message": {"content": None, "tool_calls": [{}]}, "finish_reason": "tool_calls"}
-    assert not forms.outcome([calls], json.dumps({"response_format": JSON_SCHEMA})).misses_form
-
-
-def test_an_odd_message_of_an_older_or_edited_output_misses_its_form():
-    request = json.dumps({"structured_outputs": {"regex": "a+"}})
-    for message in ({"content": [{"type": "text", "text": "a"}]}, {"content": 7}, "a", None):
-        choices = [{"finish_reason": "stop", "message": message}]
-        assert forms.outcome(choices, request) == forms.Outcome(("stop",), True, True), message

@@ -65,8 +65,6 @@ class Summary:
     reason: str = ""
     # of all answers in the output that count, from earlier runs, too:
     finish_reasons: dict[str, int] = field(default_factory=dict)  # samples by how they ended
-    form_asked: int = 0  # rows that ask for a form: JSON, a schema, a regex, a choice
-    form_missed: int = 0  # of these, rows whose answer does not have it
     retried: int = 0  # rows that this run answered again, because their answer was cut
     full: int = 0  # rows whose answer was cut, and whose context has no room for more tokens
     # of this machine's GPUs in this run; None if the model runs elsewhere
@@ -110,11 +108,6 @@ class Summary:
         if self.full:
             parts.append(
                 f"{self.full:,} rows fill the model's context, and cannot have more tokens"
-            )
-        if self.form_missed:
-            noun = "row that asks" if self.form_asked == 1 else "rows that ask"
-            parts.append(
-                f"{self.form_missed:,} of {self.form_asked:,} {noun} for a form (JSON, regex, choice) did not get it"
             )
         if self.finish_reasons:
             counts = [f"{count:,} {reason}" for reason, count in self.finish_reasons.items()]

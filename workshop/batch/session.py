@@ -146,8 +146,6 @@ class Ledger:
             errors_file=errors_file,
             reason=reason or self.first_said,
             finish_reasons=self.work.outcomes.by_count(),
-            form_asked=self.work.outcomes.form_asked,
-            form_missed=self.work.outcomes.form_missed,
             retried=self.work.retried,
             full=self.work.full,
             energy=used_energy,

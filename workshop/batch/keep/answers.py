@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from workshop.batch.keep.lines import Answer
 from workshop.batch.keep.paths import PARQUET_META, Paths, parquet_meta, read_meta, replacement
 from workshop.batch.keep.store import newest, scan
-from workshop.batch.read.forms import object_of
 from workshop.batch.read.inputs import Source
 from workshop.batch.read.prepare import Bits, Work, shard_of
 from workshop.batch.read.rows import Builder
@@ -130,14 +129,19 @@ def _tidy(frame: pandas.DataFrame) -> pandas.DataFrame:
     return frame.drop(columns=empty).reset_index(drop=True)
 
 
+def _object_of(value: object) -> dict:
+    """Return a JSON object as it is, and an empty one for any other value."""
+    return value if isinstance(value, dict) else {}
+
+
 def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
     """Yield a flat record for each choice of each answer."""
     for answer, row, prompt in answers:
         line = answer.line
         body = line["response"]["body"]
-        usage = object_of(body.get("usage"))
+        usage = _object_of(body.get("usage"))
         for number, choice in enumerate(answer.choices):
-            message = object_of(choice.get("message"))
+            message = _object_of(choice.get("message"))
             yield {
                 "custom_id": line["custom_id"],
                 "row": row,
@@ -157,7 +161,7 @@ def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
                 "request_id": body.get("id"),
                 "model": body.get("model"),
                 "key": line["key"],
-                "metadata": object_of(line.get("metadata")),
+                "metadata": _object_of(line.get("metadata")),
             }
 
 

@@ -32,8 +32,6 @@ OF_A_RUN = (
     "completion_tokens",
     "reason",
     "finish_reasons",
-    "form_asked",
-    "form_missed",
     "retried",
 )
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from workshop.batch.keep.cut_answers import RETRY_FACTOR
 from workshop.batch.keep.lines import Answer, metadata_text
 from workshop.batch.keep.store import scan
-from workshop.batch.read.forms import Outcome, Outcomes, outcome
 from workshop.batch.read.inputs import Source
+from workshop.batch.read.outcomes import Outcome, Outcomes, outcome
 from workshop.batch.read.rows import Builder, Content, Malformed, Row, derived_id, key_of
 from workshop.errors import BadInput, WorkshopError
 
@@ -260,7 +260,7 @@ class Work:
 
         If it was cut and `retry` is set, its row is noted for another attempt.
         """
-        ended = outcome(answer.choices, row.request)
+        ended = outcome(answer.choices)
         self.outcomes.add(ended)
         if self.retry and ended.is_cut:
             tokens = answer.tokens_of_retry or 0
@@ -271,7 +271,7 @@ class Work:
 
     def keep(self, row: Row, choices: list[dict]) -> None:
         """Record that a row has an answer with these choices."""
-        ended = outcome(choices, row.request)
+        ended = outcome(choices)
         if row.more_tokens is not None:
             self.outcomes.add(self.cut_answers[row.number].outcome, -1)
             self.retried += 1

@@ -15,6 +15,15 @@ from workshop.errors import BadInput
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 EMBEDDINGS = "/v1/embeddings"
 COMPLETION_TOKENS = 16  # max_tokens of a completion that gives none; a chat has the whole context
+# Names of forms that vLLM has forgotten, and ignores without a word; each is a field of
+# structured_outputs now.
+OLD_FORMS = {
+    "guided_json": "json",
+    "guided_json_object": "json_object",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+}
 TOKEN_LIMITS = ("max_completion_tokens", "max_tokens")
 LOGPROBS = ("logprobs", "top_logprobs", "prompt_logprobs")
 # The largest honest answer. A token's text, logprob and bytes take some 70 bytes, and less than
@@ -325,7 +334,14 @@ class Builder:
 
 
 def _content(custom_id: str | None, url: str, body: dict, extra: dict) -> Content:
-    """Return the parts of a request. Raises Malformed: it has no sound `n`, or cannot be JSON."""
+    """Return the parts of a request.
+
+    Raises Malformed: it has no sound `n`, names a form as vLLM once did, or cannot be JSON.
+    """
+    for name, form in OLD_FORMS.items():
+        if body.get(name) is not None or extra.get(name) is not None:
+            instead = f'"structured_outputs": {{"{form}": …}}'
+            raise Malformed(f"{name} is an old name, which vLLM ignores: give {instead}")
     n = body.get("n", 1)
     if type(n) not in (int, float) or not n >= 1 or n % 1:  # tables with gaps say 2.0
         raise Malformed(f"its n is {n!r}, not a whole number from 1")
