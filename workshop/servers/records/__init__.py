@@ -312,13 +312,9 @@ def shared() -> list[ServerRecord]:
         return []
     folder = Path(os.path.expanduser(shared_folder))
     shared_records = _in_folder(folder, lambda path: checked(load(path)))
-    for record in shared_records:
-        who = record_file.who_could_swap(folder / f"{record.name}.json")
-        if who:
-            _say_once(
-                f"{who} {record_file.COULD_SWAP} Ask the folder's owner to close it: chmod go-w."
-            )
-            break
+    others = record_file.open_to_others(folder)
+    if shared_records and others:
+        _say_once(f"{others} Ask the folder's owner to close it: chmod go-w.")
     return shared_records
 
 

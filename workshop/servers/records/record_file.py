@@ -1,7 +1,7 @@
 """Reading the file of a record: what is no record is refused in one sentence, whatever lies there.
 
 The file may be another user's. It is opened without waiting (a FIFO), read up to a limit, and every
-field is checked. Who could put another file in its place is told.
+field is checked. It is told if others could put another file in its place.
 """
 
 import contextlib
@@ -22,9 +22,6 @@ MAX_BYTES = 32 * 1024
 REMEDY = "Remove that file and start the server again."
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 CLUSTER = NAME.pattern  # the name of a SLURM cluster
-COULD_SWAP = (
-    "and so could put a server of their own in the place of the class's."  # who: who_could_swap
-)
 STATES = ("starting", "ready", "failed")
 # States of a job that only its queue knows (slurm.queue): no file has them.
 WAITING, SUSPENDED = "waiting", "suspended"
@@ -177,38 +174,18 @@ def checked(data: Any) -> dict[str, Any]:
     return values
 
 
-def who_could_swap(path: Path) -> str:
-    """Return who, besides its owner, root and this user, could change or replace a file.
+def open_to_others(path: Path) -> str:
+    """Return a sentence if others could replace what lies in a folder; else ''.
 
-    '' if nobody could. Looks at the file, its folder, and the folders above. In a folder with the
-    sticky bit everybody may add files but replace only their own: there the file has to be the
-    folder's owner's.
+    With the sticky bit everybody may add files but replace only their own.
     """
     if os.name != "posix":
         return ""
     with contextlib.suppress(OSError):
-        path = path.resolve()
-        file, folder = path.stat(), path.parent.stat()
-        if file.st_mode & 0o022:
-            return f"{_who_may_write(path)} may change {path},"
-        if folder.st_mode & 0o022 and file.st_uid not in (folder.st_uid, 0, os.geteuid()):
-            return f"{_owner(path)}, who does not own {path.parent}, owns {path},"
-        for part in path.parents:
-            info = part.stat()
-            if info.st_mode & 0o022 and not info.st_mode & stat.S_ISVTX:
-                return f"{_who_may_write(part)} may replace what lies in {part},"
+        mode = path.stat().st_mode
+        if mode & 0o022 and not mode & stat.S_ISVTX:
+            return (
+                f"Others may write to {path}, and so could put a server of their own in the place "
+                "of the class's."
+            )
     return ""
-
-
-def _who_may_write(path: Path) -> str:
-    if path.stat().st_mode & 0o002:
-        return "Everybody on this machine"
-    with contextlib.suppress(KeyError):
-        return f"Members of the group {path.group()}"
-    return f"Members of the group {path.stat().st_gid}"
-
-
-def _owner(path: Path) -> str:
-    with contextlib.suppress(KeyError):
-        return path.owner()
-    return f"User {path.stat().st_uid}"

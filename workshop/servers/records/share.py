@@ -114,9 +114,9 @@ def _folder(folder: str | Path | None, group: str, gid: int) -> Path:
 
 
 def _notes(record: ServerRecord, copy: Path) -> Iterator[str]:
-    who = record_file.who_could_swap(copy)
-    if who:
-        yield f"{who} {record_file.COULD_SWAP} Close it: chmod go-w."
+    others = record_file.open_to_others(copy.parent)
+    if others:
+        yield f"{others} Close it: chmod go-w {copy.parent}."
     if urlsplit(record.url).hostname in ("127.0.0.1", "localhost", "::1"):
         yield (
             "It listens on this machine only (127.0.0.1): learners on others cannot reach it. "

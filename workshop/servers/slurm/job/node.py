@@ -125,20 +125,15 @@ def variables(folder: Path, job: JobFile, arguments: list[str]) -> dict[str, str
     return {**own, **fixed}
 
 
-def serve_arguments(
-    arguments: list[str], job: JobFile, rank: int, watchdog_folder: Path | None
-) -> list[str]:
+def serve_arguments(arguments: list[str], job: JobFile, rank: int) -> list[str]:
     """Return the arguments of `vllm serve` on one node.
 
     Args:
         arguments: the script's: the model and its flags.
         job: what the head decided.
         rank: the node's number; 0 is the head, which alone opens the API.
-        watchdog_folder: where a vLLM that has a watchdog writes the stacks of a server that hangs.
     """
     complete = [*arguments, "--served-model-name", job.served]
-    if watchdog_folder:
-        complete[1:1] = ["--watchdog-config", f'{{"dump_dir": "{watchdog_folder}"}}']
     if rank == 0:  # the guard comes last, and so stands in front of all others
         complete += ["--host", job.api_host, "--port", str(job.api_port), "--middleware", GUARD]
     if job.nodes > 1:
@@ -186,9 +181,8 @@ def run(arguments: list[str], rank: int) -> int:
             return REFUSED_CODE
         arguments = for_cpu(arguments, job.pipeline_parallel_size)
         os.environ |= interfaces(node, os.environ)
-        watchdog = job_file.path().parent / "stacks" if node.has_watchdog else None
         command = python_process.command(
-            "workshop.servers.vllm_main", "serve", *serve_arguments(arguments, job, rank, watchdog)
+            "workshop.servers.vllm_main", "serve", *serve_arguments(arguments, job, rank)
         )
         return _supervised(subprocess.Popen(command, start_new_session=True), rank)
     finally:

@@ -8,7 +8,6 @@ import errno
 import json
 import mmap
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -38,7 +37,6 @@ SHM_RANK_BYTES = 16 * 2**20
 WORKING_GIB = 1.0  # least that a GPU needs beside its share of the weights
 USED_ALLOWED_GIB = 2.0  # another process that holds more than this will be in the way
 PROGRAM_S = 20.0  # for a program of one line, on a busy node
-WATCHDOG_SINCE = [0, 33]
 PREFETCH = "workshop prefetch MODEL --to FOLDER"
 FABRIC = "WORKSHOP_FABRIC in slurm/site.sh names the network between the nodes."
 ANOTHER = "Ask for another node (sbatch --exclude)"
@@ -141,14 +139,6 @@ def refused_execution(folder: Path) -> str:
     except subprocess.SubprocessError as error:
         return str(error)
     return ""
-
-
-def has_watchdog(build: str) -> bool:
-    """Return whether `vllm serve` of this build has --watchdog-config.
-
-    From 0.33 on (config/watchdog_config.py).
-    """
-    return [int(part) for part in re.findall(r"\d+", build)[:2]] >= WATCHDOG_SINCE
 
 
 def judge(all_facts: list[Facts], job: JobFile) -> Verdict:
@@ -311,11 +301,10 @@ def follow(own: Facts, job: JobFile) -> Verdict:
 
 @dataclass(frozen=True)
 class Node:
-    """This node, after all of them were found fit: its address, interface, and build of vLLM."""
+    """This node, after all of them were found fit: its address and interface."""
 
     address: str
     interface: str
-    has_watchdog: bool
 
 
 def check(model: str, job: JobFile) -> Node | None:
@@ -351,4 +340,4 @@ def check(model: str, job: JobFile) -> Node | None:
         )
         if result:
             print(f"[workshop] {result}", file=sys.stderr, flush=True)
-    return Node(address, interface, has_watchdog(own.build))
+    return Node(address, interface)
