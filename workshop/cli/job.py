@@ -14,31 +14,6 @@ if TYPE_CHECKING:
     from workshop.servers.slurm.status import Status
 
 
-def is_job(name: str) -> bool:
-    """Return whether a name is that of a job's server or of a waiting job, or a job's number."""
-    from workshop.servers import records
-
-    record = records.stored(name)
-    if record is not None:
-        return record.where == "slurm"
-    if name.replace("_", "").isdigit():
-        return True
-    return any(name == job.name for job in records.waiting())
-
-
-def status(name: str) -> Status:
-    """Return what queue, record and files say of a job.
-
-    Raises WorkshopError: nothing is known of it.
-
-    Args:
-        name: of its server, or the job's number.
-    """
-    from workshop.servers.slurm import status as slurm_status
-
-    return slurm_status.status(slurm_status.resolve(name), slurm_status.cluster_of(name))
-
-
 def say_status(now: Status) -> None:
     """Print where a job is: in the queue, loading, ready at an address, or why it has ended."""
     line = f"Job {now.job_id} {now.name}: {now.state}"
@@ -66,20 +41,21 @@ def say_status(now: Status) -> None:
         say(f"Its words: {now.output}")
 
 
-def say_logs(name: str, last: int | None) -> None:
+def say_logs(number: str, cluster: str, last: int | None) -> None:
     """Print the files of a job; SLURM is asked only where the server's record names none.
 
     Args:
+        number: the job's.
+        cluster: '' for the one of this login node.
         last: lines of each file; None: all.
     """
     from workshop.servers import records
     from workshop.servers.slurm import status as slurm_status
 
-    number = slurm_status.resolve(name)
     record = next((own for own in records.own() if own.job_id == number), None)
     paths = slurm_status.files_of(number, None, record)
     if not paths:
-        now = status(name)
+        now = slurm_status.status(number, cluster)
         paths = tuple(Path(file) for file in (now.output, now.error_file) if file)
     for path in paths:
         if not path.exists():
@@ -92,12 +68,10 @@ def say_logs(name: str, last: int | None) -> None:
             click.echo(line)
 
 
-def follow(name: str) -> None:
+def follow(number: str, cluster: str) -> None:
     """Show a job's progress until its server is ready, or the job has ended: then exit with 1."""
     from workshop.servers.slurm import status as slurm_status
 
-    number = slurm_status.resolve(name)
-    cluster = slurm_status.cluster_of(name)
     with Bar(f"Job {number}") as bar:
         now = slurm_status.follow(
             number, bar, lambda text: say(f"  {text[:200]}", err=True), cluster

@@ -34,12 +34,14 @@ def command(name: str, follow: bool, tail: int | None) -> None:
     from workshop.cli import job
     from workshop.files import reason
     from workshop.servers import records
+    from workshop.servers.slurm import status as slurm_status
 
-    if job.is_job(name):
+    meant = slurm_status.job_of(name)
+    if meant:
         if follow:
-            job.follow(name)
+            job.follow(*meant)
         else:
-            job.say_logs(name, tail)
+            job.say_logs(*meant, tail)
         return
     record = records.read(name)
     path = _log_of(name, record)

@@ -90,9 +90,11 @@ def _say_ended(name: str, as_json: bool) -> None:
     from dataclasses import asdict
 
     from workshop.cli import job
+    from workshop.servers.slurm import status as slurm_status
 
-    if job.is_job(name):
-        now = job.status(name)
+    meant = slurm_status.job_of(name)
+    if meant:
+        now = slurm_status.status(*meant)
         if as_json:
             say_json([{"name": now.name, "job": asdict(now)}])
         else:
@@ -108,6 +110,7 @@ def _say_ended(name: str, as_json: bool) -> None:
 def _say_whole(record: ServerRecord) -> None:
     """Print all that is known of one server, with its job, and what reaches it."""
     from workshop.cli import job
+    from workshop.servers.slurm import status as slurm_status
 
     _say_record(record)
     if record.state == "ready":
@@ -116,7 +119,7 @@ def _say_whole(record: ServerRecord) -> None:
     if record.where == "slurm" and record.job_id:
         say()
         try:
-            job.say_status(job.status(str(record.job_id)))
+            job.say_status(slurm_status.status(record.job_id))
         except WorkshopError as error:  # the controller does not answer: the record stays true
             say(f"? {error.message}")
 
@@ -125,11 +128,11 @@ def _with_job(record: ServerRecord, name: str | None) -> dict:
     """Return a record as --json prints it, with its job's state where one server is asked for."""
     from dataclasses import asdict
 
-    from workshop.cli import job
+    from workshop.servers.slurm import status as slurm_status
 
     fields = _with_energy(record)
     if name is not None and record.where == "slurm" and record.job_id:
-        fields["job"] = asdict(job.status(str(record.job_id)))
+        fields["job"] = asdict(slurm_status.status(record.job_id))
     return fields
 
 

@@ -87,12 +87,24 @@ def test_record_of_an_ended_job_is_failed_unless_something_listens_there(bin_fol
 
 def test_a_task_of_an_array_is_a_job_of_its_own(workshop_home, monkeypatch):
     """SLURM gives one of an array's tasks the array's own number: `scancel 7` there ends all of them."""
-    assert slurm_status.resolve("7_2") == "7_2"
+    assert slurm_status.job_of("7_2") == ("7_2", "")
     for variable, value in {"JOB_ID": "7", "ARRAY_JOB_ID": "7", "ARRAY_TASK_ID": "2"}.items():
         monkeypatch.setenv(f"SLURM_{variable}", value)
     assert job_file.own_job() == "7_2"
     monkeypatch.delenv("SLURM_ARRAY_TASK_ID")
     assert job_file.own_job() == "7"
+
+
+def test_a_name_means_the_one_job_that_waits_under_it(workshop_home, monkeypatch):
+    jobs = [
+        ServerRecord("70b", "", "m", "", where="slurm", job_id=number, cluster="alpha")
+        for number in ("7", "8")
+    ]
+    monkeypatch.setattr(records, "waiting", lambda: jobs[:1])
+    assert slurm_status.job_of("70b") == ("7", "alpha") and slurm_status.job_of("8b") is None
+    monkeypatch.setattr(records, "waiting", lambda: jobs)
+    with pytest.raises(WorkshopError, match="2 jobs are called '70b': 7, 8"):
+        slurm_status.job_of("70b")
 
 
 # --- status and logs on recorded logs: the same code where there is no SLURM

@@ -127,22 +127,6 @@ def of_record(record: ServerRecord) -> str:
     return named(record.job_id, record.cluster or remembered(record.job_id))
 
 
-def numbers_of_name(name: str) -> list[str]:
-    """Return the numbers of this user's jobs of that name that wait or run; [] without SLURM."""
-    if not available():
-        return []
-    try:
-        lines = ask("", "squeue", "--noheader", "--me", "--name", name, "--format", "%A|%j")
-    except WorkshopError:
-        return []
-    numbers: list[str] = []
-    for line in lines.splitlines():
-        number, _, job = line.strip().partition("|")
-        if number.isdigit() and job == name:
-            numbers.append(number)
-    return numbers
-
-
 def find(job: str) -> Job | None:
     """Return what SLURM knows about the job; None if it knows nothing, or nothing any more.
 

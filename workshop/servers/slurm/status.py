@@ -43,38 +43,36 @@ class Status(Job):
     error_file: str = ""
 
 
-def resolve(text: str) -> str:
-    """Return a job's number for its number (7, or 7_2 of an array), or its server's name."""
-    if text.replace("_", "").isdigit():
-        return slurm_queue.job_number(text)
-    record = records.stored(text)
-    if record and record.job_id:
-        return record.job_id
-    waiting = slurm_queue.numbers_of_name(text)  # a job writes its record when it begins
-    if len(waiting) == 1:
-        return waiting[0]
-    if waiting:
-        problem = f"{len(waiting)} jobs are called {text!r}: {', '.join(waiting)}."
-        raise WorkshopError(problem, "Give the number of one of them.")
-    servers = ", ".join(record.name for record in records.own() if record.job_id) or "none"
-    remedy = f"Known: {servers}. Give the job's number; `squeue --me` lists yours."
-    raise WorkshopError(f"No server called {text!r} with a SLURM job is known here.", remedy)
+def job_of(text: str) -> tuple[str, str] | None:
+    """Return the number and the cluster of a job of this user; None if none is meant.
 
+    text: its number (7, or 7_2 of an array), its server's name, or the name under which it waits.
+    The cluster is '' where it is unknown.
 
-def cluster_of(text: str) -> str:
-    """Return the cluster of a job, or '' if it is unknown.
-
-    By the server of that name, by the server with this job, or as it was submitted.
+    Raises WorkshopError: several jobs that wait have this name, or it can be no name.
     """
-    if not text.replace("_", "").isdigit():
-        record = records.stored(text)
-        if record is None:
-            return ""
-        return slurm_queue.of_record(record).partition(";")[2]
-    clusters = {record.cluster for record in records.own() if record.job_id == text}
+    record = records.stored(text)
+    if record is not None:
+        if not record.job_id:
+            return None
+        return record.job_id, slurm_queue.of_record(record).partition(";")[2]
+    if text.replace("_", "").isdigit():
+        number = slurm_queue.job_number(text)
+        return number, cluster_of(number)
+    # A job writes its record when it begins.
+    jobs = [(job.job_id or "", job.cluster) for job in records.waiting() if job.name == text]
+    if len(jobs) > 1:
+        problem = f"{len(jobs)} jobs are called {text!r}: {', '.join(job[0] for job in jobs)}."
+        raise WorkshopError(problem, "Give the number of one of them.")
+    return jobs[0] if jobs else None
+
+
+def cluster_of(job_id: str) -> str:
+    """Return the cluster of a job: its server's, or as it was submitted; '' if it is unknown."""
+    clusters = {record.cluster for record in records.own() if record.job_id == job_id}
     if len(clusters) == 1:
-        return clusters.pop() or slurm_queue.remembered(text)
-    return slurm_queue.remembered(text)
+        return clusters.pop() or slurm_queue.remembered(job_id)
+    return slurm_queue.remembered(job_id)
 
 
 def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple[Path, ...]:
