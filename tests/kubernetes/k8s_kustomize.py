@@ -1,7 +1,7 @@
 """What `kubectl kustomize FOLDER` prints, for the part of kustomize that kubernetes/ uses; anything else is an error.
 
-Resources, components, ConfigMaps of files and of literals, JSON patches (RFC 6902) and deletions by kind, a
-namespace, and replacements of one field or of a part of it. Where kubectl is at hand, tests compare the two.
+Resources, components, JSON patches (RFC 6902) by kind, a namespace, and replacements of one field or of a part of
+it. Where kubectl is at hand, tests compare the two.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ KNOWN = {
     "namespace",
     "resources",
     "components",
-    "configMapGenerator",
     "patches",
     "replacements",
 }
@@ -37,12 +36,10 @@ def _accumulate(folder: Path, resources: list[dict]) -> list[dict]:
     for name in kustomization.get("resources", []):
         path = folder / name
         resources += build(path) if path.is_dir() else list(yaml.safe_load_all(path.read_text()))
-    for generator in kustomization.get("configMapGenerator", []):
-        _generate(folder, resources, generator)
     for name in kustomization.get("components", []):
         resources = _accumulate((folder / name).resolve(), resources)
     for patch in kustomization.get("patches", []):
-        resources = _patch(resources, patch)
+        _patch(resources, patch)
     for replacement in kustomization.get("replacements", []):
         _replace(resources, replacement)
     if "namespace" in kustomization:
@@ -57,48 +54,19 @@ def _put_into(namespace: str, resources: list[dict]) -> None:
         resource["metadata"][field] = namespace
 
 
-def _generate(folder: Path, resources: list[dict], generator: dict) -> None:
-    """Add a ConfigMap, or its data to one that is there already (behavior: merge)."""
-    options = generator["options"]
-    assert options["disableNameSuffixHash"], "names with a digest are not implemented here"
-    data = dict(literal.split("=", 1) for literal in generator.get("literals", []))
-    for entry in generator["files"]:
-        key, _, name = entry.partition("=")
-        path = (folder / name).resolve()
-        assert path.is_relative_to(folder), f"kustomize reads no file outside {folder}: {name}"
-        data[key] = path.read_text()
-    if generator.get("behavior") == "merge":
-        (there,) = (
-            resource for resource in resources if resource["metadata"]["name"] == generator["name"]
-        )
-        there["data"] |= data
-        return
-    metadata = {"name": generator["name"], "labels": options["labels"]}
-    resources.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
-
-
-def _patch(resources: list[dict], patch: dict) -> list[dict]:
-    """Return the resources with a patch applied to those of its kind; a kind is a regular expression."""
+def _patch(resources: list[dict], patch: dict) -> None:
+    """Apply a patch to the resources of its kind, which is a regular expression."""
     steps = yaml.safe_load(patch["patch"])
-    if isinstance(steps, dict):
-        assert steps["$patch"] == "delete", f"{steps} is not implemented here"
-        return [
-            resource
-            for resource in resources
-            if not re.fullmatch(patch["target"]["kind"], resource["kind"])
-        ]
+    assert isinstance(steps, list), f"{steps} is not implemented here"
     for resource in resources:
         if re.fullmatch(patch["target"]["kind"], resource["kind"]):
             for step in steps:
                 _step(resource, step)
-    return resources
 
 
 def _step(resource: dict, step: dict) -> None:
     """Apply one operation of RFC 6902."""
     value = deepcopy(step.get("value"))
-    if step["op"] == "move":
-        value = _take(resource, step["from"])
     holder, key = _find(resource, step["path"])
     if step["op"] == "remove":
         del holder[key]
@@ -106,20 +74,13 @@ def _step(resource: dict, step: dict) -> None:
         assert isinstance(holder, list) or key in holder, f"{step['path']} is not there"
         holder[key] = value
     else:
-        assert step["op"] in ("add", "move"), step["op"]
+        assert step["op"] == "add", f"{step['op']} is not implemented here"
         if key == "-":
             holder.append(value)
         elif isinstance(holder, list):
             holder.insert(key, value)
         else:
             holder[key] = value
-
-
-def _take(resource: dict, path: str) -> Any:
-    holder, key = _find(resource, path)
-    value = holder[key]
-    del holder[key]
-    return value
 
 
 def _find(resource: dict, path: str) -> tuple[Any, Any]:

@@ -79,12 +79,8 @@ def for_a_group(patches: list[dict]) -> list[dict]:
             twice = []
             for part in ("leaderTemplate", "workerTemplate"):
                 for step in steps:
-                    paths = {key: step[key] for key in ("path", "from") if key in step}
                     place = f"/spec/leaderWorkerTemplate/{part}/"
-                    moved = {
-                        key: path.replace("/spec/template/", place) for key, path in paths.items()
-                    }
-                    twice.append({**step, **moved})
+                    twice.append({**step, "path": step["path"].replace("/spec/template/", place)})
             changed.append({"target": {"kind": "LeaderWorkerSet"}, "patch": yaml.safe_dump(twice)})
     return changed
 
