@@ -83,8 +83,8 @@ def test_the_diagram_has_a_line_for_each_name_and_the_diagonal():
 
 
 def test_the_diagram_leaves_small_groups_out_as_the_notebook_says():
-    drawn = nb05.diagram({"few": LABELS, "seven and eight": LABELS * 4 + [(0.1, "a", "b")] * 3})
-    assert drawn.words.endswith("share right. seven and eight: 0.67 → 0.50.")
+    drawn = nb05.diagram({"few": LABELS, "nine and ten": LABELS * 5 + [(0.1, "a", "b")] * 4})
+    assert drawn.words.endswith("share right. nine and ten: 0.67 → 0.50.")
     assert len(drawn.axes[0].lines) == 2
 
 

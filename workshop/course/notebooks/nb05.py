@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 DIAGONAL = "as it should be"
-FEWEST = 8  # labels of a group that the diagram shows
+FEWEST = 10  # labels of a group that the diagram shows
 HEIGHT = 110  # of the field of a strip
 GOLDEN = 0.618034  # its multiples scatter without clusters
 Labels = Sequence[tuple[float, str, str]]  # of each: its confidence, the label, the right label
@@ -126,6 +126,7 @@ def diagram(labels_by_name: Mapping[str, Labels]):
 
 def _put_names(axes, heights: Sequence[float]) -> None:
     """Write the diagonal's name along it, and the other names at the right edge."""
+    axes.get_lines()[-1].set_linewidth(1)  # the diagonal, below what it is compared with
     for label, height in zip(list(axes.texts), heights, strict=True):
         label.xy = (1, height)
         if label.get_text() == DIAGONAL:
