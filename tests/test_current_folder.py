@@ -22,12 +22,11 @@ from workshop.engine import exact
 from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
 from workshop.lab import jupyter
-from workshop.measure import comparison
+from workshop.measure import vllm_client
 from workshop.servers import local, vm
 from workshop.servers.local import supervise
 from workshop.servers.slurm.job import fabric
 from workshop.simulate import process as simulate_process
-from workshop.simulate.arrivals import Arrival
 from workshop.vllm_package import installed
 from workshop.workarounds import ray_current_folder
 
@@ -109,7 +108,7 @@ def of_bench(monkeypatch) -> None:
     from small_server import record
 
     monkeypatch.setattr(worker_process.subprocess, "Popen", Start)
-    comparison.bench(record(), "m", "t", [Arrival(0.0, 16, 2)])
+    vllm_client.Client(record())
 
 
 def of_serve(monkeypatch) -> None:

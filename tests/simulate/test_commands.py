@@ -227,7 +227,6 @@ def test_a_search_refuses_for_what_is_wrong_with_the_question():
         (["--slo", "ttft=1s", "--price", "inf"], "must be numbers above 0"),
         (["--slo", "ttft=1s", "--max-gpus", "0"], "must be numbers above 0"),
         (["--slo", "ttft=1s", "-tp", "2"], "--tensor-parallel-size and --search"),
-        (["--slo", "ttft=1s", "--local"], "--local and --search"),
         (["--slo", "ttft=1s", "--turns", "4"], "about sessions"),
         # of 28 heads
         (["--slo", "tpot=1ms"], r"tpot within 1 ms: alone, qwen2.5-7b takes 2.\d ms on 4 × h100"),
@@ -267,23 +266,6 @@ def test_an_option_of_the_search_is_refused_without_one():
     for option in ("--price", "--max-gpus", "--plot"):
         with pytest.raises(BadInput, match=f"{option} is about a search"):
             run(simulate, "llama-3.1-8b", *LOAD, option, "2")
-
-
-@pytest.mark.live
-def test_the_local_server_is_measured_simulated_and_asked(server, live_home, monkeypatch):
-    monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
-    result = json.loads(run(simulate, "--local", "--json"))
-    assert result["requests"] > 0 and all(step > 0 for step in result["steps_ms"])
-    for side in ("measured", "simulated"):
-        assert all(
-            0 < result[side][name]["p50"] <= result[side][name]["p95"]
-            for name in ("ttft", "tpot", "e2el")
-        )
-
-
-def test_without_a_local_server_it_says_how_to_start_one(workshop_home):
-    with pytest.raises(WorkshopError, match="workshop serve --background"):
-        run(simulate, "--local")
 
 
 def test_a_curve_has_a_bar_for_each_part():

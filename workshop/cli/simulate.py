@@ -152,16 +152,6 @@ def planned(*names: str) -> list[click.Parameter]:
     "--router", default="round-robin", show_default=True, help="round-robin, least-busy or prefix."
 )
 @click.option(
-    "--local",
-    is_flag=True,
-    help="Measure the teaching server here, simulate it, and compare both.",
-)
-@click.option(
-    "--vllm-bench",
-    is_flag=True,
-    help="With --local: `vllm bench serve` sends the load and measures.",
-)
-@click.option(
     "--search",
     is_flag=True,
     help="Find the split, replicas and settings that keep --slo on the fewest GPUs.",
@@ -194,8 +184,6 @@ def command(
     context: click.Context,
     model: str | None,
     gpu: str | None,
-    local: bool,
-    vllm_bench: bool,
     search: bool,
     as_json: bool,
     force: bool,
@@ -218,13 +206,7 @@ def command(
       workshop simulate llama-3.1-70b --gpu h200 -tp 2 --replicas 2 --rate 20 --seconds 60 --slo ttft=500ms,tpot=50ms
       workshop simulate llama-3.1-8b --gpu h100 --sessions 90 --turns 6 --think 3 --system 1500 --tool 50:600
       workshop simulate llama-3.1-8b --gpu h100 --concurrency 64 --requests 256 --prompt 1000 --output 200
-      workshop simulate --local
     """
-    if local and search:
-        raise BadInput("--local and --search cannot go together.", "Leave one of them out.")
-    if local:
-        _compare(options["seed"], vllm_bench, as_json)
-        return
     model = required(model, "MODEL", EXAMPLE)
     gpu = required(gpu, "--gpu", EXAMPLE)
     if search:
@@ -248,17 +230,6 @@ def command(
 def _typed(context: click.Context, name: str) -> bool:
     """Return True if the user gave this option."""
     return context.get_parameter_source(name) is not ParameterSource.DEFAULT
-
-
-def _compare(seed: int, vllm_bench: bool, as_json: bool) -> None:
-    """Print the local server's figures beside the simulated ones."""
-    from workshop.measure import comparison
-
-    result = comparison.compare(seed, vllm_bench)
-    if as_json:
-        say_json(result.to_dict())
-    else:
-        say(str(result))
 
 
 def _simulate(model: str, gpu: str, options: dict[str, Any], force: bool, as_json: bool) -> None:

@@ -33,7 +33,7 @@ def on_this_machine(server: ServerRecord) -> Simulate:
     client = Client(server)
     served = client.models()[0]
     client.model = served["id"]
-    clock, _ = timed.run(server_clock.measure(client))
+    clock = timed.run(server_clock.measure(client))
     rules = server_clock.rules(server, served["max_model_len"])
 
     def simulate(arrivals: Sequence[Arrival]) -> list[Outcome]:

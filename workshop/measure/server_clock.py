@@ -18,8 +18,6 @@ from workshop.simulate.engine import Rules
 
 MANY = 16  # requests at once, of the second measurement
 SHORT, LONG, TOKENS = 16, 200, 48
-BUSY = 0.25  # of what the server could answer
-LEAST_RATE, MOST_RATE = 0.5, 6.0
 CPU_SEQS, CPU_BATCHED_TOKENS = 128, 2048  # vllm serve's on a CPU (0.32.0)
 
 
@@ -44,8 +42,8 @@ def rules(server: ServerRecord, max_model_len: int) -> Rules:
     )
 
 
-async def measure(client: Client, long_tokens: int = LONG) -> tuple[Clock, float]:
-    """Measure the server's clock, and a rate (requests a second) that keeps it busy but not full.
+async def measure(client: Client, long_tokens: int = LONG) -> Clock:
+    """Measure the server's clock.
 
     Only whole answers are timed, so that a busy client measures the same: answers of few and of
     many tokens, of one request and of MANY at once, to short prompts and to those of `long_tokens`.
@@ -56,7 +54,7 @@ async def measure(client: Client, long_tokens: int = LONG) -> tuple[Clock, float
         return await _measure(sender, long_tokens)
 
 
-async def _measure(sender: timed.Sender, long_tokens: int) -> tuple[Clock, float]:
+async def _measure(sender: timed.Sender, long_tokens: int) -> Clock:
     async def answer_ms(prompt_tokens: int, tokens: int, at_once: int = 1) -> float:
         """Return the median time of a whole answer, in ms."""
         load = [Arrival(0.0, prompt_tokens, tokens)] * at_once
@@ -75,7 +73,7 @@ async def _measure(sender: timed.Sender, long_tokens: int) -> tuple[Clock, float
     token_ms = max(0.0, long_ms - short_ms) / (long_tokens - SHORT)
     way_s = max(0.0, short_ms - 2 * step_ms - SHORT * token_ms) / 1e3
     request_ms = (many_ms - step_ms) / (MANY - 1) - token_ms
-    clock = Clock(
+    return Clock(
         weights_ms=0.0,
         token_ms=token_ms,
         fixed_ms=step_ms - token_ms,
@@ -83,5 +81,3 @@ async def _measure(sender: timed.Sender, long_tokens: int) -> tuple[Clock, float
         way_in_s=way_s / 2,
         way_out_s=way_s / 2,
     )
-    rate = BUSY * MANY / (many_ms / 1e3 * (8 + TOKENS) / 2)
-    return clock, min(MOST_RATE, max(LEAST_RATE, rate))

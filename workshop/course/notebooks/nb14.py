@@ -100,7 +100,7 @@ def servers() -> Pair | None:
     large, small = connect(LARGE), connect(SMALL)
     sender = vllm_client.Client(large.record)  # it loads vLLM while the clock is measured
     atexit.register(sender.__exit__)
-    clock, _ = timed.run(server_clock.measure(large, LONG_TOKENS))
+    clock = timed.run(server_clock.measure(large, LONG_TOKENS))
     pair = Pair(large, small, clock, sender)
     # The first requests of a server are slower.
     timed.run(_send(pair, session_load(sessions=2, turns=1), (LARGE, SMALL), caching=True))
