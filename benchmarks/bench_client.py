@@ -1,8 +1,8 @@
-"""`workshop bench` beside plain `vllm bench serve`: the same server, load and seed, so the figures must agree.
+"""`workshop bench` beside plain `vllm bench serve`: the same server and load, so the figures must agree.
 
     python benchmarks/bench_client.py [--pairs 6] [--fixed]
 
-The server runs without prefix caching, since both clients send the same prompts, and both send four requests before
+The server runs without prefix caching, since each client sends its prompts in every pair, and both send four requests before
 they measure. The clients take turns at being first. Prints a table of medians, the median of the pairs' ratios, and how
 much the runs of `vllm bench serve` differ among themselves. With --fixed the server is benchmarks/fixed_server.py, whose
 every answer takes the same time: on two cores a real engine's own runs differ by a fifth, and that hides the clients.
@@ -47,7 +47,7 @@ def with_workshop(server: ServerRecord, load: dict) -> dict[str, float]:
     """Return the figures of one `workshop bench --json` by their names in FIGURES."""
     option = "--concurrencies" if "concurrency" in load else "--rates"
     command = [sys.executable, "-P", "-m", "workshop", "bench", "--no-predict", "--json"]
-    command += ["--url", server.url, "--tokenizer", TEACHING_MODEL]
+    command += ["--url", server.url]
     command += [option, str(next(iter(load.values()))), "--requests", str(REQUESTS)]
     command += ["--prompt", str(PROMPT_TOKENS), "--output", str(OUTPUT_TOKENS), "--seed", str(SEED)]
     environment = {**os.environ, "WORKSHOP_API_KEY": server.api_key or ""}

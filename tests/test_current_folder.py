@@ -22,7 +22,6 @@ from workshop.engine import exact
 from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
 from workshop.lab import jupyter
-from workshop.measure import vllm_client
 from workshop.servers import local, vm
 from workshop.servers.local import supervise
 from workshop.servers.slurm.job import fabric
@@ -104,13 +103,6 @@ def of_simulate(monkeypatch) -> None:
     simulate_process.Worker()
 
 
-def of_bench(monkeypatch) -> None:
-    from small_server import record
-
-    monkeypatch.setattr(worker_process.subprocess, "Popen", Start)
-    vllm_client.Client(record())
-
-
 def of_serve(monkeypatch) -> None:
     monkeypatch.setattr(local, "engine_device", lambda: "cpu")
     launch = local.prepare()
@@ -168,7 +160,6 @@ STARTS = (
     of_exact,
     of_exact_with_another_python,
     of_simulate,
-    of_bench,
     of_serve,
     of_serve_help,
     of_the_watcher,

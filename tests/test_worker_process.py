@@ -41,43 +41,6 @@ def test_a_worker_answers_one_message_after_the_other(tmp_path, monkeypatch, mes
         process.end()
 
 
-PRINTER = """
-import os
-import sys
-from workshop.worker_process import Channel, JsonLines
-channel = Channel(JsonLines())
-for line in channel:
-    print(line, file=sys.stderr, flush=True)
-    channel.send([os.getcwd(), os.getpid()])
-"""
-
-
-def test_a_worker_runs_in_its_parents_folder_if_it_is_told_to(tmp_path, monkeypatch):
-    (tmp_path / "a_worker.py").write_text(PRINTER)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    process = WorkerProcess("a_worker", JsonLines(), folder=None)
-    try:
-        assert process.ask("a line") == [str(tmp_path), process.pid]
-    finally:
-        process.end()
-
-
-def test_the_last_line_can_leave_out_what_earlier_messages_made_a_worker_write(
-    tmp_path, monkeypatch
-):
-    process = worker(tmp_path, monkeypatch, PRINTER, JsonLines())
-    try:
-        assert process.ask("ValueError: of the first message") == ["/", process.pid]
-        after_the_first = process.printed_bytes()
-        assert process.last_line(after_the_first) == ""
-        process.ask("of the second")
-        assert process.last_line() == "ValueError: of the first message"
-        assert process.last_line(after_the_first) == "of the second"
-    finally:
-        process.end()
-
-
 def test_a_worker_that_ends_is_named_with_its_exit_code_and_last_line(tmp_path, monkeypatch):
     process = worker(tmp_path, monkeypatch, "raise SystemExit('no memory left')", Pickles())
     try:

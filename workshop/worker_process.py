@@ -66,8 +66,6 @@ class WorkerProcess:
         message_format: how both ends write a message.
         python: the interpreter that runs the worker.
         variables: environment variables to set for the worker.
-        folder: where the worker looks for relative paths, by default a folder without files. None: this process's
-            folder, for this process's Python alone; an older one would take code from there.
 
     Raises:
         OSError, ValueError: the interpreter cannot be run.
@@ -80,7 +78,6 @@ class WorkerProcess:
         *,
         python: str = python_process.PYTHON,
         variables: Mapping[str, str] | None = None,
-        folder: str | None = python_process.NEUTRAL_FOLDER,
     ) -> None:
         self.python = python
         self._format = message_format
@@ -102,7 +99,7 @@ class WorkerProcess:
                     stdin=messages,
                     stdout=answers,
                     stderr=errors,
-                    folder=folder or os.getcwd(),
+                    folder=python_process.NEUTRAL_FOLDER,
                 )
             self._process = process or subprocess.Popen(
                 python_process.command(module, python=python),
@@ -110,7 +107,7 @@ class WorkerProcess:
                 stdout=answers,
                 stderr=errors,
                 env=environment,
-                cwd=folder,
+                cwd=python_process.NEUTRAL_FOLDER,
             )
         except BaseException:
             for file in (self._messages, self._answers, self._errors):
@@ -119,11 +116,6 @@ class WorkerProcess:
         finally:
             os.close(messages)
             os.close(answers)
-
-    @property
-    def pid(self) -> int:
-        """The worker's process id."""
-        return self._process.pid
 
     def ask(self, message: object, limit_s: float | None = None) -> Any:
         """Send a message and return the answer.
@@ -166,17 +158,9 @@ class WorkerProcess:
             how = f" ({signal.strsignal(-code) or 'signal'}, signal {-code})"
         return f"{self.python} ended without an answer{how}{_after_colon(self.last_line())}"
 
-    def printed_bytes(self) -> int:
-        """Return how many bytes the worker has written to its standard error."""
-        return os.fstat(self._errors.fileno()).st_size
-
-    def last_line(self, after_bytes: int = 0) -> str:
-        """Return the last line that the worker wrote to its standard error; "" if it wrote nothing.
-
-        Args:
-            after_bytes: an earlier `printed_bytes`; what was written before it does not count.
-        """
-        self._errors.seek(after_bytes)
+    def last_line(self) -> str:
+        """Return the last line that the worker wrote to its standard error; "" if it wrote nothing."""
+        self._errors.seek(0)
         return python_process.last_line(self._errors.read())
 
     def end(self) -> None:

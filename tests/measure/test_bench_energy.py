@@ -14,7 +14,6 @@ from small_nvml import fake_nvml
 from workshop.cli import bench as bench_command
 from workshop.measure import conversations, points
 from workshop.measure.points import Point
-from workshop.measure.vllm_client import ClientRun
 from workshop.servers.host import gpus
 from workshop.servers.host.gpus import Gpu
 from workshop.servers.records.record_file import ServerRecord
@@ -88,36 +87,18 @@ def record(planted) -> Iterator[ServerRecord]:
         yield ServerRecord(name="one", url=f"{url}/v1", model="m", api_key="", pid=os.getpid())
 
 
-class Sender:
-    """Stands for vLLM's client: it counts what its load would leave behind."""
-
-    def __init__(self, server: Planted):
-        self.server = server
-
-    def run(self, options, flags=()) -> ClientRun:
-        sent = int(options["--num-prompts"])
-        self.server.answered(sent, sent * int(options["--random-input-len"]))
-        self.server.log.append("load")
-        result = {
-            "duration": 10.0,
-            "output_throughput": 64.0,
-            "request_throughput": 2.0,
-            "total_output_tokens": sent * int(options["--random-output-len"]),
-        }
-        return ClientRun(result, None)
-
-
 def in_text(point: Point) -> str:
     return bench_command.as_text("m", [point], predicts=False)
 
 
 def test_a_point_counts_the_joules_of_its_load_without_the_warm_up(planted, record):
     load = points.Load(requests=20, prompt_tokens=16, output_tokens=32, concurrency=4)
-    point = points.measure(record, "m", "a/hub-id", load, sender=Sender(planted))  # pyright: ignore[reportArgumentType]
+    point = points.measure(record, "m", load)
     assert point.to_dict()["energy"]["joules"] == 20 * MILLIJOULES / 1000
     assert point.to_dict()["energy"]["joules_per_token"] == round(3 / 32, 4)
     assert "· 4 at once: 0.09 joules per written token" in in_text(point)
-    assert planted.log == ["warm-up"] * points.WARMUPS + ["/metrics", "load", "/metrics"]
+    turns = ["turn"] * 20
+    assert planted.log == ["warm-up"] * points.WARMUPS + ["/metrics", *turns, "/metrics"]
 
 
 def test_sessions_count_the_joules_of_their_turns_without_the_warm_up(planted, record):

@@ -12,9 +12,7 @@ import pytest
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput
 from workshop.measure import checks, conversations, points, prediction, results
-from workshop.measure.vllm_client import Client
 from workshop.servers import records
-from workshop.servers.local import TEACHING_FOLDER
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.arrivals import NEXT_ANSWER
 from workshop.simulate.report import Outcome
@@ -30,19 +28,10 @@ def test_prefix_hits_of_random_prompts_are_a_fault():
     share, fault = checks.prefix_hits(snapshot(16, 1000, 3), snapshot(416, 2000, 13))
     assert share == 0.4 and fault is not None and "40% of the prompts' tokens" in fault.sentence
     assert checks.prefix_hits(snapshot(16, 1000, 3), snapshot(16, 2000, 13)) == (0.0, None)
+    # somebody else's one request of a hundred
+    assert checks.prefix_hits(snapshot(0, 0, 0), snapshot(192, 25_856, 101)) == (192 / 25_856, None)
     nothing = Metrics(time=0.0)
     assert checks.prefix_hits(nothing, nothing) == (None, None)
-
-
-def test_equal_prompts_by_accident_are_no_fault_in_a_small_vocabulary():
-    """Some of 100 random prompts of the teaching model are equal, live: 2.2 % of the tokens were hits."""
-    allowed = checks.accidental_share(100, 8192)
-    before, after = snapshot(0, 0, 0), snapshot(563, 25_600, 100)
-    assert checks.prefix_hits(before, after, allowed) == (563 / 25_600, None)
-    _, fault = checks.prefix_hits(before, snapshot(22_400, 25_600, 100), allowed)
-    assert fault is not None
-    # 100 of Llama 3's 128,256 starts: 0.04 pairs are expected, so a second one would be too many
-    assert checks.accidental_share(100, 128_256) == 0.01
 
 
 def test_requests_of_others_and_a_restart_are_faults():
@@ -91,6 +80,13 @@ def test_loads_are_named_and_refused_in_one_sentence():
     assert (load.name, load.rate) == ("0.5 a second", 0.5)
     with pytest.raises(BadInput, match="-1 requests a second cannot be"):
         points.loads([-1.0], [], 100, 64, 16)
+
+
+def test_a_rate_takes_as_long_as_it_says_and_a_seed_repeats_its_times():
+    load = points.Load(requests=50, prompt_tokens=8, output_tokens=2, rate=4.0)
+    times_s = [arrival.arrival_s for arrival in load.arrivals(7)]
+    assert times_s == sorted(times_s) and times_s[-1] == pytest.approx(50 / 4)
+    assert load.arrivals(7) == load.arrivals(7) != load.arrivals(8)
 
 
 def one_at_a_time(arrivals):
@@ -199,10 +195,8 @@ def test_the_same_seed_again_is_found_in_the_prefix_cache(server, live_home, mon
     monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
     (record, *_) = [record for record in records.own() if record.state == "ready"]
     load = points.Load(requests=20, prompt_tokens=160, output_tokens=4, concurrency=4)
-    options = (record, record.model, str(TEACHING_FOLDER), load)
-    with Client(record) as sender:
-        first = points.measure(*options, sender=sender, seed=987_654)
-        again = points.measure(*options, sender=sender, seed=987_654)
+    first = points.measure(record, record.model, load, seed=987_654)
+    again = points.measure(record, record.model, load, seed=987_654)
     assert "prefix cache" not in [fault.kind for fault in first.faults]
     assert first.prefix_hit_share == 0.0
     assert "prefix cache" in [fault.kind for fault in again.faults]

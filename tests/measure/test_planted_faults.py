@@ -12,8 +12,8 @@ import small_server
 
 from workshop.engine.metrics import Metrics
 from workshop.measure import conversations, points, results
-from workshop.measure.vllm_client import ClientRun
 from workshop.servers.records.record_file import ServerRecord
+from workshop.simulate.report import Outcome
 from workshop.simulate.sessions import Sessions, drawn_sessions
 
 PROMPT_TOKENS = 1024
@@ -63,31 +63,40 @@ class Server:
         self.record = ServerRecord(name="one", url=url, model="m", api_key="", pid=os.getpid())
 
 
-class Sender:
-    """Stands for vLLM's client: it counts what a load of these properties would leave behind."""
+class PlantedLoad:
+    """Stands for the sender: it counts what a load of these properties would leave behind."""
 
     def __init__(self, counters: Counters, plant: dict):
         self.counters = counters
         self.plant = plant
 
-    def run(self, options, flags=()) -> ClientRun:
-        sent = int(options["--num-prompts"])
+    async def send(self, client, arrivals, seed) -> list[Outcome]:
+        sent = len(arrivals)
         if self.plant.get("restarts"):
             self.counters.requests = 0
         self.counters.requests += sent + self.plant.get("others", 0)
         self.counters.prompt_tokens += sent * PROMPT_TOKENS
         self.counters.hits += int(self.plant.get("hits", 0.0) * sent * PROMPT_TOKENS)
-        rate = float(options.get("--request-rate", "inf"))
-        gap_s = 1 / min(rate, self.plant.get("sends_a_second", rate))
-        result = {
-            "duration": 60.0,
-            "output_throughput": 500.0,
-            "request_throughput": 4.0,
-            "total_output_tokens": 6400,
-            "start_times": [number * gap_s for number in range(sent)],
-            "p95_e2el_ms": self.plant.get("answer_ms", 900.0),
-        }
-        return ClientRun(result, self.plant.get("cpu_share", 0.3))
+        gap_s = arrivals[-1].arrival_s / sent
+        if "sends_a_second" in self.plant:
+            gap_s = 1 / self.plant["sends_a_second"]
+        answer_s = self.plant.get("answer_ms", 900.0) / 1e3
+        outcomes = []
+        for number in range(sent):
+            sent_s = number * gap_s
+            outcomes.append(Outcome(sent_s, PROMPT_TOKENS, sent_s + 0.1, sent_s + answer_s, 64))
+        return outcomes
+
+
+def watch_of(plant: dict) -> type[points.Watch]:
+    """Return a watch to which the client took the planted share of a core."""
+
+    class Watch(points.Watch):
+        def __exit__(self, *reasons: object) -> None:
+            super().__exit__(*reasons)
+            self.cpu_share = plant.get("cpu_share", 0.3)
+
+    return Watch
 
 
 def measured(plant: dict, **load) -> list[str]:
@@ -99,8 +108,10 @@ def measured(plant: dict, **load) -> list[str]:
         if plant.get("orphan"):
             record = ServerRecord(**{**vars(record), "pid": STRANGER})
         options = {"requests": 100, "prompt_tokens": PROMPT_TOKENS, "output_tokens": 64, **load}
-        sender = Sender(server.counters, plant)
-        point = points.measure(record, "m", "a/hub-id", points.Load(**options), sender=sender)
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(points, "send", PlantedLoad(server.counters, plant).send)
+        patch.setattr(points, "Watch", watch_of(plant))
+        point = points.measure(record, "m", points.Load(**options))
     return [fault.kind for fault in point.faults]
 
 
@@ -163,7 +174,7 @@ CLEAN: dict[str, Case] = {
     "a slow rate": lambda _: measured({"answer_ms": 4000}, rate=0.5),
     "a busy client": lambda _: measured({"cpu_share": 0.8}, concurrency=64),
     "a client that is a little late": lambda _: measured({"sends_a_second": 47}, rate=50.0),
-    "equal by accident": lambda _: measured({"hits": 0.008}, concurrency=8),
+    "a few hits": lambda _: measured({"hits": 0.008}, concurrency=8),
     "vllm": lambda tmp: read(tmp, of_vllm()),
     "vllm, two seeds": lambda tmp: read(tmp, of_vllm(), of_vllm(seed="815")),
     "vllm, concurrency": lambda tmp: read(

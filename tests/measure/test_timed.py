@@ -12,7 +12,7 @@ from odd_answers import BROKEN, COMPLETION, encoded
 
 from workshop.client.client import Client
 from workshop.errors import BadInput, WorkshopError
-from workshop.measure import timed
+from workshop.measure import points, timed
 from workshop.servers.records import ServerRecord
 from workshop.simulate.arrivals import Arrival
 
@@ -94,6 +94,22 @@ def test_a_turn_is_sent_after_its_answer_and_has_it_in_its_prompt(paced):
     assert first.sent_s >= 0.1 and 0.19 <= second.sent_s - first.ended_s < 0.2 + SLACK_S
     prompt, later = paced[1]
     assert later[:6] == [*prompt, 0, 1] and len(later) == 9
+
+
+def test_a_closed_loop_sends_the_next_request_after_an_answer_and_a_seed_repeats_the_prompts(paced):
+    load = points.Load(requests=4, prompt_tokens=3, output_tokens=1, concurrency=2).arrivals(0)
+
+    async def twice():
+        async with timed.Sender(client_of(paced[0])) as sender:
+            return [await timed.send_load(sender, load, seed) for seed in (5, 5)]
+
+    answers, _ = timed.run(twice())
+    sent_s = sorted(answer.sent_s for answer in answers)
+    assert sent_s[1] - sent_s[0] < SLACK_S
+    assert sent_s[2] >= min(answer.ended_s for answer in answers)
+    assert all(len(prompt) == 3 for prompt in paced[1])
+    assert sorted(paced[1][:4]) == sorted(paced[1][4:])
+    assert len(set(map(tuple, paced[1]))) == 4
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,6 @@ class Numbers(click.ParamType):
 @click.option("--output", "output_tokens", type=Range(), default="64", show_default=True, help="Tokens of each answer.")  # fmt: skip
 @click.option("--slo", help="Limits, as ttft=500ms,tpot=50ms: counts the requests that meet them.")
 @click.option("--seed", type=int, help="Of all points, instead of a new one for each. The same seed again reads the prefix cache.")  # fmt: skip
-@click.option("--tokenizer", help="Folder or Hub id, where the server's model folder is not here.")
 @click.option(
     "--gpu", help="The server's GPU: adds what `workshop simulate` predicts. Not for a CPU."
 )
@@ -100,7 +99,6 @@ def command(
     output_tokens: tuple[int, int],
     slo: str | None,
     seed: int | None,
-    tokenizer: str | None,
     gpu: str | None,
     predict: bool,
     plot: str | None,
@@ -109,7 +107,7 @@ def command(
     as_json: bool,
     **plan_options: Any,
 ) -> None:
-    """Measure a server with `vllm bench serve`, and name what could spoil the figures.
+    """Measure a server, and name what could spoil the figures.
 
     Each point has new random prompts and a warm-up. Beside each figure stands the simulation's.
     A class of learners sends what the notebooks send; the exit code is 1 if the server does not
@@ -165,7 +163,6 @@ def command(
         raise BadInput("NAME and --name are both given.", "Give one of the two.")
     server = _server(server_name or name, url)
     model, root = _model(server)
-    vocabulary = points.tokenizer_of(server, root, tokenizer) if loads else ""
     simulate = None
     if predict and learners is None:
         simulate = _simulation(server, root or model, gpu, plan_options)
@@ -188,8 +185,10 @@ def command(
                     seed=seed or 0,
                 )
             )
-    if loads:
-        measured = _measure_random(server, model, vocabulary, loads, slo, seed, simulate)
+    for load in loads:
+        with waiting(f"{load.name}: {load.requests} requests …"):
+            point = points.measure(server, model, load, slo=slo, seed=seed)
+            measured.append(_with_prediction(point, load, slo, simulate))
     rows = [point.to_dict() for point in measured]
     if plot:
         with output(plot, force=force, inputs=[]) as file:
@@ -204,30 +203,6 @@ def command(
 
 
 command.params += PLAN_OPTIONS  # after its own, in --help
-
-
-def _measure_random(
-    server: ServerRecord,
-    model: str,
-    vocabulary: str,
-    loads: list[Load],
-    slo: str | None,
-    seed: int | None,
-    simulate: Simulate | None,
-) -> list[Point]:
-    """Return a point for each load of random prompts, all sent by one process."""
-    from workshop.measure import points
-    from workshop.measure.vllm_client import Client
-
-    measured = []
-    with Client(server) as sender:
-        for load in loads:
-            with waiting(f"{load.name}: {load.requests} requests …"):
-                point = points.measure(
-                    server, model, vocabulary, load, slo=slo, seed=seed, sender=sender
-                )
-                measured.append(_with_prediction(point, load, slo, simulate))
-    return measured
 
 
 def _refuse_options(options: dict[str, Any], load: str, remedy: str) -> None:

@@ -6,7 +6,6 @@ Each fault is one sentence, from figures that were observed beside the measureme
 from __future__ import annotations
 
 import contextlib
-import math
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -17,10 +16,13 @@ from workshop.servers.records.record_file import ServerRecord
 
 # A percentile is told apart from the maximum only if at least one request lies beyond it.
 FEWEST_REQUESTS = {"p50": 2, "p95": 20, "p99": 100}
-BUSY_CLIENT = 0.9  # of one core: vllm bench serve is one thread of Python
+BUSY_CLIENT = 0.9  # of one core: the client is one thread of Python
 LATE_CLIENT = 1.1  # times as long to send all requests as their rate says
 LATE_BY_S = 0.5  # a shorter delay is the start of the client
 COUNTED = 0.9  # of the requests: the last ones may be counted a moment after their answer
+FEW_HITS = (
+    0.01  # of the prompts' tokens: of somebody else's few requests, which are a fault of their own
+)
 # times as long as an answer takes: shorter loads end before the server is as full as it gets
 FULL_LOAD = 2.0
 SAFE_PORTS = {"http": 80, "https": 443}
@@ -34,23 +36,8 @@ class Fault:
     sentence: str
 
 
-def accidental_share(requests: int, vocabulary: int) -> float:
-    """Return the share of random prompts that may be equal to another one by accident.
-
-    vllm bench serve's random prompts are consecutive token ids from a random start, so two with the
-    same start are the same prompt. Of n starts among v, n²/2v pairs are expected to be equal; four
-    standard deviations more are allowed.
-    """
-    expected = requests**2 / (2 * vocabulary)
-    return math.ceil(expected + 4 * math.sqrt(expected)) / requests
-
-
-def prefix_hits(
-    before: Metrics, after: Metrics, accidental: float = 0.0
-) -> tuple[float | None, Fault | None]:
+def prefix_hits(before: Metrics, after: Metrics) -> tuple[float | None, Fault | None]:
     """Return the share of prompt tokens from the prefix cache, and the fault if there is one.
-
-    It is a fault if the share is above `accidental`.
 
     The prompts are random, so a hit means that the server had read the same prompts before: an
     earlier run with the same seed. None: this server publishes no such counter.
@@ -64,7 +51,7 @@ def prefix_hits(
     if prompt_tokens <= 0:
         return None, None
     share = hits / prompt_tokens
-    if share <= accidental:
+    if share <= FEW_HITS:
         return share, None
     sentence = (
         f"{share:.0%} of the prompts' tokens came from the prefix cache, although the prompts are random: the server "

@@ -17,8 +17,7 @@ from workshop.client.client import Client
 from workshop.errors import BadInput, WorkshopError
 from workshop.measure import checks, timed
 from workshop.measure.checks import Fault
-from workshop.measure.points import Point, Watch
-from workshop.measure.prediction import goodput, percentiles_of
+from workshop.measure.points import Point, Watch, goodput, percentiles_of
 from workshop.measure.timed import Timed
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.report import Outcome, parse_slo

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from workshop.client.client import Client
@@ -14,10 +15,10 @@ from workshop.engine.metrics import Metrics
 from workshop.measure import checks, points, timed
 from workshop.measure.checks import Fault
 from workshop.measure.points import Point, SessionLoad
-from workshop.measure.prediction import Simulate, figures_of, goodput, percentiles_of
+from workshop.measure.prediction import Simulate, figures_of
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.arrivals import Arrival
-from workshop.simulate.report import Outcome, parse_slo
+from workshop.simulate.report import parse_slo
 from workshop.simulate.sessions import Sessions, drawn_sessions
 
 LOST = 0.5  # of the prefixes that return: fewer hits mean that something destroys them
@@ -65,12 +66,11 @@ def measure(
         WorkshopError: a request was not answered.
     """
     arrivals = drawn_sessions(options)
-    limits = parse_slo(slo)
     client = Client(server, model)
     longest = max(arrivals, key=lambda arrival: arrival.prompt_tokens)
     points.warm_up(client, longest.prompt_tokens, longest.output_tokens)
     with points.Watch(server) as watch:
-        outcomes = timed.run(send(client, arrivals))
+        outcomes = timed.run(points.send(client, arrivals))
     faults = watch.faults(len(arrivals))
     share = None
     if watch.before and watch.after:
@@ -78,33 +78,15 @@ def measure(
         if lost:
             faults.append(lost)
         faults += checks.slow_client(watch.cpu_share, None, [])
-    figures = percentiles_of(outcomes)
-    answer_s = (figures["e2el"]["p95"] or 0.0) / 1e3
+    point = points.point_of(SessionLoad(options, len(arrivals)), options.seed, watch, outcomes, slo)
+    answer_s = (point.figures["e2el"]["p95"] or 0.0) / 1e3
     faults += checks.too_short(len(arrivals), None, answer_s, "--sessions or --turns")
-    output_tokens = sum(outcome.output_tokens for outcome in outcomes)
-    return Point(
-        load=SessionLoad(options, len(arrivals)),
-        seed=options.seed,
-        seconds=watch.seconds,
-        tokens_per_s=output_tokens / watch.seconds,
-        requests_per_s=len(outcomes) / watch.seconds,
-        goodput_per_s=goodput(outcomes, limits, watch.seconds),
-        figures=figures,
+    return replace(
+        point,
         prefix_hit_share=share,
-        client_cpu_share=watch.cpu_share,
-        energy=watch.energy(output_tokens),
         faults=faults,
-        predicted=predict(simulate, arrivals, limits) if simulate else None,
+        predicted=predict(simulate, arrivals, parse_slo(slo)) if simulate else None,
     )
-
-
-async def send(client: Client, arrivals: Sequence[Arrival]) -> list[Outcome]:
-    """Send every request at its time, or after the answer that it follows.
-
-    Return the outcomes in the same order.
-    """
-    async with timed.Sender(client) as sender:
-        return [answer.outcome() for answer in await timed.send_load(sender, arrivals)]
 
 
 def returning_share(arrivals: Sequence[Arrival]) -> float:

@@ -5,12 +5,11 @@ A point has a new seed, a warm-up, the figures, and what could spoil them.
 
 from __future__ import annotations
 
-import json
+import random
 import secrets
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, Self
 
 import psutil
@@ -19,13 +18,13 @@ from workshop.client.client import Client
 from workshop.engine import metrics
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput, WorkshopError
-from workshop.measure import checks, timed, vllm_client
+from workshop.measure import checks, timed
 from workshop.measure.checks import Fault
 from workshop.servers.host import energy
 from workshop.servers.host.energy import Energy
 from workshop.servers.records.record_file import ServerRecord
-from workshop.simulate.arrivals import Arrival
-from workshop.simulate.report import PERCENTILES, parse_slo
+from workshop.simulate.arrivals import NEXT_ANSWER, Arrival
+from workshop.simulate.report import Outcome, parse_slo, percentiles
 from workshop.simulate.sessions import Sessions
 
 MEASURES = ("ttft", "tpot", "e2el")
@@ -34,7 +33,7 @@ WARMUP_TOKENS = 16
 MOST_REQUESTS = 100_000
 MOST_TOKENS = 1_000_000
 LARGEST_SEED = 2**31
-SMALL_VOCABULARY = 32_000
+ANSWER_WITHIN_S = 6 * 3600.0  # as `vllm bench serve`: an overloaded server is measured, too
 NO_METRICS = Fault(
     "no metrics",
     "The server does not show /metrics, so nobody can tell whether prompts came from its prefix cache, or whether others "
@@ -73,6 +72,26 @@ class Load:
     def counts(self) -> str:
         """Return what `amount` counts."""
         return "requests per second" if self.rate is not None else "requests at once"
+
+    def arrivals(self, seed: int) -> list[Arrival]:
+        """Return its requests.
+
+        With a rate they are those of `vllm bench serve`: Poisson, stretched so that they take
+        requests ÷ rate seconds. Without one the next is sent as soon as one is answered.
+        """
+        first = Arrival(0.0, self.prompt_tokens, self.output_tokens)
+        if self.rate is None:
+            at_once = min(self.concurrency or 1, self.requests)
+            following = replace(first, follows=NEXT_ANSWER)
+            return [first] * at_once + [following] * (self.requests - at_once)
+        dice = random.Random(seed)
+        times_s = []
+        now_s = 0.0
+        for _ in range(self.requests):
+            now_s += dice.expovariate(self.rate)
+            times_s.append(now_s)
+        stretch = self.requests / self.rate / now_s
+        return [replace(first, arrival_s=time_s * stretch) for time_s in times_s]
 
 
 @dataclass(frozen=True)
@@ -177,102 +196,96 @@ def loads(
 def measure(
     server: ServerRecord,
     model: str,
-    tokenizer: str,
     load: Load,
     *,
-    sender: vllm_client.Client,
     slo: str | None = None,
     seed: int | None = None,
 ) -> Point:
-    """Measure one load with `vllm bench serve`, and look for what could spoil the figures.
+    """Measure one load of random prompts, and look for what could spoil the figures.
 
     Args:
         server: where it is, and its key.
         model: the name that requests give.
-        tokenizer: a folder or a Hub id.
-        sender: the client's process, which several points share.
         slo: limits such as "ttft=500ms,tpot=50ms".
-        seed: of the prompts; None draws a new one, so that no prompt was seen before.
+        seed: of the prompts and their times; None draws a new one, so that no prompt was seen
+            before.
 
     Raises:
-        WorkshopError: the client failed, or some requests were not answered.
+        WorkshopError: a request was not answered.
     """
     seed = secrets.randbelow(LARGEST_SEED) if seed is None else seed
-    warm_up(Client(server, model), load.prompt_tokens, load.output_tokens)
-    options = {**_options(model, tokenizer, load, seed), **_goodput(slo)}
+    client = Client(server, model)
+    warm_up(client, load.prompt_tokens, load.output_tokens)
     with Watch(server) as watch:
-        ran = sender.run(options, ("--ignore-eos",))
-    result = ran.result
-    starts_s = result.get("start_times", [])
-    answer_s = (result.get("p95_e2el_ms") or 0.0) / 1e3
+        outcomes = timed.run(send(client, load.arrivals(seed), seed))
     faults = watch.faults(load.requests)
-    faults += checks.of_sending(load.requests, load.rate, starts_s, answer_s, ran.cpu_share)
     hit_share = None
     if watch.before and watch.after:
-        accidental = checks.accidental_share(load.requests, _vocabulary(tokenizer))
-        hit_share, hits = checks.prefix_hits(watch.before, watch.after, accidental)
+        hit_share, hits = checks.prefix_hits(watch.before, watch.after)
         if hits:
             faults.append(hits)
+    point = point_of(load, seed, watch, outcomes, slo)
+    starts_s = [outcome.arrival_s for outcome in outcomes]
+    answer_s = (point.figures["e2el"]["p95"] or 0.0) / 1e3
+    faults += checks.of_sending(load.requests, load.rate, starts_s, answer_s, watch.cpu_share)
+    return replace(point, prefix_hit_share=hit_share, faults=faults)
+
+
+async def send(
+    client: Client, arrivals: Sequence[Arrival], seed: int | None = None
+) -> list[Outcome]:
+    """Send every request at its time, or after the answer that it follows.
+
+    Return the outcomes in the same order.
+    """
+    async with timed.Sender(client, ANSWER_WITHIN_S) as sender:
+        return [answer.outcome() for answer in await timed.send_load(sender, arrivals, seed)]
+
+
+def point_of(
+    load: AnyLoad, seed: int, watch: Watch, outcomes: Sequence[Outcome], slo: str | None
+) -> Point:
+    """Return the figures of a load that was watched."""
+    output_tokens = sum(outcome.output_tokens for outcome in outcomes)
     return Point(
         load=load,
         seed=seed,
-        seconds=result["duration"],
-        tokens_per_s=result["output_throughput"],
-        requests_per_s=result["request_throughput"],
-        goodput_per_s=result.get("request_goodput"),
-        figures=figures_of(result),
-        prefix_hit_share=hit_share,
-        client_cpu_share=ran.cpu_share,
-        energy=watch.energy(result["total_output_tokens"]),
-        faults=faults,
+        seconds=watch.seconds,
+        tokens_per_s=output_tokens / watch.seconds,
+        requests_per_s=len(outcomes) / watch.seconds,
+        goodput_per_s=goodput(outcomes, parse_slo(slo), watch.seconds),
+        figures=percentiles_of(outcomes),
+        prefix_hit_share=None,
+        client_cpu_share=watch.cpu_share,
+        energy=watch.energy(output_tokens),
     )
 
 
-def figures_of(result: dict[str, Any]) -> Figures:
-    """Return the percentiles of a result of vllm bench serve; None where it has no value."""
+def percentiles_of(outcomes: Sequence[Outcome]) -> Figures:
+    """Return p50, p95, p99 and mean of each measure, in ms."""
     figures: Figures = {}
     for name in MEASURES:
-        times_ms: dict[str, float | None] = {}
-        for p in PERCENTILES:
-            times_ms[f"p{p}"] = result.get(f"p{p}_{name}_ms")
-        if times_ms["p50"] is None:
-            times_ms["p50"] = result.get(f"median_{name}_ms")
-        times_ms["mean"] = result.get(f"mean_{name}_ms")
-        figures[name] = times_ms
+        times_ms: list[float] = []
+        for outcome in outcomes:
+            time_ms = getattr(outcome, f"{name}_ms")
+            if time_ms is not None:  # an answer of one token has no tpot
+                times_ms.append(time_ms)
+        figures[name] = percentiles(times_ms)
     return figures
 
 
-def _options(model: str, tokenizer: str, load: Load, seed: int) -> dict[str, str | list[str]]:
-    options: dict[str, str | list[str]] = {
-        "--model": model,
-        "--tokenizer": tokenizer,
-        "--dataset-name": "random",
-        "--random-input-len": str(load.prompt_tokens),
-        "--random-output-len": str(load.output_tokens),
-        "--num-prompts": str(load.requests),
-        "--seed": str(seed),
-        "--percentile-metrics": ",".join(MEASURES),
-        "--metric-percentiles": ",".join(map(str, PERCENTILES)),
-    }
-    if load.rate is not None:
-        options["--request-rate"] = f"{load.rate:g}"
-    if load.concurrency is not None:
-        options["--max-concurrency"] = str(load.concurrency)
-    return options
-
-
-def _goodput(slo: str | None) -> dict[str, str | list[str]]:
-    limits = parse_slo(slo)
+def goodput(
+    outcomes: Sequence[Outcome], limits: Mapping[str, float], seconds: float
+) -> float | None:
+    """Return the requests a second that met the limits; None without limits."""
     if not limits:
-        return {}
-    return {"--goodput": [f"{name}:{limit:g}" for name, limit in limits.items()]}
+        return None
+    met = sum(outcome.meets(limits) for outcome in outcomes)
+    return met / seconds
 
 
 def warm_up(client: Client, prompt_tokens: int, output_tokens: int) -> None:
     """Send a few other prompts of this length, so that nothing is compiled while it counts.
-
-    vllm bench serve's own --num-warmups would send the first prompt of the load, which then hits
-    the prefix cache.
 
     Raises WorkshopError: the server does not answer one.
     """
@@ -338,32 +351,3 @@ def metrics_of(server: ServerRecord) -> Metrics | None:
 def joules_of(server: ServerRecord) -> float | None:
     """Return the reading of the GPUs' counters; None of a server on another machine."""
     return energy.taken_joules() if server.where == "local" else None
-
-
-def _vocabulary(tokenizer: str) -> int:
-    """Return how many tokens a model in a folder knows.
-
-    Of a Hub id, return what every model of today has at least.
-    """
-    try:
-        config = json.loads(Path(tokenizer, "config.json").read_text(encoding="utf-8"))
-        return int((config.get("text_config") or config)["vocab_size"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return SMALL_VOCABULARY
-
-
-def tokenizer_of(server: ServerRecord, root: str | None, tokenizer: str | None) -> str:
-    """Return the tokenizer for the client.
-
-    It is the one given, or else the model's folder or Hub id as the server names it.
-
-    Raises BadInput: the server's model lies in a folder of another machine.
-    """
-    if tokenizer:
-        return tokenizer
-    if root and (not root.startswith("/") or Path(root).exists()):
-        return root
-    raise BadInput(
-        f"The model of {server.url} lies in {root or 'an unknown folder'}, which is not on this machine.",
-        "Give --tokenizer: a folder with its tokenizer.json, or the model's Hub id.",
-    )

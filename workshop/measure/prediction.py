@@ -7,17 +7,16 @@ the planner's clock.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workshop.client.client import Client
 from workshop.measure import server_clock, timed
-from workshop.measure.points import MEASURES, Figures, Load
+from workshop.measure.points import Load, goodput, percentiles_of
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate import process
-from workshop.simulate.arrivals import Arrival, drawn
-from workshop.simulate.report import Outcome, percentiles
+from workshop.simulate.arrivals import Arrival
+from workshop.simulate.report import Outcome
 
 GENERATIONS = 6  # of a closed loop: so many requests one after the other show what all others do
 
@@ -69,10 +68,9 @@ def predict(
     Args:
         limits: of the SLO in ms by name (ttft, tpot, e2el).
     """
-    if load.rate is not None:
-        arrivals = _arrivals_at_rate(load, load.rate, seed)
-    else:
-        arrivals = _closed_loop(load, load.concurrency or 1)
+    arrivals = load.arrivals(seed)
+    if load.concurrency is not None:
+        arrivals = arrivals[: GENERATIONS * load.concurrency]
     return figures_of(simulate(arrivals), limits or {})
 
 
@@ -93,55 +91,3 @@ def figures_of(outcomes: Sequence[Outcome], limits: Mapping[str, float]) -> dict
     for name, figures in percentiles_of(outcomes).items():
         result[f"{name}_ms"] = figures
     return result
-
-
-def percentiles_of(outcomes: Sequence[Outcome]) -> Figures:
-    """Return p50, p95, p99 and mean of each measure, in ms."""
-    figures: Figures = {}
-    for name in MEASURES:
-        times_ms: list[float] = []
-        for outcome in outcomes:
-            time_ms = getattr(outcome, f"{name}_ms")
-            if time_ms is not None:  # an answer of one token has no tpot
-                times_ms.append(time_ms)
-        figures[name] = percentiles(times_ms)
-    return figures
-
-
-def goodput(
-    outcomes: Sequence[Outcome], limits: Mapping[str, float], seconds: float
-) -> float | None:
-    """Return the requests a second that met the limits; None without limits."""
-    if not limits:
-        return None
-    met = sum(outcome.meets(limits) for outcome in outcomes)
-    return met / seconds
-
-
-def _arrivals_at_rate(load: Load, rate: float, seed: int) -> list[Arrival]:
-    """Return Poisson arrivals as vllm bench serve sends them.
-
-    They are stretched so that they take requests ÷ rate seconds.
-    """
-    dice = random.Random(seed)
-    times_s = []
-    now_s = 0.0
-    for _ in range(load.requests):
-        now_s += dice.expovariate(rate)
-        times_s.append(now_s)
-    stretch = load.requests / rate / now_s
-    arrivals = []
-    for time_s in times_s:
-        arrivals.append(Arrival(time_s * stretch, load.prompt_tokens, load.output_tokens))
-    return arrivals
-
-
-def _closed_loop(load: Load, concurrency: int) -> list[Arrival]:
-    """Return requests of which the next is sent as soon as one is answered."""
-    requests = min(load.requests, GENERATIONS * concurrency)
-    return drawn(
-        concurrency=min(concurrency, requests),
-        requests=requests,
-        prompt=(load.prompt_tokens, load.prompt_tokens),
-        output=(load.output_tokens, load.output_tokens),
-    )

@@ -17,7 +17,8 @@ from workshop.errors import BadInput
 from workshop.files import open_regular
 from workshop.measure import checks
 from workshop.measure.checks import Fault
-from workshop.measure.points import MEASURES, Figures, figures_of
+from workshop.measure.points import MEASURES, Figures
+from workshop.simulate.report import PERCENTILES
 
 MOST_BYTES = 512 << 20
 REMEDY = "Give a file of `vllm bench serve --save-result`."
@@ -106,7 +107,7 @@ def _measurement(source: str, data: dict[str, Any]) -> Measurement:
         parts.append(f"{rate:g} a second")
     if _number(at_once) is not None:
         parts.append(f"{at_once} at once")
-    figures = figures_of(data)
+    figures = _figures_of(data)
     starts_s = [start for start in data.get("start_times", []) if _number(start) is not None]
     answer_ms = figures["e2el"]["p95"] or figures["e2el"]["p99"] or 0.0
     faults = checks.of_sending(requests, _number(rate), starts_s, answer_ms / 1e3)
@@ -124,6 +125,20 @@ def _measurement(source: str, data: dict[str, Any]) -> Measurement:
         send_times_known=_number(rate) is not None and len(starts_s) > 1,
         faults=faults,
     )
+
+
+def _figures_of(result: dict[str, Any]) -> Figures:
+    """Return the percentiles of a result of vllm bench serve; None where it has no value."""
+    figures: Figures = {}
+    for name in MEASURES:
+        times_ms: dict[str, float | None] = {}
+        for p in PERCENTILES:
+            times_ms[f"p{p}"] = result.get(f"p{p}_{name}_ms")
+        if times_ms["p50"] is None:
+            times_ms["p50"] = result.get(f"median_{name}_ms")
+        times_ms["mean"] = result.get(f"mean_{name}_ms")
+        figures[name] = times_ms
+    return figures
 
 
 def _written_seed(data: dict[str, Any]) -> int | None:

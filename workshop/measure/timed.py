@@ -17,7 +17,7 @@ from workshop.client import reach, received
 from workshop.client.client import CONNECT_TIMEOUT_S, Client
 from workshop.client.strict_json import Malformed
 from workshop.errors import WorkshopError
-from workshop.simulate.arrivals import Arrival
+from workshop.simulate.arrivals import NEXT_ANSWER, Arrival
 from workshop.simulate.report import Outcome
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ ANSWER_WITHIN_S = 600.0
 # that a connection may rest: vLLM closes one after 5 s, which may be just when it is used again
 IDLE_S = 1.0
 LONGEST_LINE_BYTES = 16 << 20  # of a stream: one token with the log probabilities of thousands
-WORD_IDS = (10, 1000)  # every vocabulary has these tokens
+WORDS = range(10, 1000)  # every vocabulary has these tokens
 Result = TypeVar("Result")
 
 
@@ -217,17 +217,23 @@ async def send_together(
 
 
 class Texts:
-    """Random tokens for the named pieces of prompts; an answer is a piece of later prompts."""
+    """Random tokens for the named pieces of prompts; an answer is a piece of later prompts.
 
-    def __init__(self) -> None:
-        self._dice = random.Random()
+    The same seed gives the same tokens; None gives new ones.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._dice = random.Random(seed)
         self._texts: dict[str, list[int]] = {}
 
     def _words(self, tokens: int) -> list[int]:
-        return [self._dice.randrange(*WORD_IDS) for _ in range(tokens)]
+        return self._dice.choices(WORDS, k=tokens)
 
     def body(self, arrival: Arrival) -> dict[str, Any]:
-        """Return a request with the lengths of an arrival; what it shares is the same text."""
+        """Return a request with the lengths of an arrival; what it shares is the same text.
+
+        How its tokens are sampled is left to the server, as `vllm bench serve` does.
+        """
         prompt: list[int] = []
         for name, tokens in arrival.pieces:
             text = self._texts.setdefault(name, [])
@@ -236,9 +242,7 @@ class Texts:
         prompt += self._words(arrival.prompt_tokens - len(prompt))
         return {
             "prompt": prompt,
-            "temperature": 0,
             "max_tokens": arrival.output_tokens,
-            "min_tokens": arrival.output_tokens,
             "ignore_eos": True,
             "return_token_ids": True,
         }
@@ -249,22 +253,27 @@ class Texts:
             self._texts[arrival.answer] = timed.token_ids
 
 
-async def send_load(sender: Sender, arrivals: Sequence[Arrival]) -> list[Timed]:
+async def send_load(
+    sender: Sender, arrivals: Sequence[Arrival], seed: int | None = None
+) -> list[Timed]:
     """Send each request at its time, or after the answer that it follows, with exact lengths.
 
-    Return them in the same order.
+    Return them in the same order. `seed` is that of their texts; None makes new ones.
 
     Raises WorkshopError: a request has no answer.
     """
     reach.allow_connections(len(arrivals))
-    texts = Texts()
+    texts = Texts(seed)
     began_s = sender.now()
     ended = [asyncio.Event() for _ in arrivals]
+    next_answers = asyncio.Semaphore(0)  # those that no request of a closed loop has followed
 
     async def send(number: int) -> Timed:
         arrival = arrivals[number]
         if arrival.follows is None:
             await asyncio.sleep(began_s + arrival.arrival_s - sender.now())
+        elif arrival.follows == NEXT_ANSWER:
+            await next_answers.acquire()
         else:
             await ended[arrival.follows].wait()
             await asyncio.sleep(arrival.think_s)
@@ -273,6 +282,7 @@ async def send_load(sender: Sender, arrivals: Sequence[Arrival]) -> list[Timed]:
             raise timed.error
         texts.add_answer(arrival, timed)
         ended[number].set()
+        next_answers.release()
         return timed
 
     tasks = [asyncio.create_task(send(number)) for number in range(len(arrivals))]

@@ -1,4 +1,4 @@
-"""For notebook 14: two small servers, benchmarks by `vllm bench serve`, and sessions of agents.
+"""For notebook 14: two small servers, benchmarks, and sessions of agents.
 
 Without vLLM the same calls return recorded answers, and say so. The recordings are made by
 benchmarks/simulate/scale_out.py.
@@ -28,9 +28,9 @@ from workshop.course.notebooks.nb13 import simulated
 from workshop.course.topics import recorded_data
 from workshop.course.widgets.load.view import LoadExplorer
 from workshop.errors import BadInput
-from workshop.measure import points, prediction, server_clock, timed, vllm_client
+from workshop.measure import points, prediction, server_clock, timed
 from workshop.servers import local
-from workshop.servers.local import TEACHING_FOLDER, supervise
+from workshop.servers.local import supervise
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, Piece
 from workshop.simulate.clock import Clock
@@ -67,14 +67,12 @@ BENCH = points.Load(requests=100, prompt_tokens=256, output_tokens=8, concurrenc
 class Pair:
     """Two teaching servers that differ in the size of their KV cache alone.
 
-    `clock` is the measured clock of the first. `sender` is the process that sends the loads of
-    `bench`.
+    `clock` is the measured clock of the first.
     """
 
     large: Client
     small: Client
     clock: Clock
-    sender: vllm_client.Client
 
 
 def servers() -> Pair | None:
@@ -98,10 +96,8 @@ def servers() -> Pair | None:
     with ThreadPoolExecutor(len(launches)) as pool:
         list(pool.map(supervise.start, launches))
     large, small = connect(LARGE), connect(SMALL)
-    sender = vllm_client.Client(large.record)  # it loads vLLM while the clock is measured
-    atexit.register(sender.__exit__)
     clock = timed.run(server_clock.measure(large, LONG_TOKENS))
-    pair = Pair(large, small, clock, sender)
+    pair = Pair(large, small, clock)
     # The first requests of a server are slower.
     timed.run(_send(pair, session_load(sessions=2, turns=1), (LARGE, SMALL), caching=True))
     print(f"Both answer after {time.monotonic() - began:.0f} s.")
@@ -115,7 +111,7 @@ def stop() -> None:
 
 
 def bench(pair: Pair | None, *, seed: int | None = None) -> dict[str, Any]:
-    """Measure 100 random prompts of 256 tokens, four at once, with vLLM's client.
+    """Measure 100 random prompts of 256 tokens, four at once.
 
     Return the figures and the faults as one row.
 
@@ -126,14 +122,7 @@ def bench(pair: Pair | None, *, seed: int | None = None) -> dict[str, Any]:
         rows = recorded_data.recorded(RECORDED, "bench", _bench_key(seed))
         _shown[_bench_key(seed)] += 1
         return rows[(_shown[_bench_key(seed)] - 1) % len(rows)]
-    point = points.measure(
-        pair.large.record,
-        pair.large.model,
-        str(TEACHING_FOLDER),
-        BENCH,
-        seed=seed,
-        sender=pair.sender,
-    )
+    point = points.measure(pair.large.record, pair.large.model, BENCH, seed=seed)
     rules = server_clock.rules(pair.large.record, 2048)
 
     def simulate(arrivals: Sequence[Arrival]) -> list[Outcome]:
