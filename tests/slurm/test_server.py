@@ -264,8 +264,8 @@ class TestEnds:
         assert out.split()[-1] == "teaching-model"
 
     def test_the_owner_follows_the_engine_by_the_servers_name(self, jobs, cluster):
-        page = workshop(cluster, "xray", "70b", "--html", "-")
-        assert "tokens of its prompt" in page
+        workshop(cluster, "xray", "70b", "--html", "/tmp/page.html", "--force")
+        assert "tokens of its prompt" in cluster.run("login", "cat", "/tmp/page.html")
         assert record(cluster, "70b")["trace"].endswith(".trace.jsonl")
 
     def test_stop_cancels_the_job_and_leaves_nothing(self, jobs, cluster):

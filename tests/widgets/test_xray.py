@@ -351,7 +351,7 @@ def test_what_cannot_be_is_one_sentence(tmp_path, subtests):
         (["{other}"], "Line 1 of .* is no step of a trace"),
         (["{empty}"], "holds no step"),
         (["{trace}", "--first", "99"], "The trace has no step 99"),
-        (["{trace}", "--html", "{trace}"], "is read for this"),
+        (["{trace}", "--html", "{trace}"], "exists already"),
         (["{trace}", "--html", "{none}/page.html"], "cannot be written"),
     ]:
         with subtests.test(str(arguments)):

@@ -75,7 +75,7 @@ class Numbers(click.ParamType):
 @click.option(
     "--predict/--no-predict", default=True, help="Simulate each point too.  [default: predict]"
 )
-@click.option("--plot", help="Draw the points into this new file (.svg); - is standard output.")
+@click.option("--plot", help="Draw the points into this new file (.svg).")
 @click.option("--read", "files", multiple=True, help="Instead: check result files of vllm bench serve.  Repeatable.")  # fmt: skip
 @force_option()
 @json_option(
@@ -120,7 +120,7 @@ def command(
       workshop bench --url http://gpu17:8000/v1 --rates 1,4,16 --slo ttft=500ms,tpot=50ms --gpu h100
       workshop bench --read result.json
     """
-    from workshop.files import check_output, is_stream, output
+    from workshop.files import check_output, output
 
     if files:
         _read_files(files, as_json)
@@ -158,7 +158,7 @@ def command(
         )
     parse_slo(slo)
     if plot:
-        check_output(plot, force=force, inputs=[])
+        check_output(plot, force=force)
     if server_name and name:
         raise BadInput("NAME and --name are both given.", "Give one of the two.")
     server = _server(server_name or name, url)
@@ -191,13 +191,12 @@ def command(
             measured.append(_with_prediction(point, load, slo, simulate))
     rows = [point.to_dict() for point in measured]
     if plot:
-        with output(plot, force=force, inputs=[]) as file:
+        with output(plot, force=force) as file:
             file.write(drawing(measured).encode(errors="backslashreplace"))
-    to_stderr = plot is not None and is_stream(plot)  # standard output has the drawing
     if as_json:
-        say_json({"model": model, "url": server.url, "points": rows}, err=to_stderr)
+        say_json({"model": model, "url": server.url, "points": rows})
     else:
-        say(as_text(model, measured, simulate is not None), err=to_stderr)
+        say(as_text(model, measured, simulate is not None))
     if not all(getattr(point, "holds", True) for point in measured):
         sys.exit(1)
 

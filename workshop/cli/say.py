@@ -69,11 +69,11 @@ def json_option(shape: str) -> Callable:
     return click.option("--json", "as_json", is_flag=True, help=shape)
 
 
-def say_json(data: object, *, err: bool = False) -> None:
+def say_json(data: object) -> None:
     """Print data as JSON, which escapes control characters itself."""
     import json
 
-    click.echo(json.dumps(data, indent=1), err=err)
+    click.echo(json.dumps(data, indent=1))
 
 
 def force_option() -> Callable:

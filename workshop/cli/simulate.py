@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,22 +43,6 @@ class Range(click.ParamType):
                 ctx,
             )
         return int(match[1]), int(match[2] or match[1])
-
-
-def inputs(model: str, trace: str | None) -> list[Path]:
-    """Return the files that a command reads for a model and a trace.
-
-    No output may replace one of them.
-    """
-    from inference_planner.catalog.read import existing
-
-    files = [Path(trace)] if trace else []
-    place = existing(model)
-    if place and place.is_dir():
-        files += [path for path in place.iterdir() if path.suffix in (".json", ".safetensors")]
-    elif place:
-        files.append(place)
-    return files
 
 
 LOAD = [
@@ -170,11 +153,9 @@ def planned(*names: str) -> list[click.Parameter]:
 )
 @click.option(
     "--plot",
-    help="With --search: draw the choices into this new file (.svg); - is standard output.",
+    help="With --search: draw the choices into this new file (.svg).",
 )
-@click.option(
-    "--steps", help="Write every step to this new file, one JSON line each; - is standard output."
-)
+@click.option("--steps", help="Write every step to this new file, one JSON line each.")
 @force_option()
 @json_option(
     "{model, gpu, requests, seconds, tokens_per_s, ttft_ms, tpot_ms, itl_ms, e2el_ms, goodput_per_s, …}; with --search {choices: [{command, gpus, replicas, goodput_per_s, ttft_ms, tpot_ms, usd_per_million_tokens}]}"
@@ -234,47 +215,42 @@ def _typed(context: click.Context, name: str) -> bool:
 
 def _simulate(model: str, gpu: str, options: dict[str, Any], force: bool, as_json: bool) -> None:
     """Print one simulation. The exit code is 1 if the servers do not keep up."""
-    from workshop.files import check_output, is_stream
+    from workshop.files import check_output
 
-    steps = options["steps"]
-    read = inputs(model, options["trace"])
-    if steps:
-        check_output(steps, force=force, inputs=read)
+    if options["steps"]:
+        check_output(options["steps"], force=force)
     from workshop.simulate.load import simulate
 
     config = with_config(model)
     with waiting("vLLM's scheduler decides, step by step …"):
-        result = simulate(config, gpu, force=force, inputs=read, **options)
-    to_stderr = steps is not None and is_stream(steps)  # standard output has the steps
+        result = simulate(config, gpu, force=force, **options)
     if as_json:
-        say_json(result.to_dict(), err=to_stderr)
+        say_json(result.to_dict())
     else:
-        say(as_text(result), err=to_stderr)
+        say(as_text(result))
     if not result.keeps_up:
         sys.exit(1)
 
 
 def _search(model: str, gpu: str, options: dict[str, Any], force: bool, as_json: bool) -> None:
     """Print the choices that no other beats for the load."""
-    from workshop.files import check_output, is_stream, output
+    from workshop.files import check_output, output
 
     plot = options.pop("plot")
-    read = inputs(model, options["trace"])
     if plot:
-        check_output(plot, force=force, inputs=read)
+        check_output(plot, force=force)
     from workshop.cli import choices as shown
     from workshop.simulate import choices
 
     config = with_config(model)
     best = choices.search(config, gpu, report=lambda text: say(f"· {text}", err=True), **options)
     if plot:
-        with output(plot, force=force, inputs=read) as file:
+        with output(plot, force=force) as file:
             file.write(shown.drawing(best).encode(errors="backslashreplace"))
-    to_stderr = plot is not None and is_stream(plot)  # standard output has the drawing
     if as_json:
-        say_json({"choices": [choice.to_dict() for choice in best]}, err=to_stderr)
+        say_json({"choices": [choice.to_dict() for choice in best]})
     else:
-        say(shown.as_text(best), err=to_stderr)
+        say(shown.as_text(best))
 
 
 def as_text(s: Simulation) -> str:

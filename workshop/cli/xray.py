@@ -8,7 +8,7 @@ from workshop.errors import BadInput
 @click.argument("trace")
 @click.option(
     "--html",
-    help="The new file to write; by default the trace's name with .html. - is standard output.",
+    help="The new file to write; by default the trace's name with .html.",
 )
 @force_option()
 @click.option("--first", type=int, help="The first step that is drawn; a page holds 2,000.")
@@ -25,11 +25,11 @@ def command(trace: str, html: str | None, force: bool, first: int | None) -> Non
     """
     from workshop.course.widgets.xray.case import Replay, page, trace_file
     from workshop.engine.trace import read
-    from workshop.files import check_output, is_stream, output
+    from workshop.files import check_output, output
 
     source = trace_file(trace)
     to = html or str(source.with_suffix(".html") if source.suffix != ".html" else f"{source}.html")
-    check_output(to, force=force, inputs=[source])
+    check_output(to, force=force)
     steps = read(source)
     if first is not None and not steps[0].step <= first <= steps[-1].step:
         raise BadInput(
@@ -38,12 +38,9 @@ def command(trace: str, html: str | None, force: bool, first: int | None) -> Non
         )
     replay = Replay(f"{source.name} · {len(steps):,} steps", first)
     replay.extend(steps)
-    with output(to, force=force, inputs=[source]) as file:
+    with output(to, force=force) as file:
         file.write(page(replay.data()).encode(errors="backslashreplace"))
     note = ""
     if replay.left_out:
         note = f"; {replay.left_out:,} later ones are left out: --first"
-    say(
-        f"{to}: {len(replay.steps):,} steps of {len(replay.names):,} requests{note}",
-        err=is_stream(to),
-    )
+    say(f"{to}: {len(replay.steps):,} steps of {len(replay.names):,} requests{note}")

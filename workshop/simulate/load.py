@@ -16,7 +16,7 @@ from inference_planner.split.communication import network_link, node_link
 from workshop.engine.exact import plan
 from workshop.engine.trace_writer import name_of
 from workshop.errors import BadInput
-from workshop.files import is_stream, output
+from workshop.files import output
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, check_size, drawn, read_trace
 from workshop.simulate.clock import Clock, of
@@ -42,7 +42,6 @@ class ServerOptions(TypedDict, total=False):
     slo: dict[str, float] | None
     steps: str | Path | None
     force: bool
-    inputs: Sequence[str | Path]
     enable_prefix_caching: bool | None
 
 
@@ -52,7 +51,6 @@ SERVERS = (
     "router",
     "steps",
     "force",
-    "inputs",
     "enable_prefix_caching",
 )
 
@@ -82,15 +80,13 @@ def simulate(
             concurrency (clients in a closed loop) and requests; or trace (a file); prompt and output ((fewest, most) tokens), prefix (tokens that all
             prompts share), seed. Or sessions, whose prompts grow with each turn: see
             `sessions.Sessions`, whose think_s is `think` here. The servers: replicas,
-            prefill_replicas, router, steps, force, inputs, enable_prefix_caching, as for `on_plan`.
+            prefill_replicas, router, steps, force, enable_prefix_caching, as for `on_plan`.
             All others are those of `plan` (tensor_parallel_size, max_model_len, max_num_seqs, …).
 
     Raises:
         BadInput: the load is impossible, or the plan cannot take it.
         WorkshopError: vLLM, whose scheduler runs, is missing or of an unknown version.
     """
-    if options.get("trace") is not None:
-        options["inputs"] = [*options.get("inputs", ()), options["trace"]]
     arrivals, others = arriving(options)
     servers, plan_options = server_options(slo, others)
     return on_plan(plan(model, gpu, **plan_options), arrivals, **servers)
@@ -180,7 +176,6 @@ def on_plan(
     slo: dict[str, float] | None = None,
     steps: str | Path | None = None,
     force: bool = False,
-    inputs: Sequence[str | Path] = (),
     enable_prefix_caching: bool | None = None,
     clock: Clock | None = None,
     num_gpu_blocks: int | None = None,
@@ -196,7 +191,6 @@ def on_plan(
         steps: a new file for the steps, one JSON line each. Several engines write FILE, FILE.1,
             FILE.2, …
         force: replace files of those names.
-        inputs: files that were read for this simulation; the output never replaces them.
         enable_prefix_caching: None for vLLM's default.
         clock, num_gpu_blocks: measured values, instead of the plan's. `clock.of` takes how long
             Python and launches take on a host: 1 on most measured ones, 0.7 on the fastest.
@@ -228,11 +222,12 @@ def on_plan(
     scheduler_rules = rules(plan, enable_prefix_caching, num_gpu_blocks)
     names: list[str] = []
     if steps is not None:
-        names = steps_files(steps, (replicas + prefill_replicas) * plan.data_parallel_size)
+        count = (replicas + prefill_replicas) * plan.data_parallel_size
+        names = [name_of(str(steps), index) for index in range(count)]
     with contextlib.ExitStack() as files:
         parts = []
         for name in names:
-            file = files.enter_context(output(name, force=force, inputs=inputs))
+            file = files.enter_context(output(name, force=force))
             parts.append(file.name)
         outcome = process.run(scheduler_rules, clock, arrivals, steps=parts, **job)
     planned = {name: getattr(plan, name) for name in PLANNED}
@@ -246,18 +241,6 @@ def on_plan(
         slo=limits,
         **outcome,
     )
-
-
-def steps_files(steps: str | Path, engines: int) -> list[str]:
-    """Return the file of each engine: FILE, FILE.1, FILE.2, …"""
-    if not is_stream(steps):
-        return [name_of(str(steps), index) for index in range(engines)]
-    if engines > 1:
-        raise BadInput(
-            f"{engines} engines cannot all write their steps to {steps}.",
-            "Give a file: --steps FILE.",
-        )
-    return [str(steps)]
 
 
 def kv_transfer(plan: Plan, replicas: int) -> dict[str, Any]:

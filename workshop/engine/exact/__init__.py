@@ -157,7 +157,7 @@ def store_answer(file: Path, answer: Mapping[str, Any]) -> None:
     """Write an answer as a whole file. If that is impossible, the next plan asks again."""
     with contextlib.suppress(OSError, WorkshopError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with output(file, force=True) as written:
+        with output(file, force=True, private=True) as written:
             written.write(json.dumps(answer).encode())
 
 
