@@ -204,7 +204,7 @@ def test_any_words_end_in_an_exit_code_and_a_sentence(stage, arguments):
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
 def test_closed_streams_are_no_reason_to_fail(monkeypatch, closed):
     monkeypatch.setattr(sys, closed, None)
-    monkeypatch.setattr(sys, "argv", ["workshop", "models", "--names"])
+    monkeypatch.setattr(sys, "argv", ["workshop", "models", "--gpus"])
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 0
@@ -215,7 +215,7 @@ def test_reader_that_has_enough_sees_no_traceback():
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "workshop", "models", "--names"],
+        [sys.executable, "-m", "workshop", "models", "--gpus"],
         stdout=write,
         stderr=subprocess.PIPE,
         text=True,

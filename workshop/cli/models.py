@@ -34,11 +34,9 @@ NOT_THERE = "✗"
     type=click.IntRange(min=1),
     help="Tokens of the one request that must fit.  [default: 8192]",
 )
-@click.option("--names", "only_names", is_flag=True, help="Print the names alone.")
 @json_option("Print data instead of text.")
-@click.option("--markdown", is_flag=True, help="Print a page of all models.")
 @click.option("--gpus", "cards", is_flag=True, help="List the GPUs that are known, and no models.")
-def command(names, gpus, family, max_model_len, only_names, as_json, markdown, cards) -> None:
+def command(names, gpus, family, max_model_len, as_json, cards) -> None:
     """List the catalog: what each model needs, and how many GPUs of each kind serve it.
 
     \b
@@ -50,12 +48,7 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown, c
     from inference_planner.tables import hardware
 
     if cards:
-        _list_cards(gpus, only_names, as_json)
-        return
-    if markdown:
-        from workshop.cli import models_page
-
-        click.echo(models_page.page(), nl=False)
+        _list_cards(gpus, as_json)
         return
     catalog = list_models()
     models: list[str | ModelConfig] = []
@@ -63,9 +56,6 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown, c
         models += hardware.names_of(family) if family else catalog
     for name in names:
         models.append(name if name in catalog else load_model(name))
-    if only_names:
-        _print_names(models, as_json)
-        return
     kinds = tuple(load_gpu(gpu).name for gpu in gpus) or hardware.GPUS
     if max_model_len:
         _check_longest(models, max_model_len)
@@ -77,15 +67,13 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown, c
         _show(rows, kinds, context)
 
 
-def _list_cards(chosen: Sequence[str], only_names: bool, as_json: bool) -> None:
+def _list_cards(chosen: Sequence[str], as_json: bool) -> None:
     """Print the GPUs of the catalog, or those of `chosen`, with what they have."""
     from inference_planner.catalog import list_gpus, load_gpu
 
     cards = [load_gpu(name) for name in chosen or list_gpus()]
-    if only_names and not as_json:
-        click.echo("\n".join(card.name for card in cards))
-    elif as_json:
-        say_json([card.name if only_names else asdict(card) for card in cards])
+    if as_json:
+        say_json([asdict(card) for card in cards])
     else:
         name_width = max(len(card.name) for card in cards)
         head = f"{'GPU':{name_width}}  {'GiB':>6}  {'GB/s':>6}  {'TFLOPS':>6}  {'between GPUs':<26}"
@@ -126,71 +114,25 @@ def _check_longest(models: Sequence[str | ModelConfig], max_model_len: int) -> N
 def _rows(
     models: Sequence[str | ModelConfig], kinds: tuple[str, ...], context: int
 ) -> list[hardware.Row]:
-    """Return the rows of the table: recorded where the record holds, and else planned.
-
-    A GPU of which a start was kept on this site is planned for every model.
-    """
+    """Return the rows of the table: the recorded ones if all that is shown is recorded, else planned."""
     from inference_planner.tables import hardware
 
+    if context == hardware.CONTEXT and set(kinds) <= set(hardware.GPUS):
+        recorded = hardware.recorded()
+        names = [model for model in models if isinstance(model, str)]
+        if len(names) == len(models):
+            return hardware.in_order([_of_kinds(recorded[name], kinds) for name in names])
     from workshop.engine import exact
 
-    measured_gpus = {start.gpu for start in exact.kept_starts()}
-    unmeasured = [kind for kind in kinds if kind not in measured_gpus]
-    recorded = [_recorded_row(model, unmeasured, context) for model in models]
-    rows = [row for row in recorded if row and len(row.places) == len(kinds)]
-    if len(rows) < len(models):
-        with waiting("Planning each model on each GPU …"):
-            rows = [
-                _whole_row(model, row, kinds, context)
-                for model, row in zip(models, recorded, strict=True)
-            ]
+    with waiting("Planning each model on each GPU …"):
+        rows = [hardware.row(model, kinds, context, exact.plan) for model in models]
     return hardware.in_order(rows)
 
 
-def _recorded_row(
-    model: str | ModelConfig, kinds: Sequence[str], context: int
-) -> hardware.Row | None:
-    """Return what the record says of a model on these kinds of GPU; None if it does not hold.
-
-    It holds for names of the catalog and its own number of tokens, where the vLLM beside us is the
-    recorded one. A kind of GPU that is not recorded is left out.
-    """
-    from inference_planner.tables import hardware
-
-    from workshop.engine import exact
-
-    if not isinstance(model, str) or context != hardware.CONTEXT:
-        return None
-    row = hardware.recorded().get(model)
-    if row is None or exact.may_ask(row.sizes_by):
-        return None
+def _of_kinds(row: hardware.Row, kinds: tuple[str, ...]) -> hardware.Row:
+    """Return a recorded row with these kinds of GPU alone, in their order."""
     places = {place.gpu: place for place in row.places}
-    return replace(row, places=tuple(places[kind] for kind in kinds if kind in places))
-
-
-def _whole_row(
-    model: str | ModelConfig, recorded: hardware.Row | None, kinds: tuple[str, ...], context: int
-) -> hardware.Row:
-    """Return the row of a model; what is not recorded is planned."""
-    from inference_planner.tables import hardware
-
-    from workshop.engine import exact
-
-    if recorded is None:
-        return hardware.row(model, kinds, context, exact.plan)
-    places = {place.gpu: place for place in recorded.places}
-    for kind in kinds:
-        if kind not in places:
-            places[kind] = hardware.smallest(model, kind, make_plan=exact.plan)
-    return replace(recorded, places=tuple(places[kind] for kind in kinds))
-
-
-def _print_names(models: Sequence[str | ModelConfig], as_json: bool) -> None:
-    names = [model if isinstance(model, str) else model.name for model in models]
-    if as_json:
-        say_json(names)
-    else:
-        click.echo("\n".join(names))
+    return replace(row, places=tuple(places[kind] for kind in kinds))
 
 
 def _gpus_of(place: hardware.Place) -> str:

@@ -341,12 +341,3 @@ def _choose_exactly(deployment: Deployment, request: PlanRequest) -> Split:
 def is_recorded(model: ModelConfig) -> bool:
     """Return True if the planner's record holds what the vLLM beside us would say."""
     return bool(model.exact and model.exact.basis == "recorded" and model.exact.source == version())
-
-
-def may_ask(sizes_by: str) -> bool:
-    """Return True if a plan may ask the vLLM beside us for sizes that another release has given.
-
-    Args:
-        sizes_by: the recorded release; "" for sizes of formulas.
-    """
-    return bool(sizes_by and python() and sizes_by != version())
