@@ -20,7 +20,6 @@ from typing import NoReturn
 import click
 
 import workshop
-from workshop.cli import meant
 from workshop.cli.say import plain_lines
 from workshop.errors import WorkshopError
 
@@ -67,7 +66,7 @@ GROUPS = {
 COMMANDS = {name: about for commands in GROUPS.values() for name, about in commands.items()}
 
 
-class LazyGroup(meant.Group):
+class LazyGroup(click.Group):
     """A group whose commands are imported only when they run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -77,6 +76,14 @@ class LazyGroup(meant.Group):
         if name not in COMMANDS:
             return None
         return importlib.import_module(f"workshop.cli.{name.replace('-', '_')}").command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; click names the nearest, for which it needs the names."""
+        if args[0] not in COMMANDS:
+            raise click.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
+        return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take `help COMMAND` and `version`, as other programs have them, too."""
@@ -127,8 +134,6 @@ def main() -> None:
 
 def _show_wrong_use(error: click.ClickException) -> NoReturn:
     """Show click's own message, without control characters and cut after long words, and exit."""
-    if isinstance(error, click.NoSuchOption):
-        error = meant.flag(error)
     message = LONG_WORD.sub(r"\1…", plain_lines(error.message))
     error.message = message  # pyright: ignore  click declares it Final, and show() reads it
     error.show()

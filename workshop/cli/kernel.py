@@ -1,9 +1,7 @@
 import click
 
-from workshop.cli import meant
 
-
-@click.group(cls=meant.Group)
+@click.group()
 def command() -> None:
     """The course's kernel, for a JupyterLab of another environment (OpenOnDemand)."""
 

@@ -1,10 +1,9 @@
 import click
 
-from workshop.cli import meant
 from workshop.cli.say import json_option, say, say_json
 
 
-@click.group(cls=meant.Group)
+@click.group()
 def command() -> None:
     """Keys of a class, for all servers of yours: one a learner, instead of one for thirty.
 

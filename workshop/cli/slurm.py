@@ -4,7 +4,6 @@ import sys
 
 import click
 
-from workshop.cli import meant
 from workshop.cli.plan_options import Tokens
 from workshop.cli.say import json_option, say, say_json, say_remedy
 
@@ -77,7 +76,7 @@ class WithSbatchOptions(click.Command):
         return None
 
 
-@click.group(cls=meant.Group)
+@click.group()
 def command() -> None:
     """Servers on a SLURM cluster.
 
