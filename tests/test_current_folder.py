@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from inference_planner.catalog import load_model
@@ -27,7 +26,6 @@ from workshop.servers.local import supervise
 from workshop.servers.slurm.job import fabric
 from workshop.simulate import process as simulate_process
 from workshop.vllm_package import installed
-from workshop.workarounds import ray_current_folder
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "workshop"
@@ -227,31 +225,6 @@ def test_vllms_classes_work_among_planted_files(planted, monkeypatch):
         built = exact_worker.build(job)
     assert built.get("architecture") == "LlamaForCausalLM", built
     assert not planted.ran
-
-
-@pytest.mark.parametrize(
-    ("arguments", "elsewhere"),
-    [
-        (["serve", "m", "--distributed-executor-backend", "ray"], True),
-        (["serve", "m", "--distributed_executor_backend=ray"], True),
-        (["serve", "m", "--data-parallel-backend=ray"], True),
-        (["serve", "ray-model"], False),
-    ],
-)
-def test_ray_is_told_of_a_folder_where_nobody_has_files(
-    arguments, elsewhere, tmp_path, monkeypatch
-):
-    """Ray puts the folder in which it is called first in the sys.path of all its workers."""
-    seen = []
-    ray = ModuleType("ray")
-    ray.init = lambda address, **options: seen.append((os.getcwd(), address, options)) or "joined"
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr(sys, "argv", ["vllm_main", *arguments])
-    monkeypatch.chdir(tmp_path)
-    ray_current_folder.apply()
-    assert ray.init("10.0.0.1:6379", namespace="x") == "joined"
-    folder = python_process.NEUTRAL_FOLDER if elsewhere else str(tmp_path)
-    assert seen == [(folder, "10.0.0.1:6379", {"namespace": "x"})] and os.getcwd() == str(tmp_path)
 
 
 @pytest.mark.parametrize("arguments", [["plan", "llama-3.2-1b", "--gpu", "h100"], ["doctor"]])

@@ -171,22 +171,6 @@ for change in (lambda: None, api_server_event_loop.apply):
     assert "step other step other step" in patched
 
 
-def ray_source(name: str) -> str:
-    """Return the text of a file of Ray's `_private`: to run it takes a cluster."""
-    spec = importlib.util.find_spec("ray")
-    package = Path(spec.origin).parent if spec and spec.origin else ROOT / ".ci" / "ray" / "ray"
-    source = package / "_private" / name
-    if not source.exists():
-        pytest.skip("Ray is not installed: it is no part of the workshop's own environment")
-    return source.read_text(encoding="utf-8")
-
-
-def test_ray_current_folder():
-    text = ray_source("worker.py")
-    assert "current_directory = os.path.abspath(os.path.curdir)" in text
-    assert "code_paths.append(current_directory)" in text
-
-
 def test_shared_memory_names():
     parameters = set(inspect.signature(shared_memory.SharedMemory).parameters)
     assert parameters <= {"name", "create", "size", "track"}

