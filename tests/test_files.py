@@ -105,15 +105,6 @@ def test_a_new_file_has_the_usual_permissions(tmp_path):
     assert (tmp_path / "page.html").stat().st_mode & 0o777 == 0o640
 
 
-def test_several_processes_may_write_a_private_file_at_once(tmp_path):
-    path = tmp_path / "kept"
-    with files.output(path, force=True, private=True) as first:
-        first.write(b"first")
-        write(path, b"second", force=True, private=True)
-    assert path.read_bytes() == b"first" and path.stat().st_mode & 0o777 == 0o600
-    assert os.listdir(tmp_path) == ["kept"]
-
-
 def test_a_link_is_followed_and_a_hard_link_keeps_its_content(tmp_path):
     old, link, twin = tmp_path / "old", tmp_path / "link", tmp_path / "twin"
     old.write_bytes(b"old")

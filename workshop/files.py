@@ -76,14 +76,13 @@ def check_output(path: str | Path, *, force: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def output(path: str | Path, *, force: bool = False, private: bool = False) -> Iterator[BinaryIO]:
+def output(path: str | Path, *, force: bool = False) -> Iterator[BinaryIO]:
     """Give a file to write, which gets its name at the end of the block.
 
     Where the block fails nothing has changed. Another process may write to `file.name` instead.
 
     Args:
         force: replace an existing file, whose permissions stay.
-        private: as `replacement` has it.
 
     Raises:
         BadInput: as `check_output` does.
@@ -92,10 +91,10 @@ def output(path: str | Path, *, force: bool = False, private: bool = False) -> I
     check_output(path, force=force)
     target = _target(path)
     try:
-        with replacement(target, private=private, sync=False) as file:
+        with replacement(target, sync=False) as file:
             yield file
             check_output(path, force=force)  # it may have come meanwhile
-            if not private and target.exists():
+            if target.exists():
                 os.chmod(file.name, stat.S_IMODE(target.stat().st_mode))
     except OSError as error:
         raise WorkshopError(f"{path} cannot be written: {reason(error)}.", WRITABLE) from None

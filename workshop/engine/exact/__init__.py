@@ -37,8 +37,8 @@ from inference_planner.split.measured_start import Start
 from workshop import python_process
 from workshop.engine.reconcile.learned import starts
 from workshop.errors import BadInput, WorkshopError
-from workshop.files import output, read_json
-from workshop.home import home
+from workshop.files import read_json
+from workshop.home import home, write_private
 from workshop.vllm_package import installed
 
 if TYPE_CHECKING:
@@ -157,8 +157,7 @@ def store_answer(file: Path, answer: Mapping[str, Any]) -> None:
     """Write an answer as a whole file. If that is impossible, the next plan asks again."""
     with contextlib.suppress(OSError, WorkshopError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with output(file, force=True, private=True) as written:
-            written.write(json.dumps(answer).encode())
+        write_private(file, json.dumps(answer))
 
 
 def attach(deployment: Deployment, worker: ExactWorker, **vllm_arguments: object) -> Deployment:
