@@ -271,8 +271,8 @@ def test_the_line_to_type_is_vllms_own_and_lets_no_stranger_in(monkeypatch):
 
 
 def test_a_server_started_by_hand_is_seen_when_it_answers(free_port_with_models):
-    said = nb03.hand_started(free_port_with_models)
-    assert said.startswith("✓") and said.endswith("A server is a tiny computer …")
+    text = nb03.hand_started(free_port_with_models)
+    assert text.startswith("✓") and text.endswith("A server is a tiny computer …")
 
 
 def test_without_a_server_the_learner_is_told_what_to_do():

@@ -174,16 +174,16 @@ def hand_started(port: int = HAND_PORT) -> str:
     url = f"http://127.0.0.1:{port}/v1"
     try:
         model = httpx.get(f"{url}/models", timeout=5).json()["data"][0]["id"]
-        asked = {"model": model, "prompt": HAND_PROMPT, "max_tokens": 20, "temperature": 0}
-        answer = httpx.post(f"{url}/completions", json=asked, timeout=60).json()
-        said = answer["choices"][0]["text"].split("\n")[0]
+        request = {"model": model, "prompt": HAND_PROMPT, "max_tokens": 20, "temperature": 0}
+        answer = httpx.post(f"{url}/completions", json=request, timeout=60).json()
+        line = answer["choices"][0]["text"].split("\n")[0]
     except (httpx.HTTPError, ValueError, LookupError):
         return (
             f"Nothing answers on port {port} yet. "
             "Wait for “Application startup complete.” and run this cell again,\n"
             "or go on with the recorded start."
         )
-    return f"✓ Your server answers on port {port}:\n{HAND_PROMPT}{said} …"
+    return f"✓ Your server answers on port {port}:\n{HAND_PROMPT}{line} …"
 
 
 def directives(name: str) -> Table:
