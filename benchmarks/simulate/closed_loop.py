@@ -199,15 +199,17 @@ def closed_loop(
     )
 
 
-def public_benchmark(plan: Plan, concurrency: int, prompt: int, output: int) -> Times:
-    """Return the means of the public benchmark's load: ten waves of lengths of 80 to 100 %."""
+def public_benchmark(
+    plan: Plan, concurrency: int, prompt: int, output: int, shortest: float = BENCHMARK_SHORTEST
+) -> Times:
+    """Return the means of the public benchmark's load: ten waves of lengths of `shortest` to 1."""
     of_engine = _of_engine(plan, concurrency)
     waves = BENCHMARK_WAVES if of_engine <= MOST_OF_ALL_WAVES else SIMULATED_WAVES
     dice = random.Random(0)
     lengths: list[tuple[int, int]] = []
     for _ in range(waves * of_engine):
-        prompt_share = dice.uniform(BENCHMARK_SHORTEST, 1)
-        output_share = dice.uniform(BENCHMARK_SHORTEST, 1)
+        prompt_share = dice.uniform(shortest, 1)
+        output_share = dice.uniform(shortest, 1)
         lengths.append((max(1, round(prompt * prompt_share)), max(2, round(output * output_share))))
     requests = Loop(plan, of(plan.deployment), lengths, TOKENIZER_TOKEN_S).run(of_engine)
     first, last = requests[:of_engine], requests[-of_engine:]

@@ -114,9 +114,8 @@ def clock_of(p: Plan, host: float = 1.0, zero_biases: bool = False) -> Clock:
     """Return the plan's clock, with the experts that dummy weights choose."""
     clock = of(p.deployment, host)
     if p.model in SAME_EXPERTS and not zero_biases:
-        return replace(
-            clock, experts_ms=clock.experts_ms * (1 - clock.idle_experts), idle_experts=0.0
-        )
+        same_ms = clock.experts_ms * clock.chosen_experts
+        return replace(clock, weights_ms=clock.weights_ms + same_ms, experts_ms=0.0)
     return clock
 
 

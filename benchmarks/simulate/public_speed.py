@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from closed_loop import public_benchmark
+from closed_loop import BENCHMARK_SHORTEST, public_benchmark
 from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import load_model
 from inference_planner.errors import BadInput
@@ -147,17 +147,23 @@ def point_of(row: dict[str, str]) -> Point:
     )
 
 
-def settings_of(point: Point) -> dict[str, Any]:
-    """Return the flags of the server that a point was measured on; none where no recipe is known."""
+def recipe_of(point: Point) -> dict[str, Any]:
+    """Return how a point was measured; {} where no recipe is known."""
     for recipe in RECIPES:
         if point.model.startswith(recipe["model"]) and point.gpu in recipe["gpus"]:
-            settings = dict(recipe["settings"])
-            if "tokens_of_prompts" in recipe:
-                settings["max_num_batched_tokens"] = recipe["tokens_of_prompts"] * point.prompt
-            if recipe.get("seqs_of_concurrency"):
-                settings["max_num_seqs"] = point.concurrency
-            return settings
+            return recipe
     return {}
+
+
+def settings_of(point: Point) -> dict[str, Any]:
+    """Return the flags of the server that a point was measured on; none where no recipe is known."""
+    recipe = recipe_of(point)
+    settings = dict(recipe.get("settings", {}))
+    if "tokens_of_prompts" in recipe:
+        settings["max_num_batched_tokens"] = recipe["tokens_of_prompts"] * point.prompt
+    if recipe.get("seqs_of_concurrency"):
+        settings["max_num_seqs"] = point.concurrency
+    return settings
 
 
 @lru_cache(maxsize=256)
@@ -198,7 +204,8 @@ def _score_of_case(point: Point) -> Score:
     )
     if not p.fits:
         return Score(point.id, p.basis, 0, 0, 0, 0, "it does not fit")
-    times = public_benchmark(p, point.concurrency, point.prompt, point.output)
+    shortest = 1.0 if recipe_of(point).get("equal_lengths") else BENCHMARK_SHORTEST
+    times = public_benchmark(p, point.concurrency, point.prompt, point.output, shortest)
     return Score(
         id=point.id,
         basis=p.basis,

@@ -82,7 +82,7 @@ def test_more_tokens_touch_more_experts():
     expert_bytes = 2 * 3 * 4096 * 14336  # config.json, bfloat16; H200: 4.8e12 bytes a second
     assert ticking.experts_ms == pytest.approx(32 * 8 * expert_bytes / 4.8e9 / EXPERTS_SHARE)
     single, many = ticking.gpu_ms([(1, 0)]), ticking.gpu_ms([(1, 0)] * 16)
-    read_ms = (0.75 - 0.75**16) * ticking.experts_ms
+    read_ms = (speed.chosen_experts(0.25, 16) - 0.25) * ticking.experts_ms
     each_ms = ticking.request_ms + ticking.attention[0].cached_token_ms
     assert many - single == pytest.approx(read_ms + ticking.experts_many_ms + 15 * each_ms)
     assert ticking.gpu_ms([(16, 0)]) - single > read_ms, "also where they are one request's"
@@ -169,11 +169,24 @@ def test_a_delta_nets_scan_is_launched_sooner_than_mambas_and_blocks_of_fp8_late
     assert delta.eager_ms == pytest.approx(48 * 1.4 * 0.77 + 48 * 1.6 + 0.5 * 36 * 0.5)
 
 
-def test_engines_that_share_experts_leave_fewer_of_them_idle():
-    """Mixtral: a token leaves 6 of 8 idle, and one of each of two engines 36 of 64."""
+def test_engines_that_share_experts_read_more_of_them():
+    """Mixtral: a token chooses 2 of 8; one of each of two engines as many as two tokens of one."""
     d = prepare("mixtral-8x7b", "h200", max_model_len=8192)
     single, two = (clock.of(replace(d, dp=engines)) for engines in (1, 2))
-    assert (single.idle_experts, two.idle_experts) == (0.75, 0.5625)
+    assert single.chosen_experts == two.chosen_experts == 0.25
+    assert (single.sharing, two.sharing) == (1, 2)
+
+
+def test_tokens_choose_some_experts_more_often_than_others(subtests):
+    """Of 256 experts of which a token chooses 8, evenly 64 tokens would read 87 %, 512 all."""
+    share = 8 / 256
+    assert speed.chosen_experts(share, 1) == pytest.approx(share)
+    for tokens, evenly in ((2, 0.062), (64, 0.869), (512, 1.0)):
+        with subtests.test(tokens=tokens):
+            assert 1 - (1 - share) ** tokens == pytest.approx(evenly, abs=0.001)
+            assert share < speed.chosen_experts(share, tokens) < evenly
+    assert speed.chosen_experts(share, 100_000) > 0.99
+    assert speed.chosen_experts(0.0, 7) == 0  # a dense model
 
 
 def test_new_tokens_attend_to_what_a_window_of_eight_leaves():

@@ -91,7 +91,8 @@ class Clock:
     ramp: float = 0.0  # share of token_ms that each of the first RAMP_TOKENS costs extra
     odd_ms: float = 0.0  # extra where the number of tiles is odd and above 1
     experts_ms: float = 0.0  # to read all experts once
-    idle_experts: float = 0.0  # share of the experts that one token leaves idle
+    chosen_experts: float = 0.0  # share of the experts that one token chooses
+    sharing: int = 1  # engines that share the experts, each with as many tokens
     experts_many_ms: float = 0.0  # to sort tokens by expert, where there are two or more
     host_step_ms: float = 0.0
     host_request_ms: float = 0.0
@@ -118,7 +119,8 @@ class Clock:
 
         It is for weights and experts.
         """
-        read_ms = self.weights_ms + self.experts_ms * (1 - self.idle_experts**tokens)
+        read = speed.chosen_experts(self.chosen_experts, tokens * self.sharing)
+        read_ms = self.weights_ms + self.experts_ms * read
         rows = self._rows(tokens) + self.ramp * min(tokens, fitted.RAMP_TOKENS)
         return max(read_ms, rows * self.token_ms + tokens * self.scan_token_ms)
 
@@ -184,7 +186,7 @@ def of(deployment: Deployment, host: float = 1.0) -> Clock:
     states_ms = terms_ms.get("states", 0.0)
     sent_ms, message_ms = _messages_ms(deployment)
     token_ms = _token_ms(deployment)
-    idle_experts = _idle_experts(deployment)
+    chosen_experts = _chosen_experts(deployment)
     scan_launch_ms, scan_token_ms = _scans(deployment)
     fp8 = _multiplies_in_fp8(deployment)
     return Clock(
@@ -198,10 +200,11 @@ def of(deployment: Deployment, host: float = 1.0) -> Clock:
         rows=fitted.FP8_TILE_ROWS if fp8 else 1,
         ramp=0.0 if fp8 else fitted.RAMP_SHARE,
         odd_ms=fitted.FP8_ODD_TILES * fitted.FP8_TILE_ROWS * token_ms if fp8 else 0.0,
-        experts_ms=terms_ms.get("experts", 0.0) / (1 - idle_experts),
-        idle_experts=idle_experts,
+        experts_ms=_experts_ms(deployment, chosen_experts),
+        chosen_experts=chosen_experts,
+        sharing=deployment.dp,
         experts_many_ms=_moe_layers(deployment) * fitted.EXPERTS_SORT_MS,
-        host_step_ms=host * speed.HOST_STEP_MS,
+        host_step_ms=host * speed.host_step_ms(deployment.settings.version),
         host_request_ms=host * fitted.HOST_REQUEST_MS,
         piecewise_ms=host * (_piecewise_ms(deployment) + scan_launch_ms) / deployment.pp,
         eager_ms=(_eager_ms(deployment, host) + host * scan_launch_ms) / deployment.pp,
@@ -259,15 +262,20 @@ def _moe_layers(deployment: Deployment) -> int:
     return len(deployment.model.moe.layers)
 
 
-def _idle_experts(deployment: Deployment) -> float:
-    """Return the share of the experts that no token needs.
-
-    Each data-parallel rank has one token.
-    """
+def _chosen_experts(deployment: Deployment) -> float:
+    """Return the share of the experts that one token chooses; 0 without experts."""
     moe = deployment.model.moe
     if moe is None:
         return 0.0
-    return (1 - moe.experts_per_token / moe.num_experts) ** deployment.dp
+    return moe.experts_per_token / moe.num_experts
+
+
+def _experts_ms(deployment: Deployment, chosen_experts: float) -> float:
+    """Return the time to read all experts; the planner's is that of what a step of one token reads."""
+    if not chosen_experts:
+        return 0.0
+    read = speed.chosen_experts(chosen_experts, deployment.dp)
+    return _terms_ms(deployment, 1).get("experts", 0.0) / read
 
 
 # Attention and recurrent layers

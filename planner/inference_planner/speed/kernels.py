@@ -234,7 +234,10 @@ MEASURED_EXPERTS = {
         0.878, "gpt-oss-120b on an H200 and on two H100, gpt-oss-20b on an H100", gb_s=21.3
     ),
     (TRITON, MXFP4, BLACKWELL): Measurement(
-        0.878, "54 public points of gpt-oss-120b on one to eight B200 (FlashInfer)", layer_us=-25
+        0.878,
+        "54 public points of gpt-oss-120b on one to eight B200 (FlashInfer)",
+        layer_us=-25,
+        products_share=0.9,
     ),
     (MARLIN, WEIGHT_ONLY, HOPPER): Measurement(
         0.60, "45 public points of Kimi K2.5 INT4 on eight H200", products_share=0.29

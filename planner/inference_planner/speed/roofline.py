@@ -28,6 +28,7 @@ from inference_planner.model.weights import (
     weight_bytes,
 )
 from inference_planner.releases import attention_backends
+from inference_planner.releases.versions import Version
 from inference_planner.speed.kernels import (
     BITS_16,
     DENSE,
@@ -51,12 +52,17 @@ EXTRA_NORMS_US = 11.7  # Gemma's two more norms
 STEP_MS = 0.34  # scheduling, sampling, the head's small kernels
 # Python from a step's answers to the next step's first kernel: six loads of 8B on one H100 (0.25.1)
 HOST_STEP_MS = 2.35
+# Of releases whose GPUs wait for it: 60 public points of Qwen3 32B on two and eight H100 (0.12)
+AWAITED_HOST_STEP_MS = 1.7
 EAGER_LAYER_MS = 0.28  # launching a layer's kernels one by one from Python, without CUDA graphs
 # What a layer takes longer where vLLM captures only the pieces between attention: Llama 4 Scout on
 # four H100 (0.33.0), whose chunked attention has no full graphs, decodes 51.6 tokens/s.
 PIECES_LAYER_MS = 0.277
 # of a layer, for one more request: 70B FP8 (0.25.1) and 8B (0.32.0), up to 256 of them
 REQUEST_LAYER_US = 0.27
+# How unevenly tokens choose experts: the squared coefficient of variation of how often each is
+# chosen; 0 would be evenly. 500 public points of gpt-oss, MiniMax M2.5 and Kimi K2.5 (docs/speed.md)
+EXPERTS_VARIATION = 0.6
 QUESTION_TOKENS = 300  # of a learner
 FIRST_TOKEN_S = 5.0  # that a learner waits at most
 
@@ -165,7 +171,7 @@ def decode_terms(
     terms.append(Term("step", STEP_MS + requests, source, "±20 %"))
     if not settings.version.schedules_ahead:
         source = "the GPUs wait for it: no asynchronous scheduling"
-        terms.append(Term("host", HOST_STEP_MS, source, "±30 %"))
+        terms.append(Term("host", host_step_ms(settings.version), source, "±30 %"))
     terms += _offload_terms(deployment, read)
     if settings.decode_graphs == NONE:
         launches = model.num_hidden_layers * EAGER_LAYER_MS + STEP_MS
@@ -210,14 +216,24 @@ def _expert_terms(deployment: Deployment, read: ReadBytes, tokens: int) -> Itera
     used = experts_kernel(model, deployment.gpu, deployment.settings.moe_backend)
     if not used or not read.experts:
         return
-    # share that one token leaves, if the choice is even
-    idle = 1 - model.experts.experts_per_token / model.experts.num_experts
-    size = read.experts * (1 - idle ** (tokens * deployment.dp))
+    of_one = model.experts.experts_per_token / model.experts.num_experts
+    size = read.experts * chosen_experts(of_one, tokens * deployment.dp)
     doubt = "a factor of 2: the busiest rank decides" if deployment.ep else "±10 %"
     reached = f"{used.bandwidth_share:.0%} of the bandwidth ({used.name})"
     source = f"{size / 1e9:.1f} GB of the chosen experts at {reached}"
     ms = size / _bytes_per_ms(deployment.gpu) / used.bandwidth_share
     yield Term("experts", ms, source, doubt)
+
+
+def chosen_experts(of_one: float, tokens: int) -> float:
+    """Return the share of the experts that so many tokens choose, if one chooses the share `of_one`.
+
+    How often each expert is chosen follows a gamma distribution, so how many tokens choose it a
+    negative binomial one.
+    """
+    idle = 1 - of_one
+    further = (tokens - 1) * (1 - idle**EXPERTS_VARIATION)
+    return 1 - idle * (1 + further) ** (-1 / EXPERTS_VARIATION)
 
 
 def _cache_terms(deployment: Deployment, batch: int, context: int) -> Iterator[Term]:
@@ -249,6 +265,11 @@ def _offload_terms(deployment: Deployment, read: ReadBytes) -> Iterator[Term]:
         source = f"{offloaded / 1e9:.1f} GB over PCIe at {host_gb_s(gpu):g} GB/s"
         ms = offloaded / 1e6 / host_gb_s(gpu)
         yield Term("offloaded weights", ms, source, "a factor of 2")
+
+
+def host_step_ms(version: Version) -> float:
+    """Return Python's time from a step's answers to the next step's first kernel."""
+    return HOST_STEP_MS if version.schedules_ahead else AWAITED_HOST_STEP_MS
 
 
 def host_gb_s(gpu: GPU) -> float:
