@@ -93,6 +93,7 @@ class Clock:
     experts_ms: float = 0.0  # to read all experts once
     chosen_experts: float = 0.0  # share of the experts that one token chooses
     sharing: int = 1  # engines that share the experts, each with as many tokens
+    experts_variation: float = speed.EXPERTS_VARIATION  # how unevenly they are chosen
     experts_many_ms: float = 0.0  # to sort tokens by expert, where there are two or more
     host_step_ms: float = 0.0
     host_request_ms: float = 0.0
@@ -119,8 +120,10 @@ class Clock:
 
         It is for weights and experts.
         """
-        read = speed.chosen_experts(self.chosen_experts, tokens * self.sharing)
-        read_ms = self.weights_ms + self.experts_ms * read
+        chosen = speed.chosen_experts(
+            self.chosen_experts, tokens * self.sharing, self.experts_variation
+        )
+        read_ms = self.weights_ms + self.experts_ms * chosen
         rows = self._rows(tokens) + self.ramp * min(tokens, fitted.RAMP_TOKENS)
         return max(read_ms, rows * self.token_ms + tokens * self.scan_token_ms)
 

@@ -225,15 +225,17 @@ def _expert_terms(deployment: Deployment, read: ReadBytes, tokens: int) -> Itera
     yield Term("experts", ms, source, doubt)
 
 
-def chosen_experts(of_one: float, tokens: int) -> float:
+def chosen_experts(of_one: float, tokens: int, variation: float = EXPERTS_VARIATION) -> float:
     """Return the share of the experts that so many tokens choose, if one chooses the share `of_one`.
 
-    How often each expert is chosen follows a gamma distribution, so how many tokens choose it a
-    negative binomial one.
+    How often each expert is chosen follows a gamma distribution of this squared coefficient of
+    variation, so how many tokens choose it a negative binomial one. With 0 all are alike.
     """
     idle = 1 - of_one
-    further = (tokens - 1) * (1 - idle**EXPERTS_VARIATION)
-    return 1 - idle * (1 + further) ** (-1 / EXPERTS_VARIATION)
+    if not variation:
+        return 1 - idle**tokens
+    further = (tokens - 1) * (1 - idle**variation)
+    return 1 - idle * (1 + further) ** (-1 / variation)
 
 
 def _cache_terms(deployment: Deployment, batch: int, context: int) -> Iterator[Term]:
