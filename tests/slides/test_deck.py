@@ -22,7 +22,6 @@ GIVEN = {
     r"2026-11-2[013]": "planner/inference_planner/data/runs, workshop/data/tuning",
     r"[Nn]otebooks? \d+(?: and \d+)?|[Ss]tep \d+|[Pp]art \d": "a place in the course",
     r"in 16 bits": "the dtype of embeddings",
-    r"3, 1 and 0": "the exercise of notebook 4",
     r"0\.5, 0\.2, 0\.15, 0\.1, 0\.05|top_p=0\.8": "the exercise of notebook 4",
     r"−0\.02, −0\.03 and −1\.20": "the exercise of notebook 5",
     r"says 80 %, and about \*\*70 % are right|over 99 %": "notebook 5, which measures both",
@@ -89,7 +88,7 @@ def test_the_minutes_of_the_notes_add_up_to_three_hours_and_to_two_beyond_the_co
 def test_every_slide_has_one_title_and_a_note_that_says_something():
     for slide in SLIDES:
         assert len(re.findall(r"^# ", slide.source, re.MULTILINE)) == 1, slide.source
-        most = 14 if slide.title == "Break" else 10
+        most = 19 if slide.title == "Break" else 10
         assert 0.5 <= slide.minutes <= most and len(slide.note.split()) >= 5, slide.title
 
 
