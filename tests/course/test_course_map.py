@@ -182,7 +182,7 @@ EARLIER = {
     "memory.kv_bytes_per_token": {"tries": 2, "done": True},
     "memory.weights_405b": {"tries": 2, "done": True},  # in Deeper today
     "start.stop": {"tries": 1, "done": True, "first": "b"},
-    "memory.over_16_gb": {
+    "memory.how_many": {
         "options": ["less than 16 GB", "more than 16 GB"],
         "predicted": "less than 16 GB",
         "result": "more than 16 GB",
@@ -259,10 +259,10 @@ def test_predictions_stand_beside_their_results(workshop_home):
     assert len(every) == len(set(every)) >= 20
     keys = [key for chapter in course_map().on_path for key in chapter.predictions]
     assert "prediction" not in course_map().summary()
-    checking.predict("memory.over_16_gb", ("less than 16 GB", "more than 16 GB")).choose(
+    checking.predict("memory.how_many", ("less than 16 GB", "more than 16 GB")).choose(
         "less than 16 GB"
     )
-    checking.predict("memory.over_16_gb", result="more than 16 GB")
+    checking.predict("memory.how_many", result="more than 16 GB")
     checking.predict("memory.weights_or_kv", ("its weights", "about equal")).choose("about equal")
     checking.predict("memory.weights_or_kv", result="about equal")
     checking.predict("memory.fits_80_gb", ("in both", "in neither")).choose("in both")
@@ -272,7 +272,7 @@ def test_predictions_stand_beside_their_results(workshop_home):
     shown = current_map._repr_html_()
     of_memory = len(current_map.chapters[1].predictions) + 1
     assert f"3 of {of_memory} predictions made, 1 came true" in shown
-    assert "<td>over 16 gb</td><td>less than 16 GB</td><td>more than 16 GB</td>" in shown
+    assert "<td>how many</td><td>less than 16 GB</td><td>more than 16 GB</td>" in shown
     assert "<td>fits 80 gb</td><td>in both</td><td>…</td>" in shown
 
 

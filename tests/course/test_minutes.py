@@ -62,7 +62,7 @@ def test_hidden_code_takes_no_time_and_a_line_five_seconds(notebook):
 
 def test_an_exercise_takes_three_minutes_and_a_prediction_twenty_seconds(notebook):
     times = notebook(
-        code('predict("memory.over_16_gb", ("less", "more"))'),
+        code('predict("memory.how_many", ("less", "more"))'),
         code('answer = ...\ncheck("memory.weights_405b", answer)'),
     )
     assert times.answers == 20 + 180

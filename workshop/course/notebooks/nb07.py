@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,13 +85,13 @@ def _batch(
     return arguments
 
 
-def progress(*outputs: Path) -> dict[str, dict[int, int]]:
+def progress(outputs: Mapping[str, Path]) -> dict[str, dict[int, int]]:
     """Return how many answers each batch had after so many seconds, by the times in its own file.
 
     A file that does not exist, or has no whole line yet, is left out.
     """
     lines: dict[str, dict[int, int]] = {}
-    for output in outputs:
+    for name, output in outputs.items():
         if not output.exists():
             continue
         answers = [
@@ -101,7 +102,7 @@ def progress(*outputs: Path) -> dict[str, dict[int, int]]:
             seconds = sorted(counts)
             totals = accumulate(counts[second] for second in seconds)
             after = [second - seconds[0] + 1 for second in seconds]
-            lines[output.stem] = {0: 0} | dict(zip(after, totals, strict=True))
+            lines[name] = {0: 0} | dict(zip(after, totals, strict=True))
     return lines
 
 
