@@ -111,7 +111,9 @@ def test_the_command_takes_and_explains_the_options(tmp_path):
     path = tmp_path / "vllm.log"
     path.write_text(V1_OF_0_10)
     options = ["--vllm-version", "0.10.1", "--gpu-memory-utilization", "0.95"]
-    result = run(command, [str(path), "--model", "gpt-oss-120b", "--gpu", "h100", *options])
+    result = run(
+        command, [str(path), "--model", "gpt-oss-120b", "--gpu", "h100", *options, "--no-keep"]
+    )
     assert result.exit_code == 0 and "0.95 of" in " ".join(result.output.split())
 
 
