@@ -29,7 +29,8 @@ def test_it_simulates_beside_the_kernel_and_is_whole(page, course_lab):
     page.shot("load_explorer")
     before = widget.picture()
     widget.reach_by_tab("requests/s")
-    widget.changes(lambda: page.page.keyboard.press("End"), 30)
+    page.page.keyboard.press("End")
+    page.page.get_by_text("Not simulated yet").wait_for(timeout=30_000)  # the old picture is gone
     simulate = page.page.get_by_role("button", name="Simulate")
     simulate.click()
     page.page.get_by_text("computing …").wait_for(timeout=30_000)
