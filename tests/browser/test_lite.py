@@ -17,6 +17,8 @@ from workshop.teaching_model import FOLDER, reference
 pytestmark = pytest.mark.browser
 # notebook -> cells that are run, and what they say then
 SAID = {
+    # the box, the map, the doctor, the panel
+    "00_start": (6, ("Model: teaching-model in this page",)),
     # pictures, questions, the model, the viewer, predictions, logprobs
     "05_logprobs": (12, ("perplexity  label", "asdkl jjjj;; oopq")),
     # a picture, chats, their tokens

@@ -87,7 +87,7 @@ def test_progress_counts_whole_lines_by_their_second(tmp_path):
     lines = [json.dumps({"response": {"body": {"created": 100 + s}}}) for s in (0, 5, 0, 2)]
     output.write_text("\n".join(lines) + '\n{"response": {"bo')
     batches = nb07.progress({"first": output, "none": tmp_path / "none.jsonl"})
-    assert batches == {"first": {0: 0, 1: 2, 3: 3, 6: 4}}
+    assert batches == {"first": {0: 0, 1: 2, 2: 2, 3: 3, 4: 3, 5: 3, 6: 4}}
 
 
 def test_the_commands_of_the_steps_and_the_card_choose_among_the_fields():

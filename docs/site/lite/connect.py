@@ -28,7 +28,8 @@ def connect(name: str | None = None, *_, **__) -> PageClient:
 
 def find(name: str | None = None) -> SimpleNamespace:
     """Return what the record of a server says, of the model in this page."""
-    return SimpleNamespace(model=Client.model, url=Client.url, state="ready")
+    # Of a record in doubt nobody asks whether its server hangs: this one is the page itself.
+    return SimpleNamespace(model=Client.model, url=Client.url, state="ready", in_doubt=True)
 
 
 @cache

@@ -99,10 +99,9 @@ def progress(outputs: Mapping[str, Path]) -> dict[str, dict[int, int]]:
         ]
         counts = Counter(answer["response"]["body"]["created"] for answer in answers)
         if counts:
-            seconds = sorted(counts)
+            seconds = range(min(counts), max(counts) + 1)
             totals = accumulate(counts[second] for second in seconds)
-            after = [second - seconds[0] + 1 for second in seconds]
-            lines[name] = {0: 0} | dict(zip(after, totals, strict=True))
+            lines[name] = {0: 0} | dict(enumerate(totals, 1))
     return lines
 
 
