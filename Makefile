@@ -38,7 +38,7 @@ docs:       ## renew the generated pages, tables and pictures (CONTRIBUTING.md n
 assignment: ## a notebook for otter-grader, without solutions: make assignment NOTEBOOK=01_memory
 	@$(IN) -- python docs/assignment.py $(NOTEBOOK) --to assignment
 
-lite:       ## the course as a JupyterLab in the browser alone (77 % of its cells work there), for any web server: site/lite (SERVE=8000: serve it; needs npm)
+lite:       ## the course as a JupyterLab in the browser alone (78 % of its cells work there), for any web server: site/lite (SERVE=8000: serve it; needs npm)
 	@$(IN) -- python docs/site/lite/build.py $(if $(SERVE),--serve $(SERVE))
 
 planner:    ## the planner alone as a wheel without dependencies: dist/inference_planner-….whl (uvx runs it: planner/README.md)
