@@ -1,4 +1,4 @@
-"""What a batch says of its answers: how they ended, and another attempt."""
+"""A batch says how its answers ended, and asks again for those that were cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command writes never replaces a file without --force."""
+"""A command never replaces a file without --force."""
 
 from __future__ import annotations
 

@@ -20,9 +20,8 @@ BUSY_CLIENT = 0.9  # of one core: the client is one thread of Python
 LATE_CLIENT = 1.1  # times as long to send all requests as their rate says
 LATE_BY_S = 0.5  # a shorter delay is the start of the client
 COUNTED = 0.9  # of the requests: the last ones may be counted a moment after their answer
-FEW_HITS = (
-    0.01  # of the prompts' tokens: of somebody else's few requests, which are a fault of their own
-)
+# of the prompts' tokens: of somebody else's few requests, which are a fault of their own
+FEW_HITS = 0.01
 # times as long as an answer takes: shorter loads end before the server is as full as it gets
 FULL_LOAD = 2.0
 SAFE_PORTS = {"http": 80, "https": 443}

@@ -189,7 +189,7 @@ def of(deployment: Deployment, host: float = 1.0) -> Clock:
     states_ms = terms_ms.get("states", 0.0)
     sent_ms, message_ms = _messages_ms(deployment)
     token_ms = _token_ms(deployment)
-    chosen_experts = _chosen_experts(deployment)
+    chosen_experts, experts_ms = _experts(deployment, terms_ms.get("experts", 0.0))
     scan_launch_ms, scan_token_ms = _scans(deployment)
     fp8 = _multiplies_in_fp8(deployment)
     return Clock(
@@ -203,7 +203,7 @@ def of(deployment: Deployment, host: float = 1.0) -> Clock:
         rows=fitted.FP8_TILE_ROWS if fp8 else 1,
         ramp=0.0 if fp8 else fitted.RAMP_SHARE,
         odd_ms=fitted.FP8_ODD_TILES * fitted.FP8_TILE_ROWS * token_ms if fp8 else 0.0,
-        experts_ms=_experts_ms(deployment, chosen_experts),
+        experts_ms=experts_ms,
         chosen_experts=chosen_experts,
         sharing=deployment.dp,
         experts_many_ms=_moe_layers(deployment) * fitted.EXPERTS_SORT_MS,
@@ -265,20 +265,16 @@ def _moe_layers(deployment: Deployment) -> int:
     return len(deployment.model.moe.layers)
 
 
-def _chosen_experts(deployment: Deployment) -> float:
-    """Return the share of the experts that one token chooses; 0 without experts."""
+def _experts(deployment: Deployment, one_token_ms: float) -> tuple[float, float]:
+    """Return the share of the experts that one token chooses, and the time to read all, in ms.
+
+    `one_token_ms` is the planner's: of what a step of one token on each engine reads.
+    """
     moe = deployment.model.moe
     if moe is None:
-        return 0.0
-    return moe.experts_per_token / moe.num_experts
-
-
-def _experts_ms(deployment: Deployment, chosen_experts: float) -> float:
-    """Return the time to read all experts; the planner's is that of what a step of one token reads."""
-    if not chosen_experts:
-        return 0.0
-    read = speed.chosen_experts(chosen_experts, deployment.dp)
-    return _terms_ms(deployment, 1).get("experts", 0.0) / read
+        return 0.0, 0.0
+    share = moe.token_share
+    return share, one_token_ms / speed.chosen_experts(share, deployment.dp)
 
 
 # Attention and recurrent layers

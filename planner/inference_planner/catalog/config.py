@@ -32,6 +32,11 @@ class Moe:
     shared_gate: bool = False  # Qwen2-MoE weighs its shared expert with a gate of its own
     router_bias: bool = False  # gpt-oss: Linear bias; DeepSeek V3: e_score_correction_bias
 
+    @property
+    def token_share(self) -> float:
+        """Return the share of the experts that one token chooses."""
+        return self.experts_per_token / self.num_experts
+
 
 @dataclass(frozen=True)
 class Mla:

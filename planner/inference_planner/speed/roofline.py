@@ -216,8 +216,7 @@ def _expert_terms(deployment: Deployment, read: ReadBytes, tokens: int) -> Itera
     used = experts_kernel(model, deployment.gpu, deployment.settings.moe_backend)
     if not used or not read.experts:
         return
-    of_one = model.experts.experts_per_token / model.experts.num_experts
-    size = read.experts * chosen_experts(of_one, tokens * deployment.dp)
+    size = read.experts * chosen_experts(model.experts.token_share, tokens * deployment.dp)
     doubt = "a factor of 2: the busiest rank decides" if deployment.ep else "±10 %"
     reached = f"{used.bandwidth_share:.0%} of the bandwidth ({used.name})"
     source = f"{size / 1e9:.1f} GB of the chosen experts at {reached}"

@@ -3,7 +3,7 @@ import math
 from workshop.course.exercises.judging import SHAPELESS, is_number, not_a_number
 
 ENOUGH_PERCENT = 95
-ACCIDENT_PERCENT = 5  # some random prompts of a small vocabulary are equal
+ACCIDENT_PERCENT = 5  # of the prompts' tokens: hits of somebody else's few requests
 SYSTEM_TOKENS, TOOL_TOKENS, TIME_TOKENS = 480, 96, 8  # as in nb14
 
 
