@@ -121,7 +121,7 @@ if not os.fork():  # a worker that no signal ends
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     open(sys.argv[1], "w").write(str(os.getpid()))
     signal.pause()
-while not os.path.exists(sys.argv[1]):
+while not os.path.exists(sys.argv[1]) or not os.path.getsize(sys.argv[1]):
     pass
 if sys.argv[2] == "stays":
     signal.pause()
