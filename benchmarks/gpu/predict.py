@@ -21,7 +21,9 @@ from inference_planner.catalog import load_gpu
 from inference_planner.split.settings import Settings
 
 from workshop.engine import measured_runs as recorded
+from workshop.simulate.clock import of
 from workshop.simulate.load import arriving, on_plan
+from workshop.simulate.report import Simulation
 
 KEYS = (
     "fits",
@@ -61,10 +63,15 @@ def plan_of(job: dict[str, Any]) -> Plan:
         return recorded.plan_of(run, enable_prefix_caching=False)
 
 
+def simulated(plan: Plan, load: dict[str, Any]) -> Simulation:
+    """Return a load as it is measured here: in the engine's own process, without HTTP."""
+    return on_plan(plan, arriving(load)[0], clock=of(plan.deployment, http=False))
+
+
 def first_token_ms(plan: Plan, prompt_tokens: int) -> float:
     """Return the milliseconds to the first token after a lone prompt."""
     alone = {"burst": 1, "prompt": (prompt_tokens, prompt_tokens), "output": (1, 1)}
-    return round(on_plan(plan, arriving(alone)[0]).of("ttft")["p50"], 2)
+    return round(simulated(plan, alone).of("ttft")["p50"], 2)
 
 
 def predicted(job: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +85,7 @@ def predicted(job: dict[str, Any]) -> dict[str, Any]:
     for prompt_tokens in job.get("prompts", ()):
         figures[f"ttft_ms_{prompt_tokens}"] = first_token_ms(plan, prompt_tokens)
     batch = {"burst": 64, "prompt": (256, 256), "output": (128, 128)}
-    figures["batch64_tok_s"] = round(on_plan(plan, arriving(batch)[0]).tokens_per_s)
+    figures["batch64_tok_s"] = round(simulated(plan, batch).tokens_per_s)
     return figures
 
 

@@ -25,9 +25,6 @@ BENCHMARK_WAVES = 10
 BENCHMARK_SHORTEST = 0.8
 SIMULATED_WAVES = 4
 MOST_OF_ALL_WAVES = 16  # requests at once
-# A server turns the text of a prompt into tokens before its engine has it: prompts of random tokens
-# of the teaching model take 2 to 7 µs a token (tokenizers 0.22, one core).
-TOKENIZER_TOKEN_S = 5e-6
 # Decoding steps that are added up at once: over so many tokens the time of a step grows evenly.
 JUMP_STEPS = 256
 
@@ -76,11 +73,8 @@ class Times:
 class Loop:
     """One engine, its queue and its clients, in virtual time."""
 
-    def __init__(
-        self, plan: Plan, clock: Clock, lengths: list[tuple[int, int]], token_s: float = 0.0
-    ) -> None:
+    def __init__(self, plan: Plan, clock: Clock, lengths: list[tuple[int, int]]) -> None:
         self.clock = clock
-        self.token_s = token_s  # of a prompt, before the engine has it
         self.settings = plan.deployment.settings
         self.unsent = deque(lengths)  # (tokens of the prompt, tokens of the answer)
         self.most_under_way = 2 if self.settings.version.schedules_ahead else 1
@@ -98,9 +92,9 @@ class Loop:
             prompt, output = self.unsent.popleft()
             self.waiting.append(Request(sent_s, prompt, output, prompt, output))
 
-    def way_in_s(self, request: Request) -> float:
-        """Return how long a request takes from its client to the engine."""
-        return self.clock.way_in_s + request.prompt * self.token_s
+    def arrives_s(self, request: Request) -> float:
+        """Return when the engine has a request."""
+        return self.clock.arrives_s(request.sent_s, request.prompt)
 
     def run(self, concurrency: int) -> list[Request]:
         """Run until every request has ended, and return them in the order in which they were sent."""
@@ -112,7 +106,7 @@ class Loop:
             if self.under_way:
                 self._finish(*self.under_way.popleft())
             else:
-                self.now_s = self.waiting[0].sent_s + self.way_in_s(self.waiting[0])
+                self.now_s = self.arrives_s(self.waiting[0])
         return sorted(self.ended, key=lambda request: request.sent_s)
 
     def _schedule(self) -> bool:
@@ -128,7 +122,7 @@ class Loop:
         cached = sum(request.computed for request in self.running)
         while self.waiting and budget and len(self.running) < self.settings.max_num_seqs:
             request = self.waiting[0]
-            late = request.sent_s + self.way_in_s(request) > self.now_s
+            late = self.arrives_s(request) > self.now_s
             if late or (self.running and cached + request.prompt > self.room):
                 break
             cached += request.prompt
@@ -211,7 +205,7 @@ def public_benchmark(
         prompt_share = dice.uniform(shortest, 1)
         output_share = dice.uniform(shortest, 1)
         lengths.append((max(1, round(prompt * prompt_share)), max(2, round(output * output_share))))
-    requests = Loop(plan, of(plan.deployment), lengths, TOKENIZER_TOKEN_S).run(of_engine)
+    requests = Loop(plan, of(plan.deployment), lengths).run(of_engine)
     first, last = requests[:of_engine], requests[-of_engine:]
     parts = (first, requests[of_engine:-of_engine], last)
     weights = (1 / BENCHMARK_WAVES, 1 - 2 / BENCHMARK_WAVES, 1 / BENCHMARK_WAVES)

@@ -111,8 +111,11 @@ def host_of(record: str) -> float:
 
 
 def clock_of(p: Plan, host: float = 1.0, zero_biases: bool = False) -> Clock:
-    """Return the plan's clock, with the experts that dummy weights choose: evenly, or always the same."""
-    clock = replace(of(p.deployment, host), experts_variation=0.0)
+    """Return the plan's clock as these loads were recorded: without HTTP, with dummy weights.
+
+    Dummy weights choose their experts evenly, or always the same.
+    """
+    clock = replace(of(p.deployment, host, http=False), experts_variation=0.0)
     if p.model in SAME_EXPERTS and not zero_biases:
         same_ms = clock.experts_ms * clock.chosen_experts
         return replace(clock, weights_ms=clock.weights_ms + same_ms, experts_ms=0.0)

@@ -148,10 +148,20 @@ def test_before_0_20_the_gpus_wait_for_half_a_launch_but_not_before_0_14():
 
 def test_a_hosts_factor_counts_for_all_that_python_does():
     """Fitted to 8B on one H100: 2.35 ms a step, 0.038 more for each request, 2.4 ms of way in and out."""
+    deployment = prepare("llama-3.1-8b", "h200", max_model_len=8192)
     for factor in (1, 0.7, 2):
-        ticking = clock.of(prepare("llama-3.1-8b", "h200", max_model_len=8192), factor)
+        ticking = clock.of(deployment, factor, http=False)
         assert ticking.host_ms([(1, 99)] * 10) == (pytest.approx(factor * (2.35 + 0.38)), 0)
         assert ticking.way_in_s == ticking.way_out_s == pytest.approx(factor * 0.0012)
+        assert ticking.arrives_s(1.0, 8192) == 1.0 + ticking.way_in_s
+
+
+@pytest.mark.parametrize(("prompt", "measured_ms"), [(1024, 10.1), (8192, 41.0)])
+def test_a_text_waits_for_http_and_for_its_tokens(prompt, measured_ms):
+    """One lone request's first token at its client, less the engine's part of it (docs/gpu.md, what HTTP adds)."""
+    ticking = clock.of(prepare("llama-3.1-8b", "h200", max_model_len=16384))
+    way_ms = 1e3 * (ticking.arrives_s(0.0, prompt) + ticking.way_out_s)
+    assert way_ms == pytest.approx(measured_ms, rel=0.15)
 
 
 def test_a_delta_nets_scan_is_launched_sooner_than_mambas_and_blocks_of_fp8_later():

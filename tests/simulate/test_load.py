@@ -88,7 +88,7 @@ def test_what_just_fits_is_taken_and_one_more_is_not(worker_jobs):
 
 
 def test_a_limit_below_what_one_request_takes_alone_is_refused(worker_jobs):
-    """A token takes a step of one request; the first one its way in and out as well, 2.4 ms on an H100's host."""
+    """A token takes a step of one request; the first one its way in and out by HTTP as well, 4.8 ms."""
     p, least = plan("llama-3.1-8b", "h100", max_model_len=256), {}
     for name in ("tpot", "ttft", "e2el"):
         with pytest.raises(BeyondReach) as refused:
@@ -97,7 +97,7 @@ def test_a_limit_below_what_one_request_takes_alone_is_refused(worker_jobs):
         with pytest.raises(BeyondReach):
             on_plan(p, ONE, slo={name: 0.99 * least[name]})
         on_plan(p, ONE, slo={name: 1.01 * least[name]})
-    assert least["ttft"] - least["tpot"] == pytest.approx(2.4) and least["e2el"] == least["ttft"]
+    assert least["ttft"] - least["tpot"] == pytest.approx(4.8) and least["e2el"] == least["ttft"]
     assert (
         least["tpot"] == pytest.approx(1e3 / p.single_stream_tokens_per_s, rel=0.05)
         and len(worker_jobs) == 3

@@ -15,6 +15,7 @@ from inference_planner.catalog import load_gpu
 from inference_planner.split.communication import node_link
 
 from workshop.simulate.arrivals import Arrival
+from workshop.simulate.clock import of
 from workshop.simulate.load import on_plan
 
 RECORD = Path(__file__).parents[2] / "tests/data/gpu/records/two_h100_0.32.json"
@@ -35,8 +36,10 @@ def test_prompts_and_one_stream_over_host_memory(run):
     measured = run["measured"]
     one_stream = predicted.single_stream_tokens_per_s
     assert one_stream == pytest.approx(measured["single_tok_s"], rel=0.02)
+    in_process = of(predicted.deployment, http=False)
     for tokens in (1024, 8192):
-        ttft_ms = on_plan(predicted, [Arrival(0.0, tokens, 1)]).of("ttft")["p50"]
+        load = [Arrival(0.0, tokens, 1)]
+        ttft_ms = on_plan(predicted, load, clock=in_process).of("ttft")["p50"]
         assert ttft_ms == pytest.approx(measured[f"ttft_ms_{tokens}"], rel=0.09)
     assert predicted.kv_cache_tokens == pytest.approx(measured["kv_cache_tokens"], rel=0.025)
 

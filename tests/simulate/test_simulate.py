@@ -70,7 +70,7 @@ def test_a_lone_request_waits_for_its_prefill_and_its_way_alone(p8b):
     clock = of(p8b.deployment)
     simulation = on_plan(p8b, [Arrival(3.0, 100, 3)])
     (only,) = simulation.requests
-    way_ms = (clock.way_in_s + clock.way_out_s) * 1e3
+    way_ms = (clock.arrives_s(0.0, 100) + clock.way_out_s) * 1e3
     before_ms, launch_ms = clock.host_ms([(100, 0)])
     # the next step is scheduled before the host looks for the first's token
     next_ms = sum(clock.host_ms([(1, 100)]))

@@ -102,8 +102,13 @@ class Clock:
     launch_waits: float = 0.0  # share of a launch that the GPUs wait for
     largest_graph: int = 512  # tokens
     way_in_s: float = 0.0  # from the client to the engine
+    way_token_s: float = 0.0  # each token of a prompt on that way
     way_out_s: float = 0.0  # from the engine to the client
     stages: int = 1
+
+    def arrives_s(self, sent_s: float, prompt_tokens: int) -> float:
+        """Return when the engine has a request."""
+        return sent_s + self.way_in_s + prompt_tokens * self.way_token_s
 
     def gpu_ms(self, work: list[Work]) -> float:
         """Return how long the GPUs are busy with a step, in ms."""
@@ -178,13 +183,15 @@ class Clock:
         return 0.0
 
 
-def of(deployment: Deployment, host: float = 1.0) -> Clock:
+def of(deployment: Deployment, host: float = 1.0, *, http: bool = True) -> Clock:
     """Return the clock of a deployment.
 
     Args:
         host: how long its host takes for Python and launches, relative to that of the recorded
             H100.
+        http: requests are texts that come by HTTP; otherwise tokens, from the engine's own process.
     """
+    way_ms = host * (fitted.CLIENT_MS + (fitted.HTTP_MS if http else 0.0))
     terms_ms = _terms_ms(deployment, 1)
     states_ms = terms_ms.get("states", 0.0)
     sent_ms, message_ms = _messages_ms(deployment)
@@ -213,8 +220,9 @@ def of(deployment: Deployment, host: float = 1.0) -> Clock:
         eager_ms=(_eager_ms(deployment, host) + host * scan_launch_ms) / deployment.pp,
         launch_waits=deployment.settings.version.launch_waits,
         largest_graph=deployment.settings.largest_graph,
-        way_in_s=host * fitted.CLIENT_MS / 2e3,
-        way_out_s=host * fitted.CLIENT_MS / 2e3,
+        way_in_s=way_ms / 2e3,
+        way_token_s=host * fitted.TEXT_TOKEN_MS / 1e3 if http else 0.0,
+        way_out_s=way_ms / 2e3,
         stages=deployment.pp,
     )
 

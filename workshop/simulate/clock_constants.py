@@ -21,6 +21,11 @@ PIECEWISE_LAYER_MS = 0.31  # ms a layer: launch with piecewise CUDA graphs (a st
 EAGER_LAYER_MS = 0.85  # ms a layer: launch without a graph (more tokens than the largest graph)
 CLIENT_MS = 2.4  # ms a request: the way through AsyncLLM, in and out together
 
+# Measured on one H200, vLLM 0.33.0 (docs/gpu.md, what HTTP adds): what a lone request of Llama 3.1 8B
+# waits longer at its client than in the engine, with a prompt of 128, of 1,024 and 8,192 tokens.
+HTTP_MS = 2.4  # ms a request: on top of CLIENT_MS, in and out together
+TEXT_TOKEN_MS = 0.004  # ms a token of a prompt: until its text is tokens, in a thread of its own
+
 # Fitted to six loads of Qwen3 30B A3B on one H200 (h200_qwen3-30b-a3b), without the load in which
 # one step stood still for a second.
 EXPERTS_PREFILL_SHARE = 0.52  # share of peak FLOP/s: expert products with thousands of rows

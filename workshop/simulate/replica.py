@@ -71,14 +71,14 @@ class Replica:
         max_tokens: int,
         answer_token: int | None = None,
     ) -> None:
-        """Add a request. Before that, advance() to its arrival plus the clock's `way_in_s`.
+        """Add a request. Before that, advance() to when the engine has it (the clock's `arrives_s`).
 
         Args:
             answer_token: the token that its answer consists of, where a later prompt has the
                 answer.
         """
         if not self._under_way:
-            self._now_s = max(self._now_s, arrival_s + self.clock.way_in_s)
+            self._now_s = max(self._now_s, self.clock.arrives_s(arrival_s, len(prompt)))
         self.requests[name] = Outcome(arrival_s, len(prompt))
         self._tokens_left[name] = max_tokens
         idlest = min(self.engines, key=lambda engine: engine.unfinished)

@@ -127,8 +127,9 @@ class Cluster:
             busy = any(replica.unfinished for replica in replicas)
             now_s = queue.next_s(now_s, busy)
             closed_loop = queue.is_closed_loop
+            until_s = self.clock.arrives_s(now_s, queue.prompt_tokens(now_s))
             for replica in replicas:
-                replica.advance(now_s + self.clock.way_in_s, to_an_end=closed_loop)
+                replica.advance(until_s, to_an_end=closed_loop)
             first_end_s = self._note_ends(replicas, queue)
             if closed_loop and first_end_s < now_s:
                 now_s = first_end_s
@@ -225,6 +226,12 @@ class Queue:
             arrival = replace(arrival, arrival_s=end_s + arrival.think_s)
             self.arrivals[follower] = arrival
             heappush(self._times, (arrival.arrival_s, follower))
+
+    def prompt_tokens(self, now_s: float) -> int:
+        """Return the tokens of the next request's prompt if its time has come, else 0."""
+        if self._times and self._times[0][0] <= now_s:
+            return self.arrivals[self._times[0][1]].prompt_tokens
+        return 0
 
     def pop(self, now_s: float) -> int | None:
         """Return the number of the next request whose time has come, or None."""

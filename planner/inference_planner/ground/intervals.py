@@ -162,7 +162,12 @@ DOUBTS = (
         lambda deployment, g: not g.same_formulas,
         overhead_share=0.6,
         weights_share=0.01,
-        prefill_share=0.4,  # nine of ten of the credible points of docs/speed.md
+        prefill_share=0.2,  # with the next, nine of ten of the credible points of docs/speed.md
+    ),
+    Doubt(
+        "experts that ranks share, by the formulas of another version",
+        lambda deployment, g: not g.same_formulas and _shares_experts(deployment),
+        prefill_share=1.0,
     ),
     Doubt(
         "packed weights, by the formulas of another version",
