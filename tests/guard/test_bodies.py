@@ -1,4 +1,4 @@
-"""Bodies of requests: read in their turn, within a size, a time and a share of memory."""
+"""Bodies of requests: read in their turn, within a size and a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from workshop.guard import bodies, fairshare, pace
-from workshop.guard.bodies import MAX_BODY_BYTES, Bodies, BodyRefused
+from workshop.guard.bodies import MAX_BODY_BYTES
 from workshop.guard.fairshare import FairShare
 from workshop.guard.pace import BURST, EVERY_S, Pace
 
@@ -142,61 +142,6 @@ def test_half_sent_requests_of_one_learner_are_not_read_before_their_turn():
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert not app._queues
-
-    asyncio.run(story())
-
-
-def test_many_learners_together_have_a_limit_of_memory_and_small_requests_pass():
-    async def story():
-        app = FairShare(answered)
-        clients = [
-            Client(8 * MIB, learner=str(number)).give(b"x" * MIB, more=True)
-            for number in range(100)
-        ]
-        tasks = [asyncio.create_task(client.ask(app)) for client in clients]
-        await asyncio.sleep(0.2)
-        assert sum(client.taken > 0 for client in clients) == bodies.MAX_READING_BYTES // (8 * MIB)
-        assert await asyncio.wait_for(Client(learner="two").give(b"{}").ask(app), 30) == 200
-        for client in clients:
-            client.give(b"", more=False)  # all of them end, and are no JSON
-        assert await asyncio.wait_for(asyncio.gather(*tasks), 60) == [400] * 100
-
-    asyncio.run(story())
-
-
-def test_memory_is_given_back_once_a_body_is_handed_on():
-    async def story():
-        reader = Bodies(most=8 * MIB)
-        for _ in range(3):
-            client = Client(8 * MIB - 100).give(b"x" * (8 * MIB - 100))
-            body = await asyncio.wait_for(reader.read(client.scope, client.receive), 30)
-            replay = bodies.once_more(body, client.receive)
-            assert len((await replay())["body"]) == 8 * MIB - 100 and body.data == b""
-        client = Client().give(b"x" * MIB, more=True).give(b"y" * MIB)
-        first = await asyncio.wait_for(reader.read(client.scope, client.receive), 30)
-        waiting = Client(MIB).give(b"z" * MIB)
-        second = asyncio.create_task(reader.read(waiting.scope, waiting.receive))
-        await asyncio.sleep(0.05)
-        assert not second.done()
-        first.drop()
-        assert len((await asyncio.wait_for(second, 30)).data) == MIB
-
-    asyncio.run(story())
-
-
-def test_who_waits_too_long_for_memory_is_told(monkeypatch):
-    monkeypatch.setattr(bodies, "SLOWEST_S", 0.05)
-
-    async def story():
-        reader = Bodies(most=MIB)
-        first = Client(MIB).give(b"x" * MIB)
-        body = await reader.read(first.scope, first.receive)
-        with pytest.raises(BodyRefused) as refused:
-            await reader.read(Client(MIB).scope, first.receive)
-        assert refused.value.status == 503
-        body.drop()
-        again = Client(MIB).give(b"x" * MIB)
-        assert (await asyncio.wait_for(reader.read(again.scope, again.receive), 30)).data
 
     asyncio.run(story())
 

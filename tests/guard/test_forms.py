@@ -201,7 +201,7 @@ def test_what_is_not_on_the_list_is_refused_by_name_and_says_what_is(name):
     ids=str,
 )
 def test_other_kinds_of_forms_are_closed(fields):
-    message = FairShare(None).problem(json.dumps(fields).encode())
+    message = FairShare(None)._judge(json.dumps(fields).encode(), True, {"type": "http"}).problem
     assert message.startswith('"') and message.endswith(".") and ":" in message
 
 

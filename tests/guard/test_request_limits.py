@@ -30,10 +30,14 @@ def picture(url: str) -> dict:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
+def problem_of(body: bytes, generates: bool = True) -> str:
+    """What a class says of a request with this body."""
+    return FairShare(None)._judge(body, generates, {"type": "http"}).problem
+
+
 def problem(**fields) -> str:
     """What a class says of a chat request with these fields."""
-    body = {"messages": user("hello"), **fields}
-    return FairShare(None).problem(json.dumps(body).encode())
+    return problem_of(json.dumps({"messages": user("hello"), **fields}).encode())
 
 
 @pytest.mark.parametrize(
@@ -135,11 +139,10 @@ def test_media_text_and_values_have_a_largest_number():
     small = picture("data:image/png;base64,AA")
     assert "16 pictures" in problem(messages=user([small] * 17))
     assert "split it" in problem(messages=user("x" * 1_100_000))
-    share = FairShare(None)
-    assert "split it" in share.problem(json.dumps({"prompt": "x" * 300_000}).encode(), False)
-    assert "objects and lists" in share.problem(b'{"a": [' + b"{}," * 20_000 + b"{}]}")
-    assert "values" in share.problem(b'{"a": [' + b"1," * 200_000 + b"1]}")
-    assert share.problem(b'{"prompt": [' + b"1," * 130_000 + b"1]}") == "", "a prompt of token ids"
+    assert "split it" in problem_of(json.dumps({"prompt": "x" * 300_000}).encode(), False)
+    assert "objects and lists" in problem_of(b'{"a": [' + b"{}," * 20_000 + b"{}]}")
+    assert "values" in problem_of(b'{"a": [' + b"1," * 200_000 + b"1]}")
+    assert problem_of(b'{"prompt": [' + b"1," * 130_000 + b"1]}") == "", "a prompt of token ids"
 
 
 def test_what_is_read_many_times_has_a_largest_size():
@@ -180,7 +183,7 @@ VALUES = st.recursive(
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4), st.booleans())
 def test_any_request_is_judged_and_none_breaks_the_limits(fields, generates):
-    message = FairShare(None).problem(json.dumps(fields).encode(), generates)
+    message = problem_of(json.dumps(fields).encode(), generates)
     assert isinstance(message, str) and len(message) < 600
 
 
@@ -188,4 +191,4 @@ def test_any_request_is_judged_and_none_breaks_the_limits(fields, generates):
 def test_deep_values_are_judged(depth):
     for name in ("metadata", "messages", "tools", "response_format", "prompt", "x"):
         body = f'{{"prompt_logprobs": 5, "{name}": {"[" * depth}{"]" * depth}}}'
-        assert isinstance(FairShare(None).problem(body.encode()), str)
+        assert isinstance(problem_of(body.encode()), str)

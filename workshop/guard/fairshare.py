@@ -22,9 +22,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from workshop.guard import request_limits
+from workshop.guard import bodies, request_limits
 from workshop.guard.asgi import header_of, path_of, refuse
-from workshop.guard.bodies import Bodies, Body, BodyRefused, once_more
+from workshop.guard.bodies import BodyRefused, once_more
 from workshop.guard.copies import SECONDS, Copies
 from workshop.guard.pace import REFUSED, Pace, Width, weight
 from workshop.guard.request_body import (
@@ -134,7 +134,6 @@ class FairShare:
         self.max_sequences = _whole("WORKSHOP_MAX_SEQUENCES", 32)  # prompts × n of one request
         self._queues: dict[bytes, _Queue] = {}
         self._pace = Pace()
-        self._bodies = Bodies()
         self._copies = Copies()
 
     @property
@@ -203,31 +202,27 @@ class FairShare:
 
     async def _read_and_pass(self, learner: bytes, scope, receive, send, app) -> None:
         try:
-            body = await self._bodies.read(scope, receive)
+            body = await bodies.read(scope, receive)
         except BodyRefused as refused:
             close = (b"connection", b"close")
             await refuse(send, refused.status, refused.message, "class_limit", close)
             return
         except ConnectionError:
             return  # nobody is there to be answered
-        try:
-            judgment = self._judge(body.data, path_of(scope) in GENERATE, scope)
-            requests = REFUSED
-            if not judgment.problem:
-                requests = weight(body.data, judgment.sequences)
-            wait_s = self._pace.charge(learner, time.monotonic(), requests)
-            if wait_s:
-                await asyncio.sleep(wait_s)
-            if judgment.problem:
-                body.drop()
-                await refuse(send, 400, judgment.problem)
-                return
-            await self._run(learner, judgment, body, scope, receive, send, app)
-        finally:
-            body.drop()
+        judgment = self._judge(body, path_of(scope) in GENERATE, scope)
+        requests = REFUSED
+        if not judgment.problem:
+            requests = weight(body, judgment.sequences)
+        wait_s = self._pace.charge(learner, time.monotonic(), requests)
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        if judgment.problem:
+            await refuse(send, 400, judgment.problem)
+            return
+        await self._run(learner, judgment, body, scope, receive, send, app)
 
     async def _run(
-        self, learner: bytes, judgment: _Judgment, body: Body, scope, receive, send, app
+        self, learner: bytes, judgment: _Judgment, body: bytes, scope, receive, send, app
     ) -> None:
         """Pass a request on once the learner's other requests leave room for it."""
         queue = self._queues[learner]
@@ -250,15 +245,6 @@ class FairShare:
                 if judgment.is_wide:
                     self._pace.end_wide(learner, ended, ended - began)
 
-    def problem(
-        self, body: bytes, generates: bool = True, scope: dict[str, Any] | None = None
-    ) -> str:
-        """Return why a request is too large for a class or ambiguous, or '' if it is neither.
-
-        Ambiguous: vLLM might read it in another way than we do.
-        """
-        return self._judge(body, generates, scope or {}).problem
-
     def _judge(self, body: bytes, generates: bool, scope: dict[str, Any]) -> _Judgment:
         """Return what the limits say of a body.
 
@@ -276,8 +262,8 @@ class FairShare:
                     _beyond(request, body, 1, False, settings), 2, len(body) > LARGE_BYTES
                 )
             longest = max([0, *whole_numbers(request, TOKENS)])
-            sequences = count_sequences(request, _route(scope))
-            tokens = answer_tokens(request, _route(scope), self.max_tokens)
+            sequences = count_sequences(request, path_of(scope))
+            tokens = answer_tokens(request, path_of(scope), self.max_tokens)
         except Unclear as unclear:
             return _Judgment(f"{unclear}.")
         problem = self._too_much(longest, sequences)
@@ -352,12 +338,6 @@ class _Settings:
         if logprobs < 0:  # -1: the whole vocabulary
             self.max_logprobs = MAX_LOGPROBS
         self.on_cpu = getattr(device, "device_type", "") == "cpu"
-
-
-def _route(scope: dict[str, Any]) -> str:
-    if "type" in scope:
-        return path_of(scope)
-    return ""
 
 
 def _learner(scope: dict[str, Any]) -> bytes:
