@@ -4,10 +4,9 @@ One file of this user's, keys.json, holds the names and the digests of their key
 Every server of this user's reads it again while it runs: a key that is revoked is refused, and what
 it asked for ends, within a second.
 
-The file is never written from less than all of it: only "no such file" is an empty table. A file
-that is cut, odd or unreadable is refused and kept; a copy of the last good one, keys.json.bak, lies
-beside it. A server that meets such a file goes on with the last good table that it read itself, in
-which no revoked key is.
+Only "no such file" is an empty table: a file that is cut, odd or unreadable is refused and kept. A
+server that meets such a file goes on with the last good table that it read itself, in which no
+revoked key is.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import re
 import secrets
 import sys
@@ -34,8 +32,9 @@ from workshop.home import home, private_folder, write_private
 from workshop.lock import Busy, locked
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-DIGEST = re.compile(r"[0-9a-f]{64}")
-FILE, LAST_GOOD = "keys.json", "keys.json.bak"
+FILE = "keys.json"
+FIELDS = {"sha256", "created", "revoked"}  # of an entry
+REPAIR = "Repair it, or move it away to begin with no keys."
 MAX_BYTES = 16 * 2**20
 WAIT_S = 30.0  # for other commands that change the keys
 REREAD_S = 0.5  # how old what a server knows of the keys may be
@@ -53,90 +52,35 @@ def read_table(path: Path) -> Table:
     """Return {name: entry} of a keys.json; {} if there is no such file, and for no other reason.
 
     Raises:
-        WorkshopError: the file cannot be read, or is not whole.
+        WorkshopError: the file cannot be read, or is no table of keys.
     """
     try:
         path.lstat()
+        entries = files.read_json(path, MAX_BYTES)
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise _not_whole(path, f"{path} cannot be read: {files.reason(error)}.") from None
-    try:
-        entries = json.loads(files.read_text(path, MAX_BYTES), object_pairs_hook=_without_twins)
+        raise WorkshopError(f"{path} cannot be read: {files.reason(error)}.", REPAIR) from None
     except BadInput as error:
-        raise _not_whole(path, error.message) from None
-    except (ValueError, RecursionError) as error:
-        raise _not_whole(path, f"{path} is not whole JSON: {error}.") from None
-    problem = _problem(entries)
-    if problem:
-        raise _not_whole(path, f"{path} is no table of keys: {problem}.")
+        raise WorkshopError(error.message, REPAIR) from None
+    if not isinstance(entries, dict) or not all(map(_is_entry, entries.values())):
+        raise WorkshopError(f"{path} is no table of keys.", REPAIR)
     return entries
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        raise ValueError("a name stands in it twice")
-    return fields
-
-
-def _problem(entries: Any) -> str:
-    """Return what is wrong with a table of keys, or ""."""
-    if not isinstance(entries, dict):
-        return "it is no JSON object"
-    for name, entry in entries.items():
-        shown = name[:64]
-        if not NAME.fullmatch(name):
-            return f"{shown!r} cannot be a learner's name"
-        if not isinstance(entry, dict):
-            return f"the entry of {shown} is no object"
-        if not isinstance(entry.get("sha256"), str) or not DIGEST.fullmatch(entry["sha256"]):
-            return f"{shown} has no digest of a key"
-        if not isinstance(entry.get("created"), str):
-            return f"the entry of {shown} does not say when it was made"
-        if not _says_whether_revoked(entry):
-            return f"the entry of {shown} does not say whether it is revoked"
-    return ""
-
-
-def _says_whether_revoked(entry: dict[str, Any]) -> bool:
-    revoked = entry.get("revoked", "")
-    return revoked is None or (isinstance(revoked, str) and revoked != "")
-
-
-def _not_whole(path: Path, message: str) -> WorkshopError:
-    copy = path.with_name(LAST_GOOD)
-    remedy = "Nothing was changed. Repair it, or move it away to begin with no keys."
-    if copy.exists():
-        remedy = (
-            "Nothing was changed. Repair it, or put the last good copy in its place: "
-            f"cp {copy} {path}"
-        )
-    return WorkshopError(message, remedy)
+def _is_entry(entry: Any) -> bool:
+    return isinstance(entry, dict) and entry.keys() >= FIELDS
 
 
 @contextmanager
 def _changing() -> Iterator[Table]:
-    """Give the table to change; afterwards it is on disk, and so is a copy of it."""
+    """Give the table to change; afterwards it is on disk."""
     folder = private_folder()
     busy = Busy("Another command is changing the keys.", "Try again in a moment.")
     with locked(folder / "keys.lock", busy, WAIT_S):
         entries = read_table(folder / FILE)
-        _keep_orphan(folder)
         yield entries
-        text = json.dumps(entries, indent=1) + "\n"
-        # The copy first: where it fails nothing has changed, and it never lacks a revocation that
-        # was confirmed.
-        write_private(folder / LAST_GOOD, text, sync=True)
-        write_private(folder / FILE, text, sync=True)
-
-
-def _keep_orphan(folder: Path) -> None:
-    """Keep the copy of a keys.json that somebody removed: it may be the only one."""
-    if not (folder / FILE).exists() and (folder / LAST_GOOD).exists():
-        os.replace(
-            folder / LAST_GOOD, folder / f"{FILE}.before-{timestamps.now().replace(':', '')}"
-        )
+        write_private(folder / FILE, json.dumps(entries, indent=1) + "\n", sync=True)
 
 
 def add(name: str) -> str:
@@ -216,7 +160,7 @@ class Learners:
     def _load(self) -> tuple[float, dict[str, str] | None, str]:
         """Return when this began, {digest: name} of the file, and what is wrong with it.
 
-        None instead of the names: the file is not whole.
+        None instead of the names: the file is no table of keys.
         """
         began = time.monotonic()
         try:
