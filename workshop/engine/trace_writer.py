@@ -6,7 +6,6 @@ to a Recorder. For vLLM 0.25.1 to 0.33.0, with and without asynchronous scheduli
 """
 
 import errno
-import hashlib
 import os
 import threading
 import time
@@ -21,8 +20,6 @@ SCHEDULER = "workshop.engine.trace_writer.traced"  # for --scheduler-cls
 FLUSH_S = 0.05
 LIMIT_BYTES = 2**30
 BEHIND_BYTES = 64 * 2**20  # what may wait for a slow disk
-# characters of a request's id, which stands in every line of its steps; a client may choose it
-MAX_ID = 128
 
 
 class Recorder:
@@ -136,7 +133,7 @@ class Recorder:
                 self._removed[pair] = None
 
     def _came(self, _, request) -> None:
-        self._arrived.append((short_id(request.request_id), request.num_prompt_tokens))
+        self._arrived.append((request.request_id, request.num_prompt_tokens))
         self._fresh.add(request.request_id)
 
     def _scheduled(self, output, *_, **__) -> None:
@@ -161,9 +158,9 @@ class Recorder:
             "requests": requests,
             "taken": list(self._taken),
             "freed": list(self._freed),
-            "preempted": [short_id(name) for name in preempted],
+            "preempted": preempted,
             "arrived": self._arrived,
-            "finished": [short_id(name) for name in finished],
+            "finished": finished,
             "stored": list(self._stored),
             "removed": list(self._removed),
             "num_blocks": self._pool.num_gpu_blocks - 1,
@@ -197,7 +194,7 @@ class Recorder:
             prefix_hit_tokens = before
             self._fresh.discard(name)
         return {
-            "id": short_id(name),
+            "id": name,
             "prefill_tokens": prefill_tokens,
             "decode_tokens": decode_tokens,
             "computed_tokens": before,
@@ -207,16 +204,6 @@ class Recorder:
             "blocks": block_ids,
         }
 
-    @staticmethod
-    def _index_of(answers, short: str) -> int:
-        """Return a request's place among a step's answers. Raises KeyError: it has none."""
-        if short in answers.req_id_to_index:
-            return answers.req_id_to_index[short]
-        for name, index in answers.req_id_to_index.items():
-            if short_id(name) == short:
-                return index
-        raise KeyError(short)
-
     def _updated(self, _, output, answers) -> None:
         step = self._under_way.popleft()
         if not step:
@@ -224,24 +211,10 @@ class Recorder:
         if output.scheduled_spec_decode_tokens:
             for row in step["requests"]:
                 if row["drafted"]:
-                    index = self._index_of(answers, row["id"])
+                    index = answers.req_id_to_index[row["id"]]
                     new_tokens = answers.sampled_token_ids[index]
                     row["accepted"] = max(0, len(new_tokens) - 1)
         self._write(step | {"time_s": round(self._now(), 6)})
-
-
-def short_id(name: str) -> str:
-    """Return a request's id for a trace: a long one is cut, and ends in a digest of the whole.
-
-    Half a surrogate pair, which UTF-8 cannot hold, is written as an escape, since it would end the
-    trace.
-    """
-    if not name.isascii():
-        name = name.encode("utf-8", "backslashreplace").decode("utf-8")
-    if len(name) <= MAX_ID:
-        return name
-    digest = hashlib.sha256(name.encode("utf-8")).hexdigest()[:16]
-    return f"{name[: MAX_ID - len(digest) - 1]}…{digest}"
 
 
 def _text(key: bytes) -> str:
