@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 
 import workshop
-from workshop.cli.xray import command
 from workshop.engine import trace
 from workshop.errors import BadInput
 
@@ -149,38 +144,23 @@ def test_a_line_that_is_no_step_is_named(tmp_path, subtests):
                     trace.read(tmp_path / "other")
 
 
-IMPOSSIBLE = [("num_blocks", 10**30), ("num_blocks", 0), ("num_blocks", -5), ("block_size", 0), ("budget", 0),
-              ("step", 10**400), ("step", math.inf), ("time_s", "soon"), ("time_s", math.nan), ("time_s", 10**400),
-              ("kv_cache_usage", "much"), ("taken", [10**400]), ("taken", "abc"), ("arrived", [["a"]]),
-              ("requests", 5), ("requests", [row("a", blocks=["x"])])]  # fmt: skip
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=1),
-    max_leaves=3,
-)
+IMPOSSIBLE = [
+    ("block_size", 0),
+    ("step", math.inf),
+    ("time_s", "soon"),
+    ("taken", "abc"),
+    ("arrived", [["a"]]),
+    ("requests", 5),
+    ("requests", [row("a", blocks=["x"])]),
+]
 
 
-def read_with(name: str, value: object) -> list[trace.Step]:
-    """Return the steps of a file with one line, in which a field has this value."""
-    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-        file.write(json.dumps({**LINES[0], name: value}) + "\n")
-        file.flush()
-        return trace.read(Path(file.name))
-
-
-def test_a_field_that_cannot_be_makes_a_line_no_step(subtests):
+def test_a_field_that_cannot_be_makes_a_line_no_step(tmp_path, subtests):
     for name, value in IMPOSSIBLE:
         refused = pytest.raises(BadInput, match=r"Line 1 of .* is no step of a trace")
         with subtests.test(f"{name} {value!s:.20}"), refused:
-            read_with(name, value)
-
-
-@given(st.sampled_from(sorted(LINES[0])), JSON)
-def test_a_line_with_any_value_is_a_step_or_one_sentence(name, value):
-    try:
-        assert len(read_with(name, value)) == 1
-    except BadInput as error:
-        assert "Line 1 of" in error.message
+            (tmp_path / "trace").write_text(json.dumps({**LINES[0], name: value}) + "\n")
+            trace.read(tmp_path / "trace")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
@@ -189,26 +169,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
             trace.read(path)
 
 
-# What is read, and what becomes a page
-
 RECORDED = Path(workshop.__file__).parent / "data" / "traces" / "teaching_model.jsonl"
-FIRST = json.loads(RECORDED.read_text().splitlines()[0])
-
-
-def recorded(**fields: object) -> bytes:
-    return json.dumps(FIRST | fields).encode() + b"\n"
-
-
-def test_odd_numbers_and_names_become_a_page(tmp_path, subtests):
-    for content in [
-        recorded(num_blocks=10**12, taken=[10**12 - 1]),
-        recorded(arrived=[["\ud800", 5]]),
-    ]:
-        with subtests.test(repr(content[-150:])):
-            (tmp_path / "trace").write_bytes(content)
-            done = CliRunner().invoke(command, [str(tmp_path / "trace"), "--force"])
-            assert done.exit_code == 0, done.exception
-            assert (tmp_path / "trace.html").stat().st_size < 1 << 20
 
 
 def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
