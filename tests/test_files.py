@@ -143,11 +143,11 @@ def test_a_private_file_is_new_and_closed_to_others(tmp_path):
     path, link = tmp_path / "trace", tmp_path / "link"
     link.symlink_to(path)
     with pytest.raises(FileExistsError):
-        files.create_private(link)
-    os.close(files.create_private(path))
+        files.create(link, 0o600)
+    files.create(path, 0o600)
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(FileExistsError):
-        files.create_private(path)
+        files.create(path, 0o600)
 
 
 class TestReplacement:

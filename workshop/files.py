@@ -31,7 +31,7 @@ __all__ = [
     "READABLE",
     "WRITABLE",
     "check_output",
-    "create_private",
+    "create",
     "kind_of",
     "open_regular",
     "output",
@@ -117,12 +117,12 @@ def replacement(path: Path, *, private: bool = False, sync: bool = True) -> Iter
     if private:
         target = path
         part = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-        _create(part, 0o600)
+        create(part, 0o600)
     else:
         target = Path(os.path.realpath(path))
         part = part_of(target)
         part.unlink(missing_ok=True)
-        _create(part, 0o666)
+        create(part, 0o666)
     try:
         with part.open("r+b") as file:
             yield file
@@ -153,28 +153,11 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def create_private(path: str | Path) -> int:
-    """Return a new, empty file that its owner alone can read, for what is written to while it grows.
-
-    Raises:
-        FileExistsError: there is something of that name, a link too.
-        OSError: it cannot be made.
-    """
-    flags = (
-        os.O_WRONLY
-        | os.O_CREAT
-        | os.O_EXCL
-        | getattr(os, "O_NOFOLLOW", 0)
-        | getattr(os, "O_CLOEXEC", 0)
-    )
-    return os.open(path, flags, 0o600)
+def create(path: Path, mode: int) -> None:
+    """Make an empty file. Raises FileExistsError: there is something of that name, a link too."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
 
 
 def _target(path: str | Path) -> Path:
     """Return the file that a user named, links followed."""
     return Path(os.path.realpath(Path(path).expanduser()))
-
-
-def _create(path: Path, mode: int) -> None:
-    """Make an empty file. Raises FileExistsError: there is something of that name, a link too."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))

@@ -21,7 +21,7 @@ from inference_planner.catalog.read import name_of
 from workshop import install_words, python_process
 from workshop.engine import trace_writer
 from workshop.errors import BadInput, WorkshopError
-from workshop.files import create_private, open_regular, reason
+from workshop.files import create, open_regular, reason
 from workshop.guard import auth, fairshare
 from workshop.home import home
 from workshop.servers import records
@@ -368,7 +368,7 @@ def tracing(
         older = [name for name in names if _is_there(name, force)]
         for name in older:
             name.unlink()
-        os.close(create_private(path))
+        create(path, 0o600)
     except BadInput:
         raise
     except (OSError, ValueError, RuntimeError) as error:
