@@ -153,7 +153,7 @@ def test_a_file_that_is_no_vllm_log_is_refused_by_name(tmp_path, subtests):
 
 def test_a_folder_a_missing_file_and_a_binary_are_refused(tmp_path):
     (tmp_path / "model.bin").write_bytes(b"\0\1\2\3" * 100)
-    names = {"": "is a folder", "none.log": "no log file", "model.bin": "not a text"}
+    names = {"": "is a folder", "none.log": "No such file", "model.bin": "not a text"}
     for path, says in ((tmp_path / name, message) for name, message in names.items()):
         with pytest.raises(BadInput, match=says):
             log.read(path)

@@ -33,7 +33,7 @@ def test_a_path_of_ones_own_is_read_and_asks_for_what_is_missing():
     view.gpu.value = "h200"
     assert "914,304" in view.picture.value
     view.path.value = "/no/such.log"
-    assert "There is no log file" in view.picture.value
+    assert "No such file" in view.picture.value
     view.path.value = ""
     assert "Give the path" in view.picture.value
 

@@ -65,20 +65,8 @@ def text_of(path: str | Path) -> str:
 
 def _chunks(path: Path) -> Iterator[str]:
     """Yield the text of a log in pieces. Raises BadInput for what is no text file."""
+    opened = open_regular(path, "Give the file that vLLM's output went to.")
     try:
-        if not path.exists():
-            raise BadInput(
-                f"There is no log file {path}.",
-                "Give the path of the file that vLLM's output went to.",
-            )
-        if not path.is_file():  # a pipe would wait for somebody to write
-            kind = "a pipe or a device"
-            if path.is_dir():
-                kind = "a folder"
-            raise BadInput(
-                f"{path} is {kind}, not a log file.", "Give the file that vLLM's output went to."
-            )
-        opened = open_regular(path)
         file = io.TextIOWrapper(opened, encoding=_encoding(opened), errors="replace", newline="")
         with file:
             chunk = file.read(CHUNK_CHARS)
