@@ -10,7 +10,7 @@ import pytest
 from workshop.lab import doctor
 from workshop.servers.host import disk
 from workshop.servers.host.disk import Quota
-from workshop.servers.host.programs import Answer, ask
+from workshop.servers.host.programs import Finished, run
 from workshop.servers.slurm import doctor as slurm_doctor
 
 GIB = 2**30
@@ -41,11 +41,11 @@ def here(tmp_path, monkeypatch):
         monkeypatch.setattr("psutil.disk_partitions", lambda all: mounts)
         monkeypatch.setattr(disk, "free_bytes", lambda folder: 500 * GIB)
 
-        def ask(program: str, *args: str, within_s: float) -> Answer:
+        def run(program: str, *args: str, within_s: float) -> Finished:
             kind = "user" if "-u" in args else "group"
-            return Answer(0, outputs.get(f"{program}_{kind}", ""), "")
+            return Finished(0, outputs.get(f"{program}_{kind}", ""), "")
 
-        monkeypatch.setattr(disk, "ask", ask)
+        monkeypatch.setattr(disk, "run", run)
 
     return put
 
@@ -102,14 +102,11 @@ def test_a_user_without_a_name_is_asked_for_by_number(monkeypatch):
 
 
 def test_a_program_that_is_not_there_fails_or_hangs_is_an_answer_in_words():
-    assert ask("no-such-program") == (1, "", "it cannot be run (No such file or directory)")
-    assert ask("false") == (1, "", "exit code 1")
-    assert ask("sleep", "60", within_s=0.1) == (124, "", "no answer within 0 s")
-    assert ask("sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3") == (
-        3,
-        "out\n",
-        "last",
-    )
+    assert run("no-such-program") == (1, "", "it cannot be run (No such file or directory)")
+    assert run("false").complaint == "exit code 1"
+    assert run("sleep", "60", within_s=0.1) == (124, "", "no answer within 0 s")
+    done = run("sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3")
+    assert (done.code, done.out, done.complaint) == (3, "out\n", "last")
 
 
 def test_doctor_says_that_a_gpu_environment_does_not_fit_a_small_quota(here, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 from workshop.engine.log.reader import Reader
 from workshop.servers.host import gpus, machine
 from workshop.servers.host.gpus import Gpu, Look
-from workshop.servers.host.programs import Answer
+from workshop.servers.host.programs import Finished
 from workshop.servers.vllm_main import name_gpus
 
 GIB = 2**30
@@ -72,14 +72,14 @@ def tools(monkeypatch):
         lambda name: name if any(key.startswith(name) for key in answers) else None,
     )
 
-    def ask(*command: str) -> Answer:
+    def run(*command: str) -> Finished:
         line = " ".join(command)
         code, text = next(
             (answer for key, answer in answers.items() if line.startswith(key)), (1, "")
         )
-        return Answer(code, text, f"exit code {code}")
+        return Finished(code, text, "")
 
-    monkeypatch.setattr(gpus, "ask", ask)
+    monkeypatch.setattr(gpus, "run", run)
     return answers
 
 

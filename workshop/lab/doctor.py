@@ -18,7 +18,7 @@ from workshop.servers import hang, records
 from workshop.servers.checks import LACK, NOTE, OK, Check
 from workshop.servers.host import gpus, machine
 from workshop.servers.host.disk import GIB, left_bytes, quotas
-from workshop.servers.host.programs import Answer, ask
+from workshop.servers.host.programs import Finished, run
 from workshop.servers.records.record_file import SUSPENDED
 from workshop.servers.slurm import doctor as slurm_doctor
 from workshop.servers.slurm import site as slurm_site
@@ -261,10 +261,10 @@ def _kubernetes() -> Iterator[Check]:
     has_settings = config.is_file() or "KUBERNETES_SERVICE_HOST" in os.environ
     if not shutil.which("kubectl") or not has_settings:
         return
-    code, _, error = _kubectl("version")
-    if code:
+    version = _kubectl("version")
+    if version.code:
         remedy = "kubectl config get-contexts shows the clusters you know; log in to one."
-        yield Check("Kubernetes", NOTE, f"no cluster answers: {error}", remedy)
+        yield Check("Kubernetes", NOTE, f"no cluster answers: {version.complaint}", remedy)
         return
     yield Check("Kubernetes", OK, "a cluster answers")
     yield _gpu_nodes()
@@ -288,9 +288,9 @@ def _gpu_nodes() -> Check:
     return Check("GPU nodes", OK, ", ".join(sorted(products)))
 
 
-def _kubectl(*arguments: str) -> Answer:
+def _kubectl(*arguments: str) -> Finished:
     time_limit = f"--request-timeout={KUBECTL_S:.0f}s"
-    return ask("kubectl", time_limit, *arguments, within_s=KUBECTL_S + 5)
+    return run("kubectl", time_limit, *arguments, within_s=KUBECTL_S + 5)
 
 
 def _servers() -> Iterator[Check]:

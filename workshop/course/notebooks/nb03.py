@@ -47,7 +47,7 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.home import home, private_folder
 from workshop.servers import records
 from workshop.servers.host import gpus
-from workshop.servers.host.programs import ask
+from workshop.servers.host.programs import run
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import status as slurm_status
@@ -129,7 +129,7 @@ NOISE = re.compile(r"ulimit|FutureWarning|UserWarning|nanobind|leaked|warnings\.
 
 @cache
 def available() -> bool:
-    return ask("sinfo", "--noheader", within_s=10).code == 0
+    return run("sinfo", "--noheader", within_s=10).code == 0
 
 
 def where() -> str:

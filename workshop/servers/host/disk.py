@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from workshop.errors import WorkshopError
-from workshop.servers.host.programs import ask
+from workshop.servers.host.programs import run
 
 GIB = 2**30  # not the planner's: pods have this module, and no catalog
 LOG_BYTES = 64 * 2**20
@@ -90,9 +90,9 @@ def quotas(folder: Path) -> list[Quota]:
     quotas: list[Quota] = []
     for flag, name in (("-u", _user()), ("-g", _group(folder))):
         if kind == "lustre":
-            line = ask("lfs", "quota", "-q", flag, name, mount, within_s=ASK_S).out
+            line = run("lfs", "quota", "-q", flag, name, mount, within_s=ASK_S).out
         else:  # its exit code says whether a quota is exceeded
-            text = ask("quota", "-v", "-w", flag, name, within_s=ASK_S).out
+            text = run("quota", "-v", "-w", flag, name, within_s=ASK_S).out
             line = _line_of((source, mount), text)
         # * over the limit, [] a part does not answer
         numbers = [word.strip("[]*") for word in line.split()[1:4]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from inference_planner.releases.versions import numbers
 
-from workshop.servers.host.programs import ask
+from workshop.servers.host.programs import run
 
 QUERY = "index,uuid,name,memory.total,memory.free,driver_version"
 # amd-smi says MB and means 2**20 bytes
@@ -150,13 +150,13 @@ def _device(nvml, handle) -> list[Gpu]:
 def _nvidia_smi() -> Look | None:
     if not shutil.which("nvidia-smi"):
         return None
-    code, text, error = ask("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits")
-    if code:
-        problem = " ".join((text or error).split())[:200]
+    done = run("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits")
+    if done.code:
+        problem = " ".join((done.out or done.complaint).split())[:200]
         return Look(maker="nvidia", problem=f"nvidia-smi: {problem}")
     cards: list[Gpu] = []
     driver = ""
-    for line in text.splitlines():
+    for line in done.out.splitlines():
         if line.count(",") < 4:
             continue
         _, uuid, name, total, free, *rest = map(str.strip, line.split(","))
@@ -180,7 +180,7 @@ def _with_slices(cards: list[Gpu]) -> list[Gpu]:
     """
     slices: dict[str, list[Gpu]] = {}
     parent = ""
-    for line in ask("nvidia-smi", "-L").out.splitlines():
+    for line in run("nvidia-smi", "-L").out.splitlines():
         part = SLICE.match(line)
         uuid = re.search(r"\(UUID: (GPU-[^)]+)\)", line)
         if part:
@@ -203,11 +203,11 @@ def _with_slices(cards: list[Gpu]) -> list[Gpu]:
 def _amd_smi() -> Look | None:
     if not shutil.which("amd-smi"):
         return None
-    _, text, problem = ask("amd-smi", "static", "--asic", "--vram", "--driver", "--json")
+    done = run("amd-smi", "static", "--asic", "--vram", "--driver", "--json")
     with suppress(ValueError, KeyError, TypeError, AttributeError):
-        cards = _objects(text)
+        cards = _objects(done.out)
         free = {}
-        for card in _objects(ask("amd-smi", "metric", "--mem-usage", "--json").out):
+        for card in _objects(run("amd-smi", "metric", "--mem-usage", "--json").out):
             free[card["gpu"]] = card["mem_usage"]["free_vram"]
         gpus = []
         for card in cards:
@@ -221,7 +221,8 @@ def _amd_smi() -> Look | None:
         if cards:
             driver = cards[0].get("driver", {}).get("version", "")
         return Look(tuple(gpus), "amd", driver)
-    return Look(maker="amd", problem=f"amd-smi: {' '.join((text or problem).split())[:200]}")
+    problem = " ".join((done.out or done.complaint).split())[:200]
+    return Look(maker="amd", problem=f"amd-smi: {problem}")
 
 
 def _objects(text: str) -> list[dict]:

@@ -6,14 +6,6 @@ from typing import NamedTuple
 LATE = 124  # the exit code of what took too long, as timeout(1) has it
 
 
-class Answer(NamedTuple):
-    """The output of a program; of its complaint only the last line."""
-
-    code: int  # 1 where it could not be run
-    out: str
-    complaint: str
-
-
 class Finished(NamedTuple):
     """A program's exit code, and all that it wrote to its two streams."""
 
@@ -26,6 +18,11 @@ class Finished(NamedTuple):
         """The lines of both streams, the output's first, without blanks around them."""
         stripped = (line.strip() for line in (self.out + "\n" + self.err).splitlines())
         return [line for line in stripped if line]
+
+    @property
+    def complaint(self) -> str:
+        """The last line of the errors; without one, the exit code in words."""
+        return (self.err.strip().splitlines() or [f"exit code {self.code}"])[-1]
 
 
 def run(*command: str, within_s: float = 20.0, env: dict[str, str] | None = None) -> Finished:
@@ -42,10 +39,3 @@ def run(*command: str, within_s: float = 20.0, env: dict[str, str] | None = None
         # a null byte, or half of a surrogate pair, which no argument can hold
         return Finished(1, "", f"it cannot be run ({error})")
     return Finished(done.returncode, done.stdout, done.stderr)
-
-
-def ask(*command: str, within_s: float = 20.0, env: dict[str, str] | None = None) -> Answer:
-    """Run a program as `run` does; of its complaint the last line is returned alone."""
-    done = run(*command, within_s=within_s, env=env)
-    complaint = done.err.strip().splitlines() or [f"exit code {done.code}"]
-    return Answer(done.code, done.out, complaint[-1])

@@ -10,7 +10,7 @@ from inference_planner.catalog import load_gpu
 from workshop import install_words
 from workshop.errors import BadInput, WorkshopError
 from workshop.home import home, private_folder, write_private
-from workshop.servers.host.programs import ask
+from workshop.servers.host.programs import run
 from workshop.servers.slurm import options
 
 READ_S = 30
@@ -154,14 +154,14 @@ def environment() -> dict[str, str]:
         '"site_sbatch=$(printf "%s\\n" "${site_sbatch[@]-}")"'
     )
     env = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent)}
-    code, out, complaint = ask("bash", "-c", script, "bash", str(file), within_s=READ_S, env=env)
-    if code:
+    done = run("bash", "-c", script, "bash", str(file), within_s=READ_S, env=env)
+    if done.code:
         raise WorkshopError(
-            f"bash could not source {file}: {complaint}",
+            f"bash could not source {file}: {done.complaint}",
             "Compare it with the examples in slurm/sites/.",
         )
     variables: dict[str, str] = {}
-    for part in out.split("\0"):
+    for part in done.out.split("\0"):
         name, equals, value = part.partition("=")
         if equals:
             variables[name] = value
