@@ -5,8 +5,6 @@ import re
 from pathlib import Path
 
 import inference_planner
-from inference_planner.catalog import architectures, tower
-from inference_planner.split import encoder_sizes
 
 import workshop
 
@@ -55,8 +53,3 @@ def test_a_name_of_an_architecture_would_be_found():
         'architecture.startswith("Gemma3")',
     ]:
         assert names_of_architectures(code), code
-
-
-def test_each_formula_of_an_encoder_has_an_architecture_and_each_architecture_a_formula():
-    assert set(architectures.ENCODERS.values()) == set(encoder_sizes.FORMULAS)
-    assert set(architectures.TOWERS.values()) == set(tower.FORMULAS)

@@ -1,9 +1,9 @@
-"""Facts of vLLM's classes that no config.json says, by architecture: encoders, adapters, drafts.
+"""Facts of vLLM's classes that no config.json says, by architecture: adapters, drafts, pooling.
 
 Names are those of `architectures` in config.json. What a family's config.json means is in
-families.py. What vLLM does with an architecture (generate text, or compute vectors or scores) is
-recorded in kinds.json. Source: vLLM 0.32.0, model_executor/models/registry.py, config/model.py
-_get_default_runner_type.
+families.py; the formulas of encoders are in encoder_sizes.py and tower.py. What vLLM does with an
+architecture (generate text, or compute vectors or scores) is recorded in kinds.json. Source: vLLM
+0.32.0, model_executor/models/registry.py, config/model.py _get_default_runner_type.
 """
 
 import json
@@ -11,32 +11,6 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-# Which formula of encoder_sizes.py counts the activations of an architecture's encoder.
-ENCODERS = {
-    "Qwen2VLForConditionalGeneration": "qwen2_vl",
-    "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl",
-    "Qwen3VLForConditionalGeneration": "qwen3_vl",
-    "Qwen3VLMoeForConditionalGeneration": "qwen3_vl",
-    "Qwen3_5ForConditionalGeneration": "qwen3_vl",
-    "Qwen3_5MoeForConditionalGeneration": "qwen3_vl",
-    "Gemma3ForConditionalGeneration": "gemma3",
-    "Gemma4ForConditionalGeneration": "gemma4",
-    "Mistral3ForConditionalGeneration": "mistral3",
-    "Llama4ForConditionalGeneration": "llama4",
-    "Glm4vForConditionalGeneration": "glm4v",
-    "Glm4vMoeForConditionalGeneration": "glm4v",
-    "KimiK25ForConditionalGeneration": "kimi",
-    "MolmoForCausalLM": "molmo",
-    "Phi4MMForCausalLM": "phi4mm",
-}
-# Which formula of tower.py counts the weights of an architecture's encoder and projector.
-TOWERS = {
-    "Gemma3ForConditionalGeneration": "gemma3",
-    "Mistral3ForConditionalGeneration": "mistral3",
-    "Llama4ForConditionalGeneration": "llama4",
-    "MolmoForCausalLM": "molmo",
-    "Phi4MMForCausalLM": "phi4mm",
-}
 # Whose classes name embed_tokens and lm_head as embedding_modules, and so have buffers of LoRA
 # adapters for them, too.
 ADAPTS_EMBEDDINGS = frozenset(

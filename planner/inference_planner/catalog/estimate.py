@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from inference_planner.catalog.architectures import TOWERS, is_multimodal, keeps_no_cache
+from inference_planner.catalog import tower
+from inference_planner.catalog.architectures import is_multimodal, keeps_no_cache
 from inference_planner.catalog.config import DTYPE_BYTES, Mamba, Mla, Moe, Traits
 from inference_planner.catalog.fields import Fields
 from inference_planner.catalog.spellings import named_architecture, nested
@@ -68,7 +69,7 @@ def unknown_part(raw: Mapping[str, Any], has_checkpoint: bool) -> str:
         return "its shared or looped layers"
     if names.intersection(SPARSE) or architecture in SPARSE_BY_DEFAULT:
         return "its sparse attention"
-    if has_checkpoint or architecture in TOWERS:
+    if has_checkpoint or architecture in tower.FORMULAS:
         return ""
     names_encoder = any(_is_encoder(name, value) for name, value in raw.items())
     if names_encoder or is_multimodal(architecture):

@@ -7,7 +7,6 @@ phi4mm.py.
 
 from collections.abc import Callable, Iterator
 
-from inference_planner.catalog.architectures import TOWERS
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.fields import Fields
 from inference_planner.catalog.weight import Weight
@@ -15,9 +14,9 @@ from inference_planner.catalog.weight import Weight
 
 def tower_weights(model: ModelConfig) -> Iterator[Weight]:
     """Yield the weights of the encoder and its projector; a text model has none."""
-    tower = TOWERS.get(model.architecture)
-    if tower and not model.text_only:
-        yield from FORMULAS[tower](model, Fields(model.raw, model.location or model.name))
+    formula = FORMULAS.get(model.architecture)
+    if formula and not model.text_only:
+        yield from formula(model, Fields(model.raw, model.location or model.name))
 
 
 def _layers(layers: int, hidden: int, width: int, gated: bool, bias: bool) -> Iterator[Weight]:
@@ -120,11 +119,11 @@ def _phi4mm(model: ModelConfig, fields: Fields) -> Iterator[Weight]:
     yield Weight("projector.audio", hidden, 2 * (dim + hidden))
 
 
-# By the names that catalog/architectures.py gives them.
+# By architecture.
 FORMULAS: dict[str, Callable[[ModelConfig, Fields], Iterator[Weight]]] = {
-    "gemma3": _gemma3,
-    "mistral3": _mistral3,
-    "llama4": _llama4,
-    "molmo": _molmo,
-    "phi4mm": _phi4mm,
+    "Gemma3ForConditionalGeneration": _gemma3,
+    "Mistral3ForConditionalGeneration": _mistral3,
+    "Llama4ForConditionalGeneration": _llama4,
+    "MolmoForCausalLM": _molmo,
+    "Phi4MMForCausalLM": _phi4mm,
 }

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
-from inference_planner.catalog.architectures import ENCODERS, is_multimodal
+from inference_planner.catalog.architectures import is_multimodal
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
+from inference_planner.catalog.encoder_sizes import FORMULAS, Encoder, Item, guessed
 from inference_planner.catalog.fields import Fields
 from inference_planner.errors import BadInput
-from inference_planner.split.encoder_sizes import FORMULAS, Encoder, Item, guessed
 from inference_planner.split.settings import Settings
 
 MODALITIES = ("image", "video", "audio", "vision_chunk")
@@ -104,7 +104,7 @@ def encoder(model: ModelConfig, max_model_len: int) -> Encoder | None:
 
 @lru_cache(maxsize=1024)
 def _encoder(model: ModelConfig, max_model_len: int) -> Encoder | None:
-    build_encoder = FORMULAS.get(ENCODERS.get(model.architecture, ""), guessed)
+    build_encoder = FORMULAS.get(model.architecture, guessed)
     where = model.location or model.name
     return build_encoder(model, Fields(model.raw, where), max_model_len)
 

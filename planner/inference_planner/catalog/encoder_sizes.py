@@ -355,17 +355,21 @@ def _first(fields: Fields, *names: str) -> int:
     return 0
 
 
-# By the names that catalog/architectures.py gives them.
+# By architecture.
 FORMULAS: dict[str, Callable[[ModelConfig, Fields, int], Encoder | None]] = {
-    "qwen2_vl": _qwen2_vl,
-    "qwen2_5_vl": _qwen2_5_vl,
-    "qwen3_vl": _qwen3_vl,
-    "gemma3": _gemma3,
-    "gemma4": _gemma4,
-    "mistral3": _mistral3,
-    "llama4": _llama4,
-    "glm4v": _glm4v,
-    "kimi": _kimi,
-    "molmo": _molmo,
-    "phi4mm": _phi4mm,
+    "Qwen2VLForConditionalGeneration": _qwen2_vl,
+    "Qwen2_5_VLForConditionalGeneration": _qwen2_5_vl,
+    "Qwen3VLForConditionalGeneration": _qwen3_vl,
+    "Qwen3VLMoeForConditionalGeneration": _qwen3_vl,
+    "Qwen3_5ForConditionalGeneration": _qwen3_vl,
+    "Qwen3_5MoeForConditionalGeneration": _qwen3_vl,
+    "Gemma3ForConditionalGeneration": _gemma3,
+    "Gemma4ForConditionalGeneration": _gemma4,
+    "Mistral3ForConditionalGeneration": _mistral3,
+    "Llama4ForConditionalGeneration": _llama4,
+    "Glm4vForConditionalGeneration": _glm4v,
+    "Glm4vMoeForConditionalGeneration": _glm4v,
+    "KimiK25ForConditionalGeneration": _kimi,
+    "MolmoForCausalLM": _molmo,
+    "Phi4MMForCausalLM": _phi4mm,
 }
