@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -86,6 +87,19 @@ def read_json(path: str | Path, most_bytes: int, remedy: str = READABLE) -> Any:
         raise BadInput(f"{path} is nested too deeply to be read.", remedy) from None
     except ValueError as error:  # also numbers of thousands of digits
         raise BadInput(f"{path} is not whole JSON: {error}.", remedy) from None
+
+
+def json_setting(name: str, value: object, remedy: str) -> dict[str, Any]:
+    """Return a setting that is an object, or JSON of one. Raises BadInput: it is neither."""
+    fields = value
+    if isinstance(value, str):
+        try:
+            fields = json.loads(value)
+        except (ValueError, RecursionError):
+            fields = None
+    if not isinstance(fields, Mapping):
+        raise BadInput(f"{name} {str(value)[:80]!r} is no JSON object.", remedy)
+    return dict(cast("Mapping[str, Any]", fields))
 
 
 def as_object(value: object) -> dict[str, Any] | None:

@@ -182,6 +182,12 @@ def request_of(function: Callable[..., Any], settings: Mapping[str, Any]) -> Pla
     return PlanRequest(**{name: value for name, value in settings.items() if value is not None})
 
 
+def whole(name: str, value: object, most: int, remedy: str) -> None:
+    """Raise BadInput if a setting is not a whole number from 1 to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise BadInput(f"{name} is {value!r}, and must be a whole number from 1 to {most}.", remedy)
+
+
 def with_settings(function: Function) -> Function:
     """Show the settings in signature and docstring (below `settings: …`) of a function."""
     own = signature(function).parameters.values()

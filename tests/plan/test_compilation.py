@@ -102,8 +102,8 @@ def test_a_field_without_a_formula_is_passed_on_with_a_doubt(default):
 
 
 WRONG = [
-    ("cudagraph_mode", "cannot be read"),
-    ("[1]", "is not an object"),
+    ("cudagraph_mode", "'cudagraph_mode' is no JSON object"),
+    ("[1]", "is no JSON object"),
     ({"cudagraph_modes": "NONE"}, "no field 'cudagraph_modes'. Did you mean cudagraph_mode?"),
     ({"level": 0}, "no field 'level'"),
     ({"mode": 4}, "mode '4' is not known"),

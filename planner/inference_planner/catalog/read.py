@@ -18,7 +18,7 @@ from inference_planner.catalog.families import (
 )
 from inference_planner.catalog.fields import LARGEST, LARGEST_FACTOR, Fields, json_object
 from inference_planner.errors import BadInput, plain
-from inference_planner.files import as_list, as_object
+from inference_planner.files import as_list, as_object, json_setting
 
 DRAFT_LAYER_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 LARGEST_FILE_BYTES = 16 << 20  # of a config.json; those of models have some 10 kB
@@ -104,14 +104,7 @@ def overridden(model: ModelConfig, overrides: str | Mapping[str, Any]) -> ModelC
     """
     example = '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0, …}}'
     remedy = f"Give an object of fields, such as '{example}'."
-    fields: Any = overrides
-    if isinstance(overrides, str):
-        try:
-            fields = json.loads(overrides)
-        except ValueError:
-            raise BadInput(f"hf_overrides {overrides[:80]!r} is not JSON.", remedy) from None
-    if as_object(fields) is None:
-        raise BadInput(f"hf_overrides {str(overrides)[:80]!r} is no object.", remedy)
+    fields = json_setting("hf_overrides", overrides, remedy)
     raw = _merged(model.raw, fields)
     # the same fields by their older and their newer name: the one that is given counts
     for name, other in (("rope_scaling", "rope_parameters"), ("rope_parameters", "rope_scaling")):

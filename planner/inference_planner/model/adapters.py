@@ -15,7 +15,7 @@ from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.weight import ExpertSplit, Weight
 from inference_planner.errors import BadInput
 from inference_planner.model.weights import parts
-from inference_planner.request import PlanRequest
+from inference_planner.request import PlanRequest, whole
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # config/lora.py, MaxLoRARanks
 DTYPES = ("auto", "float16", "bfloat16")  # config/lora.py, LoRADType
@@ -64,11 +64,7 @@ def checked(request: PlanRequest) -> Adapters | None:
     loras = max_loras if max_loras is not None else 1
     rank = request.max_lora_rank if request.max_lora_rank is not None else 16
     dtype = request.lora_dtype or "auto"
-    if isinstance(loras, bool) or not 1 <= loras <= MOST_LORAS:
-        raise BadInput(
-            f"max_loras is {loras!r}, and must be a whole number from 1 to {MOST_LORAS}.",
-            "It is the number of adapters in one batch.",
-        )
+    whole("max_loras", loras, MOST_LORAS, "It is the number of adapters in one batch.")
     if rank not in RANKS:
         choices = ", ".join(map(str, RANKS))
         raise BadInput(f"max_lora_rank {rank!r} is not one of vLLM's.", f"Choose from: {choices}.")

@@ -22,9 +22,10 @@ from inference_planner.catalog.fields import json_object
 from inference_planner.catalog.read import DRAFT_LAYER_COUNTS, LARGEST_FILE_BYTES, existing
 from inference_planner.catalog.weight import ExpertSplit, Weight
 from inference_planner.errors import BadInput
+from inference_planner.files import json_setting
 from inference_planner.model.attention import kind_of, main_kind
 from inference_planner.model.weights import layer_parts, tensor_bytes, text_bytes
-from inference_planner.request import PlanRequest
+from inference_planner.request import PlanRequest, whole
 
 OWN_LAYERS = "mtp"
 EAGLE3 = "eagle3"
@@ -139,15 +140,9 @@ def _fields(speculative_config: str | Mapping[str, Any] | None) -> dict[str, Any
     if speculative_config is None:
         return {}
     example = """Give it as vLLM takes it: '{"method": "mtp", "num_speculative_tokens": 2}'."""
-    value: object = speculative_config
-    if isinstance(speculative_config, str):
-        try:
-            value = json.loads(speculative_config)
-        except ValueError:
-            raise BadInput("speculative_config is no JSON.", example) from None
-    if not isinstance(value, Mapping) or not value:
+    fields = json_setting("speculative_config", speculative_config, example)
+    if not fields:
         raise BadInput("speculative_config is no JSON object with fields.", example)
-    fields = cast(Mapping[str, Any], value)
     return {str(name).replace("-", "_"): fields[name] for name in fields}
 
 
@@ -179,12 +174,8 @@ def _tokens(model: ModelConfig, method: str, fields: Mapping[str, Any]) -> int:
             'Name it in --speculative-config, for example "num_speculative_tokens": 3, '
             "or by --spec-tokens 3.",
         )
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= MOST_TOKENS:
-        raise BadInput(
-            f"num_speculative_tokens is {tokens!r}, and must be a "
-            f"whole number from 1 to {MOST_TOKENS}.",
-            "It is the number of draft tokens in a step; 1 to 5 are usual.",
-        )
+    remedy = "It is the number of draft tokens in a step; 1 to 5 are usual."
+    whole("num_speculative_tokens", tokens, MOST_TOKENS, remedy)
     if method == OWN_LAYERS:
         layers = mtp_layers(model)
         if tokens > layers and tokens % layers:

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from typing import Any, cast
 
 from inference_planner.errors import BadInput
+from inference_planner.files import json_setting
 
 NONE = "none"
 PIECEWISE = "piecewise"
@@ -108,7 +109,7 @@ def checked(config: str | Mapping[str, Any] | None, vllm_version: str) -> Compil
     """
     if config is None or config == "":
         return DEFAULT_COMPILATION
-    fields = _fields(config)
+    fields = json_setting("compilation_config", config, REMEDY)
     for name in fields:
         if name not in COMPUTED + PASSED_ON and vllm_version == READ_RELEASE:
             nearest = get_close_matches(name, COMPUTED + PASSED_ON, n=1)
@@ -129,19 +130,6 @@ def checked(config: str | Mapping[str, Any] | None, vllm_version: str) -> Compil
         most_graph_tokens=most,
         not_computed=tuple(name for name in fields if name not in COMPUTED + HARMLESS),
     )
-
-
-def _fields(config: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object that a text describes. Raises BadInput: it describes none."""
-    fields: Any = config
-    if isinstance(config, str):
-        try:
-            fields = json.loads(config)
-        except (ValueError, RecursionError):
-            raise BadInput(f"compilation_config {config[:80]!r} cannot be read.", REMEDY) from None
-    if not isinstance(fields, Mapping):
-        raise BadInput(f"compilation_config {str(config)[:80]!r} is not an object.", REMEDY)
-    return dict(cast("Mapping[str, Any]", fields))
 
 
 def _mode(value: Any) -> int:

@@ -12,7 +12,6 @@ One run was measured: Qwen2.5-VL 7B on an H100 peaked 4.284 GiB above what stood
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -23,6 +22,7 @@ from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.encoder_sizes import FORMULAS, Encoder, Item, guessed
 from inference_planner.catalog.fields import Fields
 from inference_planner.errors import BadInput
+from inference_planner.files import json_setting
 from inference_planner.split.settings import Settings
 
 MODALITIES = ("image", "video", "audio", "vision_chunk")
@@ -57,7 +57,9 @@ def limits(text: str | Mapping[str, Any] | None) -> tuple[tuple[str, int], ...]:
     if text is None or text == "":
         return ()
     remedy = """Give counts as JSON, such as '{"image": 4, "video": 0}', or as image=4,video=0."""
-    counts = _as_counts(text, remedy) if isinstance(text, str) else text
+    counts = _key_values(text) if isinstance(text, str) else None
+    if counts is None:
+        counts = json_setting("limit_mm_per_prompt", text, remedy)
     pairs: list[tuple[str, int]] = []
     for modality, value in counts.items():
         if modality not in MODALITIES:
@@ -73,19 +75,8 @@ def limits(text: str | Mapping[str, Any] | None) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(pairs))
 
 
-def _as_counts(text: str, remedy: str) -> Mapping[str, Any]:
-    """Return the object that a text describes, as JSON or as key=value pairs."""
-    counts: Any = None
-    try:
-        counts = json.loads(text)
-    except ValueError:
-        counts = _key_values(text)
-    if not isinstance(counts, dict):
-        raise BadInput(f"limit_mm_per_prompt {text[:80]!r} cannot be read.", remedy)
-    return cast("dict[str, Any]", counts)  # JSON's keys are text
-
-
 def _key_values(text: str) -> dict[str, int] | None:
+    """Return the counts of image=4,video=0; None for another text."""
     counts: dict[str, int] = {}
     for pair in text.replace(",", " ").split():
         name, separator, count = pair.partition("=")

@@ -25,6 +25,7 @@ from inference_planner.model.kv_cache import kv_dtype_bytes
 from inference_planner.releases import attention_backends, versions
 from inference_planner.releases.attention_backends import Answer
 from inference_planner.releases.versions import Version
+from inference_planner.request import whole
 from inference_planner.split.compilation import DEFAULT_COMPILATION, NONE, Compilation
 
 USAGES = ("serve", "llm")
@@ -201,12 +202,6 @@ def batch_defaults(gpu: GPU, usage: str, version: Version) -> tuple[int, int]:
     if usage == "llm":
         return 8192, 256
     return 2048, 256
-
-
-def whole(name: str, value: object, most: int, remedy: str) -> None:
-    """Raise BadInput if a value is not a whole number from 1 to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise BadInput(f"{name} is {value!r}, and must be a whole number from 1 to {most}.", remedy)
 
 
 def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
