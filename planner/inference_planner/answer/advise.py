@@ -197,7 +197,7 @@ def replicas(deployment: Deployment, gpus: int) -> Iterator[Change]:
 
 def context(deployment: Deployment) -> Iterator[Change]:
     """Let ranks with copies of the same KV heads store different tokens."""
-    copies = _kv_copies(deployment)
+    copies = main_kind(deployment.model).copies(deployment.model, deployment.tp)
     if deployment.dcp == 1 and copies in context_sizes(deployment.model, deployment.tp):
         after = replace(deployment, dcp=copies)
         yield Change("context", "--decode-context-parallel-size", copies, after)
@@ -331,22 +331,14 @@ def _few_requests(plan: Plan) -> Iterator[str]:
         yield f"{requests}. More GPUs or shorter requests help."
 
 
-def _kv_copies(deployment: Deployment) -> int:
-    """Return how many ranks store the same K and V."""
-    kind = main_kind(deployment.model)
-    return (
-        deployment.tp
-        * kind.token_elements(deployment.model, deployment.tp)
-        // kind.token_elements(deployment.model)
-    )
-
-
 def _other_gpus(plan: Plan) -> Iterator[str]:
     """Yield what other numbers of GPUs, or other splits of these, would bring."""
     deployment = plan.deployment
-    copies = _kv_copies(deployment)
+    kind = main_kind(deployment.model)
+    copies = kind.copies(deployment.model, deployment.tp)
     if copies > 1:
-        stored = f"Each of {deployment.tp} GPUs stores {main_kind(deployment.model).describe_share(deployment.model, deployment.tp)}"
+        share = kind.describe_share(deployment.model, deployment.tp)
+        stored = f"Each of {deployment.tp} GPUs stores {share}"
         yield (
             f"{stored}, so each key and value is stored {copies} times. "
             "Pipeline parallelism would store it once."

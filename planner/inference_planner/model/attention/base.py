@@ -166,7 +166,7 @@ class Attention:
 
     def copies(self, model: ModelConfig, tp: int) -> int:
         """Return how many of `tp` ranks keep the same K and V."""
-        return 1
+        return max(1, tp * self.token_elements(model, tp) // self.token_elements(model))
 
     def context_sizes(self, model: ModelConfig, tp: int) -> list[int]:
         """Return the decode context parallel sizes that can share out these copies' tokens."""

@@ -55,9 +55,6 @@ class Heads(Attention):
             )
         return ""
 
-    def copies(self, model: ModelConfig, tp: int) -> int:
-        return max(1, tp // model.num_key_value_heads)
-
     def context_sizes(self, model: ModelConfig, tp: int) -> list[int]:
         query_heads_of_one = model.num_attention_heads // model.num_key_value_heads
         sizes = range(2, tp // model.num_key_value_heads + 1)

@@ -75,9 +75,6 @@ class Latent(Attention):
     def draft_head_dim(self, model: ModelConfig) -> int:
         return model.hidden_size // model.num_attention_heads
 
-    def copies(self, model: ModelConfig, tp: int) -> int:
-        return tp
-
     def context_sizes(self, model: ModelConfig, tp: int) -> list[int]:
         return [n for n in range(2, tp + 1) if tp % n == 0]
 
