@@ -98,8 +98,9 @@ class DigestStates(Attention):
     def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
         return 0
 
-    def states(self, m: ModelConfig, tp: int) -> States:
-        return States(bytes=2**20, blocks=3, recurrence_elements=2**19, has_delta_rule=False)
+    def states(self, m: ModelConfig, tp: int, draft_tokens: int = 0) -> States:
+        blocks = 3 + draft_tokens
+        return States(2**20, blocks, recurrence_elements=2**19, has_delta_rule=False)
 
     def weights(self, m: ModelConfig) -> Iterator[Weight]:
         return iter(())

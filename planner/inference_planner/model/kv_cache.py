@@ -161,7 +161,7 @@ def layout(
         # all pages have one size: a page of smaller tokens holds more of them
         tokens = page // (block * kind_token_bytes) * block
         blocks = kind.blocks(size, tokens, max_model_len, in_flight)
-        states = kind.drafted_states(model, tp, draft.tokens)
+        states = kind.states(model, tp, draft.tokens)
         if states and cached_states:
             blocks = states.blocks
         elif states:
@@ -224,7 +224,7 @@ def _block_size(model: ModelConfig, tp: int, token_bytes: int, draft_tokens: int
     step = main_kind(model).block_step
     largest = 0
     for kind, _, _ in grouped(model):
-        states = kind.drafted_states(model, tp, draft_tokens)
+        states = kind.states(model, tp, draft_tokens)
         if states:
             largest = max(largest, states.bytes)
     return step * max(1, ceil_div(largest, step * token_bytes))

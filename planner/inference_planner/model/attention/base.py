@@ -7,7 +7,7 @@ attention/__init__.py.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.weight import Weight
@@ -137,16 +137,13 @@ class Attention:
         """Return the bytes that a decoding step reads there for each token of the context."""
         return self.token_bytes(model, tp, element_bytes)
 
-    def states(self, model: ModelConfig, tp: int) -> States | None:
-        """Return the states that a request keeps; None for kinds with a cache."""
-        return None
+    def states(self, model: ModelConfig, tp: int, draft_tokens: int = 0) -> States | None:
+        """Return the states that a request keeps; None for kinds with a cache.
 
-    def drafted_states(self, model: ModelConfig, tp: int, draft_tokens: int) -> States | None:
-        """Return the states of a request with one more for each token that may be rejected."""
-        states = self.states(model, tp)
-        if states is None or not draft_tokens:
-            return states
-        return replace(states, blocks=states.blocks + draft_tokens)
+        Args:
+            draft_tokens: tokens that may be rejected; each has a state more.
+        """
+        return None
 
     def weights(self, model: ModelConfig) -> Iterator[Weight]:
         """Yield the layer's weights of attention, as vLLM builds them and in that order."""

@@ -5,7 +5,6 @@ layers/mamba/mamba_utils.py.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.weight import Weight
@@ -39,21 +38,16 @@ class Mamba(Attention):
     def token_elements(self, model: ModelConfig, tp: int = 1) -> int:
         return 0
 
-    def states(self, model: ModelConfig, tp: int) -> States:
+    def states(self, model: ModelConfig, tp: int, draft_tokens: int = 0) -> States:
         space = model.state_space
         return States(
-            bytes=self.state_bytes(model, tp),
-            blocks=space.blocks,
+            bytes=self.state_bytes(model, tp, draft_tokens),
+            blocks=space.blocks + draft_tokens,
             recurrence_elements=space.inner * space.d_state,
             has_delta_rule=space.delta,
         )
 
-    def drafted_states(self, model: ModelConfig, tp: int, draft_tokens: int) -> States:
-        states = self.states(model, tp)
-        size = self.state_bytes(model, tp, draft_tokens)
-        return replace(states, bytes=size, blocks=states.blocks + draft_tokens)
-
-    def state_bytes(self, model: ModelConfig, tp: int, draft_tokens: int = 0) -> int:
+    def state_bytes(self, model: ModelConfig, tp: int, draft_tokens: int) -> int:
         """Return the bytes of one request's state on one rank.
 
         The convolution's part is in 16 bit, the recurrence's in the dtype that the config names.
