@@ -246,26 +246,17 @@ def _group(described: Mapping[str, Any]) -> Group:
     return Group(**facts)
 
 
-def choose(deployment: Deployment, request: PlanRequest) -> Split:
+def choose(deployment: Deployment, request: PlanRequest, why: str = "") -> Split:
     """Return the split that was asked for, or the one to take, from the formulas and the records.
 
     Args:
         request: what the user gave.
+        why: what kept vLLM's own class from being asked; the reasons of an estimate say it.
 
     Raises BadInput: sizes that cannot split the model, or a kind of model that the planner cannot
     estimate.
     """
-    return choose_recorded(with_records(deployment), request)
-
-
-def choose_recorded(deployment: Deployment, request: PlanRequest, why: str = "") -> Split:
-    """Return the split of a deployment that has its records, as `choose` does.
-
-    Args:
-        why: what kept vLLM's own class from being asked; the reasons of an estimate say it.
-
-    Raises BadInput: as `choose`.
-    """
+    deployment = with_records(deployment)
     check_estimate(deployment.model, why)
     split = choose_split(deployment, request)
     return replace(split, reasons=[*split.reasons, *explain_sizes(split.deployment, why)])

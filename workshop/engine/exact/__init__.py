@@ -314,7 +314,7 @@ def choose(deployment: Deployment, request: PlanRequest, exact: bool | None) -> 
     else:
         asks = exact
     if not asks:
-        return builds.choose_recorded(deployment, request)
+        return builds.choose(deployment, request)
     try:
         return _choose_exactly(deployment, request)
     except BadInput as error:
@@ -323,7 +323,7 @@ def choose(deployment: Deployment, request: PlanRequest, exact: bool | None) -> 
         refused = ""
         if isinstance(error, UnknownArchitecture):
             refused = error.message
-        return builds.choose_recorded(replace(deployment, refused=refused), request, error.message)
+        return builds.choose(replace(deployment, refused=refused), request, error.message)
 
 
 def _choose_exactly(deployment: Deployment, request: PlanRequest) -> Split:
