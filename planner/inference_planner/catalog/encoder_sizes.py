@@ -168,21 +168,17 @@ def _qwen3_vl(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder
     )
 
 
-def _siglip(vision: Fields, tokens: int, images: int = 1) -> dict[str, Any]:
-    """Return the sizes of SigLIP; `tokens` of `images` of its size make one item."""
+def _gemma3(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
+    vision = fields.object("vision_config")
     patch = vision.int("patch_size", 14)
     patches = (vision.int("image_size", 896) // patch) ** 2
-    return {
-        "hidden": vision.int("hidden_size", 1152),
-        "intermediate": vision.int("intermediate_size", 4304),
-        "input_width": vision.int("num_channels", 3) * patch**2,
-        "items": {"image": Item(tokens, images * patches)},
-    }
-
-
-def _gemma3(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
-    tokens = fields.int("mm_tokens_per_image", 256)
-    return Encoder(**_siglip(fields.object("vision_config"), tokens), source="models/gemma3_mm.py")
+    return Encoder(
+        hidden=vision.int("hidden_size", 1152),
+        intermediate=vision.int("intermediate_size", 4304),
+        input_width=vision.int("num_channels", 3) * patch**2,
+        items={"image": Item(fields.int("mm_tokens_per_image", 256), patches)},
+        source="models/gemma3_mm.py",
+    )
 
 
 GEMMA4_FRAMES = 32  # gemma4_mm.py, _VIDEO_MAX_FRAMES
@@ -328,12 +324,12 @@ def _glm4v(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder:
 def guessed(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder | None:
     """Return one image of the vision_config's image_size, with four patches a token."""
     vision = fields.object("vision_config")
-    hidden = _first(vision, "embed_dim", "hidden_size", "vt_hidden_size", "width")
+    hidden = vision.positive("embed_dim", "hidden_size", "vt_hidden_size", "width")
     if not hidden:
         return None
-    intermediate = _first(vision, "intermediate_size", "vt_intermediate_size") or 4 * hidden
-    patch = _first(vision, "patch_size") or 14
-    size = _first(vision, "image_size") or 896
+    intermediate = vision.positive("intermediate_size", "vt_intermediate_size", default=4 * hidden)
+    patch = vision.positive("patch_size", default=14)
+    size = vision.positive("image_size", default=896)
     patches = (size // patch) ** 2 or 1
     return Encoder(
         hidden=hidden,
@@ -344,15 +340,6 @@ def guessed(model: ModelConfig, fields: Fields, max_model_len: int) -> Encoder |
         source="the sizes of its vision_config",
         guessed=True,
     )
-
-
-def _first(fields: Fields, *names: str) -> int:
-    """Return the first of these fields that is a whole number; 0 if none is."""
-    for name in names:
-        value = fields.raw.get(name)
-        if type(value) is int and value > 0:
-            return value
-    return 0
 
 
 # By architecture.

@@ -96,6 +96,14 @@ class Fields:
                 return self.int(name, default)
         return self.int(names[0], default)
 
+    def positive(self, *names: str, default: int = 0) -> int:
+        """Return the first of `names` that is a whole number above 0; nothing is refused."""
+        for name in names:
+            value = self.raw.get(name)
+            if type(value) is int and value > 0:
+                return value
+        return default
+
     def optional_int(self, name: str) -> int | None:
         if not self.has(name):
             return None

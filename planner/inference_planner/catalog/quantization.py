@@ -367,7 +367,7 @@ def _torchao(fields: Fields) -> Quantization:
     weight_bits, activation_bits = TORCHAO[plain_name]
     group_size = 0
     if weight_bits == 4:
-        group_size = _first_size(data, "group_size", 128)
+        group_size = data.positive("group_size", default=128)
     return Quantization(
         "torchao",
         weight_bits,
@@ -376,14 +376,6 @@ def _torchao(fields: Fields) -> Quantization:
         activation_bits=activation_bits,
         ignore=_ignored(fields, "modules_to_not_convert"),
     )
-
-
-def _first_size(data: Fields, name: str, default: int) -> int:
-    """Return a whole number above 0, or the default where the field holds something else."""
-    value = data.raw.get(name)
-    if type(value) is int and value > 0:
-        return value
-    return default
 
 
 # Quark's dtypes -> bits
@@ -402,7 +394,7 @@ def _quark(fields: Fields) -> Quantization:
     if not weight_bits:
         fields.refuse("global_quant_config", "names no weight with a dtype of 4, 6 or 8 bits")
     groups = {"per_tensor": -1, "per_channel": 0}
-    stored = _first_size(weight, "group_size", 32)
+    stored = weight.positive("group_size", default=32)
     scale_bytes = 0
     if weight.text("dtype", "").startswith(("fp4", "fp6")):
         scale_bytes = 1
