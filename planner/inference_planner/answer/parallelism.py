@@ -16,12 +16,13 @@ from inference_planner.catalog.gpus import GPU, split_count
 from inference_planner.errors import BadInput
 from inference_planner.ground.basis import ground
 from inference_planner.memory.fit import fit
+from inference_planner.memory.learned import speed_ratio
 from inference_planner.refusals import check
 from inference_planner.request import PlanRequest, request_of, with_settings
 from inference_planner.speed import roofline as speed
 from inference_planner.split.communication import traffic
 from inference_planner.split.deployment import Deployment, deployment_of
-from inference_planner.split.measured_start import Correction, Start
+from inference_planner.split.measured_start import Start
 from inference_planner.split.ranks import ranks
 from inference_planner.split.settings import CONTEXT_GIB, share_of_free
 
@@ -86,14 +87,6 @@ def counted(gpu: str, request: PlanRequest) -> tuple[str, PlanRequest]:
     return name, replace(request, gpus_per_node=count)
 
 
-def decode_terms(deployment: Deployment, measured: Correction | None) -> list[speed.Term]:
-    """Return the terms of a decoding step, at the pace that a start on this site had."""
-    terms = list(speed.decode_terms(deployment))
-    if measured is None or measured.speed == 1.0:
-        return terms
-    return [replace(term, ms=term.ms / measured.speed) for term in terms]
-
-
 def card_notes(deployment: Deployment, gpu_memory_gib: float | None) -> list[str]:
     """Return what a plan says of a card with a given memory, or of one that is partly taken."""
     gpu, free_gib = deployment.gpu, deployment.free_gib
@@ -139,9 +132,10 @@ def plan_of(split: Split) -> Plan:
         reasons=split.reasons,
     )
     if memory.fits and result.has_speed:
+        pace = speed_ratio(deployment)  # that a start on this site had
         result = replace(
             result,
-            decode=decode_terms(deployment, memory.measured),
+            decode=[replace(term, ms=term.ms / pace) for term in speed.decode_terms(deployment)],
             learners_at_once=speed.learners_at_once(deployment, memory.capacity.tokens),
         )
     return replace(
