@@ -25,7 +25,7 @@ def test_kv_cache_bytes_are_the_cache_whatever_the_utilization():
             kv_cache_memory_bytes=52_613_349_376,
         )
         assert result.kv_cache_tokens == 200_704
-    assert flags(result)["--kv-cache-memory-bytes"] == "52613349376"
+    assert flags(result.deployment)["--kv-cache-memory-bytes"] == "52613349376"
 
 
 def test_offloaded_weights_leave_the_gpu_and_slow_each_token():
@@ -45,4 +45,4 @@ def test_without_the_custom_all_reduce_small_messages_take_nccls_time():
     fast = plan("llama-3.1-70b", "h100", **settings)
     slow = plan("llama-3.1-70b", "h100", disable_custom_all_reduce=True, **settings)
     assert slow.single_stream_tokens_per_s < fast.single_stream_tokens_per_s
-    assert "--disable-custom-all-reduce" in flags(slow)
+    assert "--disable-custom-all-reduce" in flags(slow.deployment)

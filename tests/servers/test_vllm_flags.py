@@ -256,5 +256,6 @@ def test_the_flags_of_a_plan_are_known():
         ("deepseek-v3", {"nodes": 2, "data_parallel_size": 16, "enable_expert_parallel": True}),
         ("qwen3-32b", {"enable_lora": True, "max_lora_rank": 16, "enable_prefix_caching": False}),
     ]:
-        arguments = command.flag_words(command.flags(plan(model, "h100", **settings)))
+        deployment = plan(model, "h100", **settings).deployment
+        arguments = command.flag_words(command.flags(deployment))
         assert arguments and not release.recorded(RELEASE).problem(arguments), model

@@ -75,7 +75,7 @@ class Case:
             raise BadInput(
                 f"{name!r} cannot be the name of a unit.", "Use lower-case letters, digits and '-'."
             )
-        self.hub = self.folder or served(plan)
+        self.hub = self.folder or served(plan.deployment)
         self._check_disk(disk_gb)
         self.image = f"vllm/vllm-openai:v{plan.vllm_version}"
         weight_bytes = machines.checkpoint_bytes(self.hub)
@@ -115,7 +115,7 @@ class Case:
         """
         own = {"--download-dir": self.download_dir, "--port": str(PORT), "--middleware": GUARD}
         quoted = [shlex.quote(self.hub)]
-        for flag, value in (flags(self.plan) | own).items():
+        for flag, value in (flags(self.plan.deployment) | own).items():
             quoted.append(shlex.join(flag_words({flag: value})))
         return quoted
 

@@ -26,12 +26,8 @@ class Unservable(BadInput):
     """vLLM does not serve such a model, with any split."""
 
 
-def served(plan: Plan) -> str:
+def served(deployment: Deployment) -> str:
     """Return the model as `vllm serve` takes it: its Hub id, or the folder of one without."""
-    return _served(plan.deployment)
-
-
-def _served(deployment: Deployment) -> str:
     if deployment.model.hub_ids:
         return deployment.model.hub_ids[0]
     return deployment.model.location or deployment.model.name
@@ -63,7 +59,7 @@ def check_starts(plan: Plan) -> None:
     if stand_in(deployment):
         method = present(deployment.model.quantization).method
         raise BadInput(
-            f"vLLM cannot make {method} weights while it loads {_served(deployment)}.",
+            f"vLLM cannot make {method} weights while it loads {served(deployment)}.",
             "Give the Hub id or the config.json of a checkpoint that is already quantized so.",
         )
 
@@ -77,12 +73,8 @@ def check_fits(plan: Plan) -> None:
         )
 
 
-def flags(plan: Plan) -> dict[str, str]:
+def flags(deployment: Deployment) -> dict[str, str]:
     """Return flags of `vllm serve` and their values ("" for none), but those taken anyway."""
-    return _flags(plan.deployment)
-
-
-def _flags(deployment: Deployment) -> dict[str, str]:
     model, settings = deployment.model, deployment.settings
     tokens, seqs = batch_defaults(deployment.gpu, "serve", settings.version)
     # flag -> its value, and what vLLM takes without the flag
@@ -176,8 +168,8 @@ def command_of(deployment: Deployment) -> str:
     line = [
         "vllm",
         "serve",
-        stand_in(deployment) or _served(deployment),
-        *flag_words(_flags(deployment) | _node_flags(deployment)),
+        stand_in(deployment) or served(deployment),
+        *flag_words(flags(deployment) | _node_flags(deployment)),
     ]
     # quoted for the shell, but for its variables
     return " ".join(word if word.startswith("$") else shlex.quote(word) for word in line)

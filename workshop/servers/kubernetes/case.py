@@ -51,7 +51,7 @@ class Case:
         self.product = load_gpu(plan.gpu).kubernetes_product
         self.name = self.options.name or default_name(plan)
         # without those that differ from node to node; '' for a flag alone
-        self.flags = flags(plan)
+        self.flags = flags(plan.deployment)
         self._check_plan()
         self.options.check(self.name)
         self._check_model()
@@ -125,7 +125,7 @@ class Case:
         """Set the sizes of volume, memory and processors, and the time that a start may take."""
         self.gpus_per_pod = self.plan.gpus // self.plan.nodes
         # Of the checkpoint: what is downloaded, in its own precision, whatever vLLM makes of it.
-        self.weight_bytes = machines.checkpoint_bytes(served(self.plan))
+        self.weight_bytes = machines.checkpoint_bytes(served(self.plan.deployment))
         self.pvc_gib = self._volume_gib()
         seconds = start_budget_s(self.weight_bytes, self.options.load_gb_per_s)
         self.start_budget_s = math.ceil(seconds / PROBE_EVERY_S) * PROBE_EVERY_S
@@ -166,7 +166,7 @@ class Case:
         """The command line that makes these manifests."""
         plan = self.plan
         gpu = load_gpu(plan.gpu).name
-        arguments = ["workshop", "plan", served(plan), "--gpu", gpu]
+        arguments = ["workshop", "plan", served(plan.deployment), "--gpu", gpu]
         arguments += ["--gpus-per-node", str(self.gpus_per_pod)]
         if self.many:
             arguments += ["--nodes", str(plan.nodes)]

@@ -106,7 +106,7 @@ def script_settings(
     if os.environ.get("WORKSHOP_HOME"):  # where the record goes
         place += f"; export WORKSHOP_HOME={shlex.quote(str(home()))}"
     lines = {"slurm_folder": place}
-    more_flags = [flag for flag in flags(plan) if flag == ALLOWED and recipe is None]
+    more_flags = [flag for flag in flags(plan.deployment) if flag == ALLOWED and recipe is None]
     if UNSET not in folder.parts:
         lines["model"] = shlex.quote(str(folder))
     elif recipe is None:

@@ -44,7 +44,7 @@ def render(plan: Plan, name: str | None = None, site: dict[str, str] | None = No
     Raises BadInput if vLLM would not load the model.
     """
     check_starts(plan)
-    model = served(plan)
+    model = served(plan.deployment)
     gpus_per_node = plan.gpus // plan.nodes
     lines = {
         "#SBATCH --job-name=": job_name(name or model),
@@ -93,7 +93,7 @@ def _replaced(place: re.Pattern[str], value: str, script: str) -> str:
 
 def _flag_lines(plan: Plan) -> str:
     """Return the plan's flags, over several lines where one is too short for them."""
-    values = flags(plan)
+    values = flags(plan.deployment)
     parts = {flag: shlex.join(flag_words({flag: value})) for flag, value in values.items()}
     if plan.pipeline_parallel_size == plan.nodes and plan.data_parallel_size == 1:
         parts = {"--tensor-parallel-size": parts["--tensor-parallel-size"]} | {
