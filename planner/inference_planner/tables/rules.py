@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
@@ -41,15 +40,10 @@ def weights_gb(billion_parameters: float, precision: str) -> float:
     return billion_parameters * BYTES[precision]
 
 
-def _rounded(value: float, digits: int, half: str = ROUND_HALF_EVEN) -> str:
-    """Round as the tables do: 15.625 is printed as 15.62, and 202.5 as 203."""
-    return str(Decimal(str(value)).quantize(Decimal(1).scaleb(-digits), half))
-
-
 def weights_table() -> dict[str, dict[str, str]]:
-    """Return "Memory Needed for Model Weights": GB as printed, by size and precision."""
+    """Return "Memory Needed for Model Weights": GB as printed (202.5 as 203), by size and precision."""
     return {
-        size: {p: f"{_rounded(weights_gb(billions, p), 0, ROUND_HALF_UP)} GB" for p in BYTES}
+        size: {p: f"{math.floor(weights_gb(billions, p) + 0.5)} GB" for p in BYTES}
         for size, (billions, _) in SIZES.items()
     }
 
@@ -69,9 +63,12 @@ def kv_request_gib(
 
 
 def kv_table() -> dict[str, str]:
-    """Return "Memory for KV Cache for 128k token request" as printed: GB that are GiB."""
+    """Return "Memory for KV Cache for 128k token request" as printed: GB that are GiB.
+
+    15.625 is printed as 15.62.
+    """
     return {
-        size: _rounded(kv_request_gib(load_model(name), kv_heads=TABLE_KV_HEADS[size]), 2)
+        size: f"{kv_request_gib(load_model(name), kv_heads=TABLE_KV_HEADS[size]):.2f}"
         for size, (_, name) in SIZES.items()
     }
 
@@ -88,8 +85,7 @@ def h100s_for_both(size: str) -> float:
 def h100_table() -> dict[str, str]:
     """Return the table's column: 0.40 is printed as 1, because there is no part of a GPU."""
     return {
-        size: _rounded(h100s_for_both(size), 2) if h100s_for_both(size) > 1 else "1"
-        for size in SIZES
+        size: f"{h100s_for_both(size):.2f}" if h100s_for_both(size) > 1 else "1" for size in SIZES
     }
 
 
