@@ -32,13 +32,15 @@ def kv_dtype_bytes(model: ModelConfig, kv_cache_dtype: str = "auto") -> int:
     if kv_cache_dtype not in KV_CACHE_DTYPES:
         remedy = f"Choose from: {', '.join(KV_CACHE_DTYPES)}."
         raise BadInput(f"kv_cache_dtype {kv_cache_dtype!r} is not known.", remedy)
-    if (
-        kv_cache_dtype == "auto"
-        and model.quantization
-        and model.quantization.kv_cache_dtype != "auto"
-    ):
-        return KV_CACHE_DTYPES[model.quantization.kv_cache_dtype]
-    return KV_CACHE_DTYPES[kv_cache_dtype] or DTYPE_BYTES[model.dtype]
+    stored = stored_cache_dtype(model, kv_cache_dtype)
+    return KV_CACHE_DTYPES[stored] or DTYPE_BYTES[model.dtype]
+
+
+def stored_cache_dtype(model: ModelConfig, kv_cache_dtype: str) -> str:
+    """Return the dtype of the KV cache as vLLM's selector sees it; a checkpoint may ask for its own."""
+    if kv_cache_dtype == "auto" and model.quantization:
+        kv_cache_dtype = model.quantization.kv_cache_dtype
+    return kv_cache_dtype
 
 
 def kv_cache_bytes_per_token(model: ModelConfig, kv_cache_dtype: str = "auto") -> int:

@@ -21,7 +21,7 @@ from inference_planner.errors import BadInput
 from inference_planner.model.adapters import Adapters
 from inference_planner.model.attention import grouped
 from inference_planner.model.drafts import Draft
-from inference_planner.model.kv_cache import kv_dtype_bytes
+from inference_planner.model.kv_cache import kv_dtype_bytes, stored_cache_dtype
 from inference_planner.releases import attention_backends, versions
 from inference_planner.releases.attention_backends import Answer
 from inference_planner.releases.versions import Version
@@ -336,13 +336,6 @@ def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
     if falls_back and model.dtype == "bfloat16":
         return "half"
     return dtype
-
-
-def stored_cache_dtype(model: ModelConfig, kv_cache_dtype: str) -> str:
-    """Return the dtype of the KV cache as vLLM's selector sees it; a checkpoint may ask for its own."""
-    if kv_cache_dtype == "auto" and model.quantization:
-        kv_cache_dtype = model.quantization.kv_cache_dtype
-    return kv_cache_dtype
 
 
 def cache_refusal(
