@@ -44,8 +44,6 @@ def _option(flags: tuple[str, ...], keywords: Mapping[str, Any]) -> click.Option
     if "dest" in keywords:
         names.append(keywords["dest"])
     help_text = keywords["help"]
-    if "const" in keywords:
-        return click.Option(names, flag_value=keywords["const"], help=help_text)
     if keywords.get("action") is BooleanOptionalAction:
         name = flags[0].removeprefix("--")
         return click.Option([f"--{name}/--no-{name}"], default=None, help=help_text)

@@ -211,8 +211,7 @@ def _with_draft(lay: Layout, model: ModelConfig, draft: DraftLayers) -> Layout:
     """Return a layout with the draft's pages added to each block."""
     if not draft.count:
         return lay
-    smallest_block = lay.block_size
-    size = draft.count * draft.token_bytes * smallest_block
+    size = draft.count * draft.token_bytes * lay.block_size
     return replace(lay, draft_block_bytes=size, last_layer=model.num_hidden_layers - 1)
 
 

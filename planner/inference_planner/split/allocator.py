@@ -28,8 +28,8 @@ class Allocator:
     Freed neighbours are not merged: what is freed while loading are whole segments.
     """
 
-    def __init__(self, max_split: int = MAX_SPLIT_WHILE_LOADING):
-        self.max_split, self.allocated = max_split, 0
+    def __init__(self) -> None:
+        self.allocated = 0
         self.free_blocks: list[int] = []  # sizes of free large blocks, ascending
 
     def alloc(self, size: int) -> int:
@@ -40,7 +40,7 @@ class Allocator:
             return size
         new = LARGE_SEGMENT if size < MIN_LARGE else -(-size // ROUND_LARGE) * ROUND_LARGE
         block = self._reuse(size) or new
-        if size < self.max_split and block - size > SMALL:
+        if size < MAX_SPLIT_WHILE_LOADING and block - size > SMALL:
             insort(self.free_blocks, block - size)
             block = size
         self.allocated += block
@@ -56,8 +56,8 @@ class Allocator:
         if i == len(self.free_blocks):
             return 0
         block = self.free_blocks[i]
-        if size < self.max_split <= block or (
-            size >= self.max_split and block >= size + LARGE_SEGMENT
+        if size < MAX_SPLIT_WHILE_LOADING <= block or (
+            size >= MAX_SPLIT_WHILE_LOADING and block >= size + LARGE_SEGMENT
         ):
             return 0
         return self.free_blocks.pop(i)

@@ -49,7 +49,7 @@ class Start:
         speed: measured over predicted tokens/s of one stream; None if the log has none.
         settings: max_num_batched_tokens, max_num_seqs, kv_cache_dtype; a start with the same ones
             is taken first.
-        kept: the day on which it was kept, as in 2026-11-25.
+        day: on which it was kept, as in 2026-11-25.
     """
 
     gpu: str
@@ -68,7 +68,7 @@ class Start:
     graphs: int
     other: int
     speed: float | None
-    day: str  # when it was kept
+    day: str
 
 
 @dataclass(frozen=True)

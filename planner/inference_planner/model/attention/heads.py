@@ -34,9 +34,6 @@ class Heads(Attention):
     def describe_token(self, model: ModelConfig) -> str:
         return f"2 × {model.num_key_value_heads} heads × {model.head_dim}"
 
-    def describe_cache(self, model: ModelConfig) -> str:
-        return f"{model.num_key_value_heads} KV heads"
-
     def token_elements(self, model: ModelConfig, tp: int = 1) -> int:
         """Return K and V of each head: in all layers and in 16 bits, the line of notebook 1."""
         return 2 * self.kv_heads(model, tp) * model.head_dim
