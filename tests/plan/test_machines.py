@@ -98,9 +98,28 @@ def test_unknown_names_are_refused():
         machines.offers("llama-9")
     with pytest.raises(BadInput, match="dtype"):
         machines.offers("llama-3.1-8b", dtype="float12")
+    with pytest.raises(BadInput, match="no argument 'max_modellen'"):
+        machines.offers("llama-3.1-8b", max_modellen=8192)
 
 
 def test_the_sizes_that_were_asked_for_are_those_of_the_plans():
     offers = machines.offers("llama-3.1-8b", tensor_parallel_size=4)
     assert {offer.plan.tensor_parallel_size for offer in offers if offer.fits} == {4}
     assert all(not offer.fits for offer in offers if offer.machine.gpus < 4)
+
+
+def test_all_settings_but_those_of_the_hardware_are_those_of_the_plans():
+    settings = {
+        "enable_lora": True,
+        "max_lora_rank": 64,
+        "spec_method": "ngram",
+        "spec_tokens": 3,
+        "hf_overrides": {"rope_theta": 1e6},
+        "compilation_config": {"mode": 0},
+    }
+    offers = machines.offers("llama-3.1-8b", nodes=2, gpus_per_node=1, **settings)
+    commands = [offer.plan.command for offer in offers if offer.fits]
+    flags = ("--max-lora-rank 64", "--speculative-config", "--hf-overrides", "--compilation-config")
+    assert commands
+    for command in commands:
+        assert all(flag in command for flag in flags) and "--nnodes" not in command

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,21 +11,11 @@ from inference_planner.answer.parallelism import Plan, plan
 from inference_planner.catalog import ModelConfig, load_model
 from inference_planner.errors import BadInput, PlannerError
 from inference_planner.model import weights
-from inference_planner.split.settings import Settings
 
 GB = 10**9
 SPARE_BYTES = 1 << 30  # a download leaves that much free
-# what plan() takes except the hardware: a machine has its own GPUs
-ASKED = {
-    *(field.name for field in fields(Settings)),
-    "quantization",
-    "exact",
-    "enable_expert_parallel",
-    "tensor_parallel_size",
-    "pipeline_parallel_size",
-    "data_parallel_size",
-    "decode_context_parallel_size",
-}
+# settings of a plan that a machine has of its own
+HARDWARE = ("gpu_memory_gib", "free_gib", "gpus_per_node", "nodes", "network")
 
 
 @dataclass(frozen=True)
@@ -73,16 +63,13 @@ def offers(
 
     Args:
         make_plan: `plan`, or a function with the same arguments.
-        settings: those of plan(), without the hardware.
+        settings: those of plan(); those of the hardware are the machine's.
 
     Raises:
         BadInput: the model or a setting is unknown.
     """
     load_model(model)
-    plan_settings: dict[str, Any] = {}
-    for name, value in settings.items():
-        if name in ASKED:
-            plan_settings[name] = value
+    plan_settings = {name: value for name, value in settings.items() if name not in HARDWARE}
     rows: list[Offer] = []
     for machine in list_machines():
         rows.append(_offer(model, machine, plan_settings, make_plan))
