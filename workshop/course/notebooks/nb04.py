@@ -11,36 +11,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from workshop.client import logprobs
 from workshop.client.client import Client
 from workshop.client.sampling import Token
 from workshop.course.topics import abstracts
-from workshop.errors import BadInput
+from workshop.course.widgets.sampling.source import ServerSource
 
 __all__ = ["counts_of_labels", "next_token_logprobs"]
 
-ALL = -1  # of vLLM's `logprobs`: the whole vocabulary
-LISTED_IN_A_CLASS = 20  # vLLM's default of --max-logprobs
 NO_LABEL = "no label"
 
 
 def next_token_logprobs(llm: Client, prompt: str) -> dict[Token, float]:
-    """Return token → logprob for the token that comes after a prompt.
+    """Return token → logprob for the token that comes after a prompt, the most probable first.
 
     Tokens are named by their numbers in the vocabulary, because two tokens may have the same text.
-    All tokens are listed, or the most probable 20 where the server of a class allows no more.
+    There are at most 8,192, the teaching model's whole vocabulary; a server whose --max-logprobs is
+    smaller, as that of a class, lists so many.
     """
-    try:
-        return _most_probable(llm, prompt, ALL)
-    except BadInput:
-        return _most_probable(llm, prompt, LISTED_IN_A_CLASS)
-
-
-def _most_probable(llm: Client, prompt: str, k: int) -> dict[Token, float]:
-    answer = llm.complete(
-        prompt, max_tokens=1, temperature=0, logprobs=k, return_tokens_as_token_ids=True
-    )
-    return logprobs.next_token_logprobs(answer)
+    return ServerSource(llm).position(prompt).logprobs
 
 
 def counts_of_labels(texts: Mapping[str, Sequence[str]]) -> dict[str, dict[str, int]]:
