@@ -12,7 +12,6 @@ from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.memory.fit import fit
 from inference_planner.model.attention import main_kind
-from inference_planner.refusals import with_seqs_that_start
 from inference_planner.request import PlanRequest
 from inference_planner.speed import roofline as speed
 from inference_planner.split import ranks
@@ -82,10 +81,19 @@ def deployment(choice: Choice) -> Deployment:
     """Return the plan's deployment of a choice.
 
     Raises:
-        BadInput: the plan does not know a name, or the GPU has no kernels for the model.
+        BadInput: the plan does not know a name, the GPU has no kernels for the model, or the sizes
+            cannot be used.
     """
-    sizes = {name: getattr(choice, name) for name in ("tp", "pp", "network", "gpus_per_node")}
-    return replace(_prepared(choice.model, choice.gpu), **sizes, learned=kept_starts())
+    whole_model = replace(
+        _prepared(choice.model, choice.gpu), network=choice.network, learned=kept_starts()
+    )
+    request = PlanRequest(
+        gpus_per_node=choice.gpus_per_node,
+        nodes=choice.nodes,
+        tensor_parallel_size=choice.tp,
+        pipeline_parallel_size=choice.pp,
+    )
+    return choose.choose(whole_model, request).deployment
 
 
 def layout(choice: Choice) -> Layout:
@@ -99,11 +107,11 @@ def layout(choice: Choice) -> Layout:
     network_link(choice.network)
     for name in ("nodes", "gpus_per_node", "tp", "pp", "requests"):
         whole(name, getattr(choice, name), choose.MOST, "Give how many there are.")
-    d = deployment(choice)
-    wrong = _wrong(d, choice)
-    if wrong:
-        return Layout(choice, "wrong", *wrong)
-    d = with_seqs_that_start(d)
+    _prepared(choice.model, choice.gpu)  # without kernels for the model, no sizes help
+    try:
+        d = deployment(choice)
+    except BadInput as error:
+        return Layout(choice, "wrong", error.message, error.remedy)
     terms = speed.decode_terms(d, batch=choice.requests)
     compute_ms = 0.0
     for term in terms:
@@ -118,21 +126,6 @@ def layout(choice: Choice) -> Layout:
         1e3 * compute_ms,
         spans_nodes(d),
     )
-
-
-def _wrong(deployment: Deployment, c: Choice) -> tuple[str, str] | None:
-    """Return why these sizes cannot be used, and what can."""
-    try:
-        request = PlanRequest(
-            gpus_per_node=c.gpus_per_node,
-            nodes=c.nodes,
-            tensor_parallel_size=c.tp,
-            pipeline_parallel_size=c.pp,
-        )
-        choose.choose(deployment, request)
-    except BadInput as error:
-        return error.message, error.remedy
-    return None
 
 
 def _memory_words(deployment: Deployment) -> tuple[str, str, str]:
