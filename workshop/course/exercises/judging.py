@@ -396,16 +396,14 @@ def shaped(judge: Callable[..., str | None], give: str, keys: Sequence = ()) -> 
         if len(kinds) > 1:
             parts = answer
         message: str | None = SHAPELESS
-        if _are_of(parts, kinds) and has_keys(answer):
+        if _are_of(parts, kinds) and all(map(has_keys, parts)):
             message = judge(*parts)
         if message is SHAPELESS:
             return give.replace("{answer}", shown(answer))
         return message
 
-    def has_keys(answer: object) -> bool:
-        if not keys:
-            return True
-        return isinstance(answer, Iterable) and set(answer) == set(keys)
+    def has_keys(part: object) -> bool:
+        return not keys or not isinstance(part, dict) or set(part) == set(keys)
 
     return judged
 

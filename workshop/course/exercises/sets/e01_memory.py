@@ -1,6 +1,6 @@
 from dataclasses import fields
 
-from workshop.course.exercises.judging import SHAPELESS, not_a_number
+from workshop.course.exercises.judging import not_a_number
 from workshop.course.widgets.memory.case import Case, memory
 
 GPU_MEMORY_GB = {"H100": 80, "A100": 40}
@@ -9,12 +9,9 @@ EASIER = {"requests": "fewer requests", "context": "a shorter context", "model":
 TIGHT = {"model": "llama-3.1-70b", "gpu": "h200", "gpus": 4, "context": 131072, "requests": 16}
 
 
-def gpus_405b(answer: object) -> str | None:
-    numbers = _both(answer)
-    if numbers is None:
-        return SHAPELESS
+def gpus_405b(answer: dict) -> str | None:
     for name, memory_gb in GPU_MEMORY_GB.items():
-        number, exact = numbers[name], 810 / memory_gb
+        number, exact = answer[name], 810 / memory_gb
         problem = not_a_number(number, "GPUs")
         if problem:
             return f"{name}: {problem}"
@@ -29,24 +26,6 @@ def gpus_405b(answer: object) -> str | None:
             room = f"{number} {name}s have {number * memory_gb:,} GB"
             return f"{room}; the weights are 810 GB: {verdict}"
     return None
-
-
-def _both(answer: object) -> dict | None:
-    """Return the numbers by the kind of GPU; None if the answer does not have one for each.
-
-    An answer is a dictionary, whose keys may have any capitals, or two numbers in the order of the
-    question.
-    """
-    if isinstance(answer, tuple | list) and len(answer) == len(GPU_MEMORY_GB):
-        return dict(zip(GPU_MEMORY_GB, answer, strict=True))
-    if not isinstance(answer, dict):
-        return None
-    numbers = {}
-    for name, number in answer.items():
-        numbers[str(name).strip().upper()] = number
-    if set(numbers) != set(GPU_MEMORY_GB):
-        return None
-    return numbers
 
 
 def one_change(answer: object) -> str | None:
