@@ -31,7 +31,7 @@ def one_exercise(workshop_home, monkeypatch):
     monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
     demo_exercises = {
         "demo.two": Exercise(
-            "Add", lambda answer: None if answer == 2 else "not two", "think", "`count` them"
+            "Add", lambda answer: None if answer == 2 else "not two", ("think", "`count` them")
         ),
         "demo.breaks": Exercise("Break", lambda answer: 1 / 0),
         "demo.why": Exercise.of(ASKED, None),

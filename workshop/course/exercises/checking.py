@@ -83,8 +83,7 @@ def _read(name: str) -> dict[str, Exercise]:
     exercises = {}
     for key, table in sets.texts(name).items():
         judge = getattr(judges, key.split(".")[1], None)
-        exercises[key] = Exercise.of(table, judge)
-        exercises[key].notebook = name.removeprefix("e")
+        exercises[key] = Exercise.of(table, judge, name.removeprefix("e"))
     return exercises
 
 

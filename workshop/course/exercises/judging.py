@@ -2,8 +2,7 @@
 
 A typical wrong answer gets a sentence of its own.
 
-Exercise("KV heads", exactly(8), "Look into config.json.", wrong={32: "those are the query
-heads"}).test(numpy.int64(8))
+Exercise("KV heads", exactly(8), wrong={32: "those are the query heads"}).test(numpy.int64(8))
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from inspect import signature
 from numbers import Real
 from string import ascii_lowercase
-from types import MappingProxyType
 from typing import Any, TypeGuard
 
 from workshop.errors import WorkshopError
@@ -28,6 +27,7 @@ NUMBER = r"[-+]?[\d,_]*\.?\d+(?:[eE][-+]?\d+)?"
 SUM = r"[\d\s.,_()]+(?:[-+*/][\d\s.,_()*]+)+"  # 2*32*8 in quotes
 
 
+@dataclass
 class Exercise:
     """One exercise.
 
@@ -40,29 +40,25 @@ class Exercise:
         wrong: typical wrong answers, each with what went wrong.
         options: of a concept question, by letter: the text, and why it is right or wrong; `title`
             asks it.
+        factors: how many factors, as a tuple, are as good as their product.
+        deeper: whether it is in the notebook's section "Deeper", so the path does not count it.
+        notebook: whose it is: 01_memory.
     """
 
-    factors = 0  # how many factors, as a tuple, are as good as their product
-    notebook = ""  # whose it is: 01_memory
-    deeper = False  # it is in the notebook's section "Deeper", so the path does not count it
-
-    def __init__(
-        self,
-        title: str,
-        judge: Judge,
-        *hints: str,
-        wrong: Mapping[object, str] = MappingProxyType({}),
-        options: Mapping[str, Sequence[str]] = MappingProxyType({}),
-    ):
-        self.title = title
-        self.judge = judge
-        self.hints = hints
-        self.wrong = wrong
-        self.options = options
+    title: str
+    judge: Judge
+    hints: tuple[str, ...] = ()
+    wrong: Mapping[object, str] = field(default_factory=dict)
+    options: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    factors: int = 0
+    deeper: bool = False
+    notebook: str = ""
 
     @classmethod
-    def of(cls, table: Mapping, judge: Callable[..., str | None] | None) -> Exercise:
-        """Return the exercise that a table of a TOML file describes.
+    def of(
+        cls, table: Mapping, judge: Callable[..., str | None] | None, notebook: str = ""
+    ) -> Exercise:
+        """Return the exercise of a notebook that a table of its TOML file describes.
 
         Its fields: title, hints, wrong; answer, unit, digits and rel of a number; or question,
         options and right. `deeper` says that the notebook has it in its section "Deeper".
@@ -70,11 +66,11 @@ class Exercise:
         Of a judge also the shape of an answer: `give` says it to other answers, `keys` are those of
         a dictionary.
         """
+        deeper = table.get("deeper", False)
         if "options" in table:
             options = dict(zip(ascii_lowercase, table["options"], strict=False))
-            question = cls(table["question"], one_of(options, table["right"]), options=options)
-            question.deeper = table.get("deeper", False)
-            return question
+            judge = one_of(options, table["right"])
+            return cls(table["question"], judge, options=options, deeper=deeper, notebook=notebook)
         if "give" in table:
             if judge is None:
                 raise LookupError(f"{table['title']!r} has `give`, and no judge of its name.")
@@ -86,10 +82,15 @@ class Exercise:
             if isinstance(value, list):
                 value = tuple(value)
             wrong[value] = why
-        exercise = cls(table["title"], judge, *table["hints"], wrong=wrong)
-        exercise.factors = table.get("factors", 0)
-        exercise.deeper = table.get("deeper", False)
-        return exercise
+        return cls(
+            table["title"],
+            judge,
+            tuple(table["hints"]),
+            wrong,
+            factors=table.get("factors", 0),
+            deeper=deeper,
+            notebook=notebook,
+        )
 
     def test(self, answer: object) -> str | None:
         """Return None if the answer is right, else one sentence about what is off.
