@@ -240,14 +240,14 @@ def progress_bar(key: str) -> Html:
     return div(dots(keys, done), f" {count}", cls="note", role="img", aria_label=label)
 
 
-def _has_open_part(answer: object, depth: int = 4) -> bool:
-    """Return whether an answer, or a part of it down to some depth, is still `...`."""
+def _has_open_part(answer: object) -> bool:
+    """Return whether an answer, or a part of it, is still `...`."""
     parts: Iterable[object] = ()
     if isinstance(answer, dict):
         parts = answer.values()
     elif isinstance(answer, tuple | list):
         parts = answer
-    return answer is ... or (depth > 0 and any(_has_open_part(part, depth - 1) for part in parts))
+    return answer is ... or any(map(_has_open_part, parts))
 
 
 class Question:
