@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from workshop.course.exercises import checking, sets
-from workshop.course.exercises.checking import HELD_BACK, check, predict
+from workshop.course.exercises.checking import check, predict
 from workshop.course.exercises.judging import Exercise, close_to, plain
 from workshop.errors import BadInput, WorkshopError
 
@@ -212,18 +212,8 @@ MINE = "answer = ...\ncheck('demo.two', answer)"
 SOLUTION = '# Solution: click the dots\nprint("two")\ncheck("demo.two", 2)'
 
 
-def test_a_solution_is_silent_until_its_check_was_tried(cell, capsys):
-    assert cell(MINE).state == "unanswered"
-    capsys.readouterr()
-    assert cell(SOLUTION) is None and capsys.readouterr().out.strip() == HELD_BACK
-    assert not cell(MINE.replace("...", "3"))
-    assert cell(SOLUTION) and "two" in capsys.readouterr().out
-    assert checking.progress()["demo.two"] == {"tries": 1, "done": False}
-
-
-def test_tests_run_solutions_at_once(cell, monkeypatch):
+def test_a_solution_runs_in_tests(cell, monkeypatch):
     monkeypatch.setenv("WORKSHOP_STRICT", "1")
-    cell(MINE)
     assert cell(SOLUTION)
 
 

@@ -1,11 +1,9 @@
 """Exercises: friendly checks, hints one by one, and predictions that are stored.
 
-A solution can be seen only after a try.
-
 A set of exercises (one a notebook) is a file of words in `workshop/course/exercises/sets`: titles,
 answers that are numbers, hints, typical wrong answers, concept questions with their options. What
 asks for more has a judge in the module of the same name. With WORKSHOP_STRICT=1, as in the tests, a
-wrong answer raises, solutions run before any try, and concept questions answer themselves.
+wrong answer raises, and concept questions answer themselves.
 """
 
 from __future__ import annotations
@@ -46,9 +44,6 @@ if TYPE_CHECKING:
 SETS = files(sets)
 REASONS = files("workshop.course.exercises") / "reasons.toml"
 SOLUTION = "# Solution"  # the first words of a notebook's cell with a solution
-HELD_BACK = (
-    "Held back until you have tried: run the cell above with your answer, then this one again."
-)
 # state → sign, edge
 LOOKS = {"right": ("✓", "good"), "wrong": ("✗", "bad"), "unanswered": ("…", "open")}
 FROM_SOLUTION = (
@@ -120,20 +115,14 @@ def strict() -> bool:
     return os.environ.get("WORKSHOP_STRICT") == "1"
 
 
-def _hold_back(lines: list[str]) -> list[str]:
-    """Return a cell's lines; a message instead if it is a solution whose check was never tried.
+def _explain_slip(lines: list[str]) -> list[str]:
+    """Return a cell's lines; a sentence instead if Python cannot run its answer, and one says why.
 
-    So it is if Python cannot run an answer, and its slip has a sentence. IPython calls this before
-    it runs a cell.
+    IPython calls this before it runs a cell.
     """
     text = "".join(lines)
     keys = re.findall(r'check\("([\w.]+)"', text)
-    if strict() or not keys:
-        return lines
-    if text.lstrip().startswith(SOLUTION):
-        tried = progress()
-        if any(key not in tried for key in keys):
-            return [f"print({HELD_BACK!r})\n"]
+    if strict() or not keys or text.lstrip().startswith(SOLUTION):
         return lines
     shell = lost.shell()
     names = set(dir(builtins))
@@ -151,10 +140,10 @@ def unread(key: str, sentence: str) -> Result:
 
 
 def _watch_cells() -> Any:
-    """Let IPython ask `_hold_back` of each cell from now on; return its shell, None without one."""
+    """Let IPython call `_explain_slip` for each cell from now on; return its shell, if any."""
     shell = lost.shell()
-    if shell and _hold_back not in shell.input_transformers_cleanup:
-        shell.input_transformers_cleanup.append(_hold_back)
+    if shell and _explain_slip not in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.append(_explain_slip)
     return shell
 
 
@@ -331,9 +320,8 @@ def check(key: str, answer: object = ...) -> Result | Question | LeftOut:
     `...` may also be a part of a tuple, list or dict.
 
     A wrong answer gets a sentence about what is off, and opens a hint; a right one is remembered
-    for the course map. A solution is silent until its check was tried, and counts for nothing: who
-    runs all cells runs it too. A concept question is shown with its options; the letter of one
-    answers it.
+    for the course map. A solution counts for nothing: who runs all cells runs it too. A concept
+    question is shown with its options; the letter of one answers it.
 
     >>> from workshop import check
     >>> check("memory.weights_405b", ...)
