@@ -99,7 +99,7 @@ def progress() -> dict[str, dict]:
 
 
 def keep(key: str, entry: dict) -> str:
-    """Store an outcome; return a note if that was impossible, or ''.
+    """Store an outcome or a choice; return a note if that was impossible, or ''.
 
     A full quota must not stop a learner.
     """

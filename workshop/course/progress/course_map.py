@@ -217,10 +217,10 @@ class CourseMap:
         """Return the roles that the path leaves open and that have notebooks here."""
         on_path = self.on_path
         parts = []
-        for part in paths.parts_after(self.path):
-            chapters = self.of_part(part)
+        for role in paths.ROLES:
+            chapters = self.of_part(role)
             if chapters and chapters[0] not in on_path:
-                parts.append(part)
+                parts.append(role)
         return parts
 
     def about(self, part: paths.Path) -> str:
@@ -417,7 +417,7 @@ def course_map(name: str | None = None, *, path: str | None = None) -> CourseMap
     """
     note = ""
     if path is not None:
-        note = paths.choose(path)
+        note = checking.keep(paths.CHOICE, {"name": paths.named(path)})
     stored = checking.progress()
     predicted, done = {}, set()
     for key, entry in stored.items():

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from workshop.course.progress import progress_file
-from workshop.errors import BadInput, WorkshopError
+from workshop.errors import BadInput
 from workshop.lab.places import CORE_NOTEBOOKS
 
 CHOICE = "course.path"  # the entry of progress.json with the path that the learner chose
@@ -39,6 +38,18 @@ ROLES = (
 NAMES = (CORE.name, *(role.name for role in ROLES), "all")
 
 
+def named(name: str) -> str:
+    """Return the path that is meant, as NAMES has it: "Build with it" is build.
+
+    Raises:
+        BadInput: there is no such path.
+    """
+    path = name.strip().lower().removesuffix(" it").replace("build with", "build")
+    if path not in NAMES:
+        raise BadInput(f"There is no path {name!r}.", f"There are: {', '.join(NAMES)}.")
+    return path
+
+
 def path_of(name: str) -> tuple[Path, ...]:
     """Return the parts of a path in their order: the core, then the role.
 
@@ -47,15 +58,10 @@ def path_of(name: str) -> tuple[Path, ...]:
     Raises:
         BadInput: there is no such path.
     """
-    wanted_name = name.strip().lower().removesuffix(" it").replace("build with", "build")
-    if wanted_name == "all":
+    path = named(name)
+    if path == "all":
         return (CORE, *ROLES)
-    for path in (CORE, *ROLES):
-        if path.name == wanted_name:
-            if path is CORE:
-                return (CORE,)
-            return (CORE, path)
-    raise BadInput(f"There is no path {name!r}.", f"There are: {', '.join(NAMES)}.")
+    return (CORE, *(role for role in ROLES if role.name == path))
 
 
 def chosen(stored: Mapping[str, dict]) -> str:
@@ -64,24 +70,6 @@ def chosen(stored: Mapping[str, dict]) -> str:
     if name in NAMES:
         return name
     return CORE.name
-
-
-def choose(name: str) -> str:
-    """Store the choice of a path; return a note if that is impossible, or ''.
-
-    A full quota must not stop a learner.
-    """
-    parts = path_of(name)
-    path = CORE.name
-    if len(parts) > 2:
-        path = "all"
-    elif len(parts) == 2:
-        path = parts[1].name
-    try:
-        progress_file.add(CHOICE, {"name": path})
-    except WorkshopError as error:
-        return f"Your path could not be kept: {error}"
-    return ""
 
 
 def recalls(question: str) -> str | None:
@@ -110,8 +98,3 @@ def is_left_out(question: str, path: str, begun: Collection[str]) -> bool:
         if number in part.notebooks:
             return False
     return not any(notebook.startswith(number) for notebook in begun)
-
-
-def parts_after(path: str) -> Iterable[Path]:
-    """Return the roles that a path leaves open."""
-    return [role for role in ROLES if role not in path_of(path)]
