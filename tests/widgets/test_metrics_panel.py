@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 
 import pytest
@@ -15,7 +14,7 @@ from workshop.course.widgets.batch.view import BatchProgress
 from workshop.course.widgets.batch.view import picture as progress_html
 from workshop.course.widgets.metrics import view as metrics_view
 from workshop.course.widgets.metrics.view import MetricsPanel
-from workshop.engine.metrics import Engine, Metrics
+from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput
 
 
@@ -72,25 +71,6 @@ def test_a_server_that_is_away_is_said_in_the_panel():
     assert panel.look() is None and "does not answer" in panel.picture.value
     with pytest.raises(BadInput):
         MetricsPanel("http://127.0.0.1:9/v1", every_s=0)
-
-
-def test_a_server_that_hangs_is_said_above_the_charts(monkeypatch):
-    work = (5.0, 5.0, 0.1)
-    looks = [
-        dataclasses.replace(look(second, 2), engines={"0": Engine(2, work, False)})
-        for second in (0, 20, 40)
-    ]
-    shown = iter(looks)
-    monkeypatch.setattr(metrics_view.metrics, "fetch", lambda *_, **__: next(shown))
-    monkeypatch.setattr(metrics_view.time, "time", lambda: 1000.0)
-    panel = MetricsPanel("http://127.0.0.1:9/v1")
-    pictures = []
-    for _ in looks:
-        panel.look()
-        pictures.append(panel.picture.value)
-    assert "It hangs" not in pictures[1]
-    assert "It hangs: 2 requests run, and nothing was computed for 40 s" in pictures[2]
-    assert "<svg" in pictures[2]
 
 
 def test_progress_shows_rows_rates_errors_and_kv_cache():

@@ -3,7 +3,6 @@
 Requests running and waiting, tokens per second, and the KV-cache usage.
 """
 
-import time
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -17,7 +16,6 @@ from workshop.course.widgets.controls import Watching
 from workshop.engine import metrics
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput, WorkshopError
-from workshop.servers import hang
 
 KEPT = 600  # looks: ten minutes at one a second
 WIDTH, HEIGHT, LEFT = 820, 84, 64
@@ -135,7 +133,6 @@ class MetricsPanel(Watching):
         else:
             self._url, self._key, self._proxy = server.url, server.record.api_key, server.proxy
         self.looks: list[Metrics] = []
-        self._movement = hang.Movement(time.time())
         self.picture = widgets.HTML(picture([]))
         super().__init__(self.picture, every_s=every_s)
 
@@ -147,14 +144,7 @@ class MetricsPanel(Watching):
             self.picture.value = html.alert(error)
             return None
         self.looks = [*self.looks[-KEPT + 1 :], look]
-        self._movement.take(look.engines, look.time)
-        if not look.requests_running:
-            self._movement.answered(look.time)
-        drawn = picture(self.looks)
-        if look.time - self._movement.still_since() > hang.WORK_S:
-            still = self._movement.still(look.time)
-            drawn = join([html.alert(WorkshopError(f"It hangs: {still}.", hang.REMEDY)), drawn])
-        self.picture.value = drawn
+        self.picture.value = picture(self.looks)
         return look
 
     def stop(self) -> list[Metrics]:
