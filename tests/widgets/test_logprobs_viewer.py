@@ -127,12 +127,10 @@ def test_the_most_surprising_token_of_the_prompt_is_chosen_at_first(viewer):
     assert chosen(LogprobsViewer(completion).picture.value).startswith("completion token ")
 
 
-def test_only_the_parts_that_are_named_are_shown():
-    simple = LogprobsViewer(RESPONSE, show=("prompt",))
+def test_without_the_completion_the_prompt_alone_is_shown():
+    simple = LogprobsViewer(RESPONSE, completion=False)
     assert simple.picture.value.count('type="radio"') == 2
     assert "perplexity" not in simple.picture.value
-    with pytest.raises(BadInput, match="no part 'colours'"):
-        LogprobsViewer(RESPONSE, show=("colours",))
 
 
 def rows_of(text: str) -> list[logprobs.Row]:
@@ -218,7 +216,7 @@ class TestLive:
         assert len([row for row in viewer.rows if row.part == "completion"]) <= 16
 
     def test_a_viewer_of_the_prompt_alone_asks_for_nothing_more(self, client):
-        viewer = LogprobsViewer(client, "San Francisco is a", show=("prompt",))
+        viewer = LogprobsViewer(client, "San Francisco is a", completion=False)
         assert {row.part for row in viewer.rows} == {"prompt"}
         assert viewer.max_tokens.value == 1
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Self, TypeVar
 
 import ipywidgets as widgets
 from inference_planner.catalog import list_gpus, list_models, load_gpu
 
 from workshop.course.drawing import html
-from workshop.errors import BadInput, WorkshopError
+from workshop.errors import WorkshopError
 
 # What a learner can set, and what a picture is drawn of. ipywidgets has no type hints: a control's
 # value is Any.
@@ -254,26 +254,6 @@ def in_a_row(*children: widgets.Widget, gap: str = "2px 4px") -> widgets.HBox:
     return widgets.HBox(
         children, layout=widgets.Layout(flex_flow="row wrap", grid_gap=gap, align_items="center")
     )
-
-
-def shown_names(show: Iterable[str], offered: Collection[str], problem: str) -> list[str]:
-    """Return the names that a view's `show=` asks for, each once, in the order in which they stand there.
-
-    Args:
-        show: names; a text is one name.
-        offered: the names that there are.
-        problem: what is said of a name that is not among them, with {} in its place.
-
-    Raises:
-        BadInput: there is nothing of that name.
-    """
-    names = list(show)
-    if isinstance(show, str):
-        names = [show]
-    for name in names:
-        if name not in offered:
-            raise BadInput(problem.format(repr(name)), f"There are: {', '.join(offered)}.")
-    return list(dict.fromkeys(names))
 
 
 def set_shown(widget: widgets.DOMWidget, is_shown: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -15,7 +15,7 @@ from workshop.client.logprobs import Row
 from workshop.course.drawing.html import Html, alert, bold, div, join, muted, panel, span, tag
 from workshop.course.drawing.readable_numbers import counted, percent
 from workshop.course.widgets import style
-from workshop.course.widgets.controls import View, button, in_a_row, made, shown_names
+from workshop.course.widgets.controls import View, button, in_a_row, made
 from workshop.course.widgets.sampling.picture import spoken, token_label
 from workshop.errors import BadInput, WorkshopError
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 LONGEST_LIST = 12
 MOST_LETTERS_BELOW_BARS = 160  # two lines of a notebook
 WORDS_BELOW = 3  # bars of a long text that have their token below
-PARTS = ("prompt", "completion")
 MOST_BITS = 13.0  # the darkest shade: one token of 8,192
 # bits, probability
 STEPS = ((1, "50 %"), (3.32, "10 %"), (6.64, "1 %"), (9.97, "0.1 %"), (13, "0.01 % or less"))
@@ -311,17 +310,13 @@ class LogprobsViewer(View):
     >>> viewer = LogprobsViewer(answer)         # or LogprobsViewer(llm), with a prompt to type
     >>> "perplexity" in viewer.picture.value
     True
-    >>> simple = LogprobsViewer(llm, show=("prompt",))      # a text to type, and nothing else
+    >>> simple = LogprobsViewer(llm, completion=False)      # a text to type, and nothing else
 
     Args:
         source: a response with logprobs, rows, or a client to ask with.
         prompt: what the prompt field holds at first (with a client).
         k: how many alternatives to ask for (with a client).
-        show: "prompt" for the prompt alone; None: the completion, the fields for it and the
-            perplexities too. The prompt is always there.
-
-    Raises:
-        BadInput: there is nothing of that name to show.
+        completion: whether the completion, the fields for it and the perplexities are there, too.
     """
 
     def __init__(
@@ -330,11 +325,9 @@ class LogprobsViewer(View):
         prompt: str = "San Francisco is a",
         k: int = 8,
         *,
-        show: Collection[str] | None = None,
+        completion: bool = True,
     ):
-        names = PARTS if show is None else show
-        problem = "The viewer has no part {} to show."
-        self.has_completion = "completion" in shown_names(names, PARTS, problem)
+        self.has_completion = completion
         self._name = f"lp{next(_names)}"
         self.banner = widgets.HTML()
         self.picture = widgets.HTML()

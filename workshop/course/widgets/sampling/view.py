@@ -16,7 +16,6 @@ from workshop.course.widgets.controls import (
     in_a_row,
     made,
     real,
-    shown_names,
     whole,
 )
 from workshop.course.widgets.sampling import picture as draws
@@ -253,14 +252,20 @@ def _prompt_box(prompt: str, *, is_low: bool) -> widgets.Text | widgets.Textarea
 
 
 def _shown_sliders(show: Collection[str] | None) -> list[str]:
-    """Return the names of the sliders to show, from top to bottom.
+    """Return the names of the sliders to show, each once, from top to bottom; a text is one name.
 
     Raises:
         BadInput: there is no slider of that name, or none is named.
     """
     if show is None:
         return list(SLIDERS)
-    names = shown_names(show, SLIDERS, "There is no slider {}.")
+    names = list(dict.fromkeys(show))
+    if isinstance(show, str):
+        names = [show]
+    offered = f"There are: {', '.join(SLIDERS)}."
     if not names:
-        raise BadInput("No slider is named.", f"There are: {', '.join(SLIDERS)}.")
+        raise BadInput("No slider is named.", offered)
+    for name in names:
+        if name not in SLIDERS:
+            raise BadInput(f"There is no slider {name!r}.", offered)
     return names
