@@ -86,21 +86,11 @@ def withdraw() -> bool:
         return False
     try:
         path = Path(_note()["path"])
-    except DAMAGED as error:
-        problem = f"{note} does not say which file is yours: {error}"
-        remedy = f"Remove your file from the class's folder, then {note}."
-        raise WorkshopError(problem, remedy) from None
-    if not path.parent.is_dir():
-        remedy = "Withdraw again where that folder is there."
-        raise WorkshopError(
-            f"Your file cannot be removed: the folder {path.parent} is away.", remedy
-        )
-    try:
+        path.parent.stat()  # where the class's folder is away, the file is still in it
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise WorkshopError(
-            f"{path} cannot be removed: {error.strerror}.", "Ask the folder's owner."
-        ) from None
+    except DAMAGED as error:
+        problem = f"Your file in the class's folder cannot be removed: {error}"
+        raise WorkshopError(problem, f"Remove it there, then {note}.") from None
     note.unlink()
     return True
 
