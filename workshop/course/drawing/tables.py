@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from workshop.client.logprobs import Row
 from workshop.course.drawing.html import Html, alone, div, panel, span, table
@@ -108,16 +108,12 @@ def doctor() -> Table:
     return Table(("", "found", "remedy"), rows, kinds)
 
 
-class Response(Protocol):
-    """A server's answer, as `openai` gives it."""
+def fields(answer: Any) -> Table:
+    """Return the fields of a server's answer, with those of its first choice and its usage.
 
-    def model_dump(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        ...
-
-
-def fields(answer: Mapping | Response) -> Table:
-    """Return the fields of a server's answer, with those of its first choice and its usage."""
+    Args:
+        answer: as `openai` gives it, or as JSON.
+    """
     data = answer if isinstance(answer, Mapping) else answer.model_dump()
     rows = []
     for name, value in data.items():
