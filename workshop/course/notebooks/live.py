@@ -49,7 +49,6 @@ __all__ = [
 
 LAB = "lab"
 RECORDED_LAB = recorded_data.DATA / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores
-LAB_BYTES = int(1.8 * GIB)  # a second teaching server took 1.6 GB
 TRACED_WITHIN_S = 30.0  # a trace is written half a second late, on a busy machine later
 SMALL = "small-kv"
 # 10,240 tokens of the teaching model: one request of its whole length, and a little
@@ -134,7 +133,7 @@ def lab(*vllm_args: str) -> Client | None:
 
     Return None without vLLM, or without memory for the server.
     """
-    why = extra_servers.why_recorded(LAB_BYTES)
+    why = extra_servers.why_recorded(1)
     if why:
         print(f"{why}. What follows is recorded: the same requests to the same server.")
         return None

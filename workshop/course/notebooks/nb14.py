@@ -20,8 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inference_planner.catalog.gpus import GIB
-
 from workshop.client.client import Client, connect
 from workshop.course.notebooks import extra_servers
 from workshop.course.notebooks.nb13 import simulated
@@ -53,7 +51,7 @@ TOKEN_BYTES = 1024  # of the teaching model's KV cache
 SERVERS = {"agents-large": 32_768, "agents-small": 4_096}
 LARGE, SMALL = SERVERS
 FLAGS = ("--block-size", "32", "--max-model-len", "2048", "--enable-prompt-tokens-details")
-NEEDED_BYTES = 2 * int(1.8 * GIB)  # a second teaching server took 1.6 GB
+NEEDED_BYTES = len(SERVERS) * extra_servers.SERVER_BYTES
 SYSTEM_TOKENS, TOOL_TOKENS, ANSWER_TOKENS, TIME_TOKENS = 480, 96, 16, 8
 LONG_TOKENS = 1024  # of the prompts by which the clock is measured, as the sessions' are
 APART_S = 60.0  # between simulated requests: the live ones are sent one after the other
@@ -80,7 +78,7 @@ def servers() -> Pair | None:
 
     Without vLLM, or without memory for both, print why and return None.
     """
-    why = extra_servers.why_recorded(NEEDED_BYTES)
+    why = extra_servers.why_recorded(len(SERVERS))
     if why:
         print(f"{why}. What follows is recorded: the same requests to the same servers.")
         return None
