@@ -12,11 +12,13 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inference_planner.answer.parallelism import plan
 from stand_ins import stand_in
 
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.slurm import doctor, options, site
+from workshop.servers.slurm.submit import plain
 from workshop.servers.slurm.submit import submission as slurm
 
 ROOT = Path(__file__).parents[3]
@@ -279,6 +281,8 @@ def test_a_script_of_one_s_own_is_read_as_sbatch_reads_it():
 
 
 def test_the_head_of_a_script_is_as_the_site_asks(tmp_path, monkeypatch, subtests):
+    two_nodes = {"gpus_per_node": 4, "nodes": 2, "pipeline_parallel_size": 2}
+    planned = plan("meta-llama/Llama-3.1-70B-Instruct", gpu="h100", **two_nodes)
     for lines, there, gone in [
         ("export SBATCH_PARTITION=gpu SBATCH_ACCOUNT=lab", "partition=gpu account=lab", "qos"),
         ("export SBATCH_RESERVATION=course", "reservation=course gpus-per-node=4", "partition"),
@@ -286,18 +290,15 @@ def test_the_head_of_a_script_is_as_the_site_asks(tmp_path, monkeypatch, subtest
         ("site_sbatch=(--mem= --gpus-per-node= --exclusive)", "nodes=2 exclusive", "mem gpus"),
         ("site_sbatch=(--gpus-per-task=h100:4)", "gpus-per-task=h100:4", "gpus-per-node"),
         ("site_sbatch=(--mem=0)", "mem=0", "mem=200G"),
+        ("export SBATCH_TIMELIMIT=01:00:00", "nodes=2 time=01:00:00", "time=08.*"),
     ]:
         with subtests.test(str(lines)):
             use_site(tmp_path, monkeypatch, f"{lines}\n")
-            head = site.head_lines(
-                site.environment(), nodes=2, gpus_per_node=4, cpus=16, mem="200G", time="08:00:00"
-            )
-            text = "\n".join(head) + "\n"
+            text = plain.render(planned, site=site.environment())
             for option in there.split():
                 assert f"#SBATCH --{option}\n" in text, text
             for option in gone.split():
                 assert not re.search(rf"^#SBATCH --{option}(=|$)", text, flags=re.MULTILINE), text
-            assert "#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=16\n" in text
 
 
 # --- how many GPUs

@@ -268,42 +268,6 @@ def named_options(site: dict[str, str]) -> dict[str, str]:
     return values
 
 
-def head_lines(
-    site: dict[str, str],
-    *,
-    nodes: int,
-    gpus_per_node: int,
-    cpus: int,
-    mem: str,
-    time: str,
-) -> list[str]:
-    """Return the #SBATCH lines with which this site is asked for nodes with GPUs.
-
-    Args:
-        site: its settings, as `environment` returns them.
-        nodes: how many.
-        gpus_per_node: GPUs of each.
-        cpus: processors of each node's task.
-        mem: memory of each node as sbatch takes it, such as 200G; 0 for all.
-        time: limit as sbatch takes it, such as 08:00:00.
-
-    What `site_sbatch` takes away or replaces is not asked for; GPUs are asked for as the site's
-    file says: by --gpus-per-node, --gres, or not at all.
-    """
-    changed = changes(site)
-    wanted: dict[str, str | None] = {
-        **named_options(site),
-        "nodes": str(nodes),
-        "ntasks-per-node": "1",
-        "cpus-per-task": str(cpus),
-        "mem": mem,
-        "time": time,
-    }
-    values = {name: value for name, value in wanted.items() if not changed.drops(name, value)}
-    values |= changed.added | gpu_request(site, gpus(site)[0], gpus_per_node)
-    return [f"#SBATCH {option}" for option in options.written(values)]
-
-
 def gpu_request(site: dict[str, str], kind: str, gpus_per_node: int | None) -> dict[str, str]:
     """Return {option of sbatch: value} with which this site is asked for GPUs; {} for none.
 

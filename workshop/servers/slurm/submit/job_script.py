@@ -148,7 +148,7 @@ def write_script(
         head: further options for its #SBATCH lines.
         settings: lines `name=value` of it to replace; the value as bash reads it.
     """
-    text = _changed(script.read_text(encoding="utf-8"), site, person, head)
+    text = changed(script.read_text(encoding="utf-8"), site, person, head)
     for name, value in settings.items():
         text = re.sub(rf"^{name}=.*$", lambda _, line=f"{name}={value}": line, text, flags=re.M)
     text = text.replace("\n", f"\n# Made of {script} by `workshop slurm submit`.\n", 1)
@@ -158,8 +158,8 @@ def write_script(
     return path
 
 
-def _changed(text: str, site: dict[str, str], person: slurm_site.Changes, head: list[str]) -> str:
-    """Return a script with the #SBATCH lines that this submission needs.
+def changed(text: str, site: dict[str, str], person: slurm_site.Changes, head: list[str]) -> str:
+    """Return a script with the #SBATCH lines that a site and a submission need.
 
     What `site_sbatch` or the head replaces goes, and each line beside which sbatch refuses an
     option of the person's. With SBATCH_GRES its --gpus-per-node goes as well: SLURM would add one

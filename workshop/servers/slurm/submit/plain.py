@@ -10,7 +10,9 @@ from pathlib import PurePath
 from inference_planner.answer.command import check_starts, flag_words, flags, served
 from inference_planner.answer.parallelism import Plan
 
-from workshop.servers.slurm.site import head_lines, scripts_folder
+from workshop.servers.slurm import options
+from workshop.servers.slurm import site as slurm_site
+from workshop.servers.slurm.submit import job_script
 
 SCRIPT = "plain.sbatch"
 CPUS_PER_GPU = 4
@@ -20,14 +22,6 @@ LINE_WIDTH = 86  # room for the backslash at its end
 INDENT = 8
 # what stands between them in the script are the plan's flags
 FLAGS = re.compile(r'(?<=exec vllm serve "\$MODEL" ).*?(?= \\\n *--nnodes)', re.DOTALL)
-
-
-# the lines of the head that a site may want otherwise
-HEAD = re.compile(
-    r"(?:^#SBATCH --(?:nodes|gpus-per-node|ntasks-per-node|cpus-per-task|mem|time)=.*\n)+",
-    re.MULTILINE,
-)
-TIME = re.compile(r"#SBATCH --time=(\S+)")
 
 
 def render(plan: Plan, name: str | None = None, site: dict[str, str] | None = None) -> str:
@@ -54,28 +48,15 @@ def render(plan: Plan, name: str | None = None, site: dict[str, str] | None = No
         "#SBATCH --mem=": f"{GIB_PER_GPU * gpus_per_node}G",
         "export MODEL=": shlex.quote(model),
     }
-    script = (scripts_folder() / SCRIPT).read_text()
+    script = (slurm_site.scripts_folder() / SCRIPT).read_text()
     for start, value in lines.items():
         script = _replaced(re.compile(rf"(?<=^{re.escape(start)})\S+", re.MULTILINE), value, script)
     script = _replaced(FLAGS, _flag_lines(plan), script)
     if site is None:
         return script
-    return HEAD.sub(lambda match: _head(match[0], plan, site), script, count=1)
-
-
-def _head(lines: str, plan: Plan, site: dict[str, str]) -> str:
-    """Return the head of a script as a site wants it; what is the same keeps its comment."""
-    gpus_per_node = plan.gpus // plan.nodes
-    wanted = head_lines(
-        site,
-        nodes=plan.nodes,
-        gpus_per_node=gpus_per_node,
-        cpus=CPUS_PER_GPU * gpus_per_node,
-        mem=f"{GIB_PER_GPU * gpus_per_node}G",
-        time=TIME.findall(lines)[0],
-    )
-    commented = {line.partition("  ")[0]: line for line in lines.splitlines()}
-    return "".join(commented.get(line, line) + "\n" for line in wanted)
+    gpu_request = slurm_site.gpu_request(site, slurm_site.gpus(site)[0], gpus_per_node)
+    head = options.written(slurm_site.named_options(site) | gpu_request)
+    return job_script.changed(script, site, slurm_site.Changes(frozenset(), {}), head)
 
 
 def job_name(model: str) -> str:
