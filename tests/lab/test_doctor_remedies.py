@@ -34,7 +34,6 @@ def only(monkeypatch):
             "_resources",
             "_folders",
             "_jupyter",
-            "_kubernetes",
         ):
             monkeypatch.setattr(doctor, name, list)
         monkeypatch.setattr(doctor, "_servers", list)

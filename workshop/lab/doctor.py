@@ -18,7 +18,6 @@ from workshop.servers import hang, records
 from workshop.servers.checks import LACK, NOTE, OK, Check
 from workshop.servers.host import gpus, machine
 from workshop.servers.host.disk import GIB, left_bytes, quotas
-from workshop.servers.host.programs import Finished, run
 from workshop.servers.records.record_file import SUSPENDED
 from workshop.servers.slurm import doctor as slurm_doctor
 from workshop.servers.slurm import site as slurm_site
@@ -34,21 +33,6 @@ GPU_ENVIRONMENT_REMEDY = (
 )
 SERVER_MEMORY_GIB = 2.0  # server of the teaching model with its KV cache, measured: 1.7
 SESSION_MEMORY_GIB = 3.5  # and JupyterLab and a kernel beside it
-KUBECTL_S = 10.0
-KUBERNETES_KINDS = {  # what a cluster may lack of what the manifests name
-    "leaderworkersets.leaderworkerset.x-k8s.io": (
-        "LeaderWorkerSet",
-        "servers over several nodes cannot be applied",
-        "Ask the cluster's administrator for the LeaderWorkerSet controller "
-        "(OpenShift: Leader Worker Set Operator).",
-    ),
-    "podmonitors.monitoring.coreos.com": (
-        "PodMonitor",
-        "Prometheus will not find the servers",
-        "Only the component monitor needs it (kubernetes/README.md): leave that out, or install the "
-        "Prometheus operator.",
-    ),
-}
 
 
 def examine() -> list[Check]:
@@ -63,7 +47,6 @@ def examine() -> list[Check]:
         "Workshop folder": _folders,
         "Jupyter": _jupyter,
         "SLURM": slurm_doctor.examine,
-        "Kubernetes": _kubernetes,
         "Servers": _servers,
     }
     checks: list[Check] = []
@@ -250,47 +233,6 @@ def _jupyter() -> Iterator[Check]:
         where = f"runs from {serving}, another environment"
         remedy = "If widgets show as text: workshop kernel install, then reload the page."
         yield Check("JupyterLab of this session", NOTE, where, remedy)
-
-
-def _kubernetes() -> Iterator[Check]:
-    """Yield what the manifests would lack on the cluster that kubectl knows.
-
-    Nothing without kubectl or its settings.
-    """
-    config = Path(os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep)[0]).expanduser()
-    has_settings = config.is_file() or "KUBERNETES_SERVICE_HOST" in os.environ
-    if not shutil.which("kubectl") or not has_settings:
-        return
-    version = _kubectl("version")
-    if version.code:
-        remedy = "kubectl config get-contexts shows the clusters you know; log in to one."
-        yield Check("Kubernetes", NOTE, f"no cluster answers: {version.complaint}", remedy)
-        return
-    yield Check("Kubernetes", OK, "a cluster answers")
-    yield _gpu_nodes()
-    for resource, (kind, lack, remedy) in KUBERNETES_KINDS.items():
-        code, _, _ = _kubectl("get", resource, "--output=name")
-        if code:
-            yield Check(kind, NOTE, lack, remedy)
-        else:
-            yield Check(kind, OK, "the cluster knows it")
-
-
-def _gpu_nodes() -> Check:
-    label = r"{.metadata.labels.nvidia\.com/gpu\.product}"
-    template = f'{{range .items[*]}}{label}{{"\\n"}}{{end}}'
-    code, out, _ = _kubectl("get", "nodes", f"--output=jsonpath={template}")
-    products = {line.strip() for line in out.splitlines()} - {""}
-    if code or not products:
-        problem = "no node has the label nvidia.com/gpu.product, which the manifests select"
-        remedy = "Ask for NVIDIA's GPU operator, or change nodeSelector in the overlay."
-        return Check("GPU nodes", NOTE, problem, remedy)
-    return Check("GPU nodes", OK, ", ".join(sorted(products)))
-
-
-def _kubectl(*arguments: str) -> Finished:
-    time_limit = f"--request-timeout={KUBECTL_S:.0f}s"
-    return run("kubectl", time_limit, *arguments, within_s=KUBECTL_S + 5)
 
 
 def _servers() -> Iterator[Check]:
