@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from datetime import datetime
 
 import pytest
@@ -206,8 +207,8 @@ def test_what_is_no_file_is_left_alone(folders):
         copy.unlink()
 
 
-@pytest.mark.parametrize("fails", ["replace", "fsync"])
-def test_a_full_disk_loses_nothing(folders, monkeypatch, fails):
+@pytest.mark.parametrize(("module", "fails"), [(os, "replace"), (shutil, "copy")])
+def test_a_full_disk_loses_nothing(folders, monkeypatch, module, fails):
     _, own_folder = folders
     learner_copies.copy_notebooks()
     (own_folder / "00_start.ipynb").write_text(notebook("my answer"))
@@ -215,7 +216,7 @@ def test_a_full_disk_loses_nothing(folders, monkeypatch, fails):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, fails, full)
+    monkeypatch.setattr(module, fails, full)
     with pytest.raises(WorkshopError, match="No space left"):
         learner_copies.fresh("00_start")
     assert "my answer" in (own_folder / "00_start.ipynb").read_text()

@@ -167,25 +167,13 @@ def _keep(copy: Path) -> Path:
     A file that has the name is never touched.
     """
     moment = datetime.now().strftime("%Y-%m-%d_%H%M%S")
-    target_path = copy.with_name(f"{copy.stem}.{moment}.ipynb")
+    target = copy.with_name(f"{copy.stem}.{moment}.ipynb")
     number = 1
-    while True:
-        try:
-            target = target_path.open("xb")
-            break
-        except FileExistsError:  # a moment comes twice: in one second, and in one hour of autumn
-            number += 1
-            target_path = copy.with_name(f"{copy.stem}.{moment}-{number}.ipynb")
-    with target:
-        try:
-            target.write(copy.read_bytes())
-            target.flush()
-            os.fsync(target.fileno())
-            shutil.copymode(copy, target_path)
-        except BaseException:
-            target_path.unlink()
-            raise
-    return target_path
+    while os.path.lexists(target):  # a moment comes twice: in a second, and in an hour of autumn
+        number += 1
+        target = copy.with_name(f"{copy.stem}.{moment}-{number}.ipynb")
+    shutil.copy(copy, target)
+    return target
 
 
 def _look(data: bytes) -> tuple[str, bool]:
