@@ -71,7 +71,7 @@ def start_jupyter(
 
     Without a port it gets a free one, from `first` on.
     """
-    port, port_claim = _hold(host, port, first)
+    port, port_claim = machine.claim_port(host, port, first)
     token = secrets.token_hex(16)
     try:
         folder = folder.absolute()
@@ -92,19 +92,6 @@ def start_jupyter(
 
 def _log_name(port: int) -> str:
     return f"jupyterlab-{port}.log"
-
-
-def _hold(host: str, port: int | None, first: int) -> tuple[int, socket.socket]:
-    """Return the requested port, or the first free one, and the claim on it."""
-    if port is None:
-        return machine.take_port(host, first)
-    claim = machine.hold_port(host, port)
-    if not claim:
-        raise WorkshopError(
-            f"Port {port} is taken, or not yours to use.",
-            "Give JupyterLab another --port, or none.",
-        )
-    return port, claim
 
 
 def wait_for_jupyter(lab: Lab) -> None:

@@ -202,6 +202,20 @@ def take_port(host: str, first: int, tries: int = 20) -> tuple[int, socket.socke
             return port, claim
 
 
+def claim_port(host: str, port: int | None, first: int) -> tuple[int, socket.socket]:
+    """Return the requested port, or a free one from `first` on, and the claim on it.
+
+    Raises WorkshopError: the requested port is somebody's.
+    """
+    if port is None:
+        return take_port(host, first)
+    claim = hold_port(host, port)
+    if not claim:
+        problem = f"Port {port} on {host} is taken, or not yours to use."
+        raise WorkshopError(problem, "Give another --port, or none.")
+    return port, claim
+
+
 def job_ports(job_id: int, addresses: list[str], fixed: int | None = None) -> list[int]:
     """Return the job's ports, tested free on all `addresses`; the first is the API's.
 

@@ -248,20 +248,16 @@ def _refuse_host(host: str) -> None:
 
 def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
     """Return the requested port, or a free one, and the claim on it."""
-    if port is None:  # from another place for each user and name, as a class starts all at once
-        user = 0
-        if hasattr(os, "getuid"):
-            user = os.getuid()
-        return machine.take_port(host, FIRST_PORT + zlib.crc32(f"{user} {name}".encode()) % PORTS)
-    if not 1 <= port <= 65535:
+    if port is not None and not 1 <= port <= 65535:
         raise BadInput(
             f"{port} is no port.", "Ports go from 1 to 65535; without --port a free one is taken."
         )
-    claim = machine.hold_port(host, port)
-    if not claim:
-        remedy = "Give another --port, or none: then a free one is taken."
-        raise WorkshopError(f"Port {port} on {host} is taken, or not yours to use.", remedy)
-    return port, claim
+    user = 0
+    if hasattr(os, "getuid"):
+        user = os.getuid()
+    # from another place for each user and name, as a class starts all at once
+    first = FIRST_PORT + zlib.crc32(f"{user} {name}".encode()) % PORTS
+    return machine.claim_port(host, port, first)
 
 
 def default_flags(
