@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import random
-import re
 import secrets
 import socket
 import subprocess
@@ -29,17 +27,6 @@ from workshop.servers.vllm_main import installed
 FIRST = "00_start.ipynb"
 FIRST_PORT = 8888
 JUPYTER_WAIT_S = 600.0  # thirty that start at once on one login node are slow
-PORT_TRIES = 10
-# Where to look after a port was lost: whoever lost the same one looks elsewhere.
-OTHER_PORTS = range(20000, 30000)
-# What JupyterLab's log says when another program took the port between our look and its start.
-PORT_LOST = re.compile(
-    r"port \d+ is (already in use|not available)|no available port|port \d+ denied"
-)
-
-
-class PortLost(WorkshopError):
-    """Another program took the port before JupyterLab listened there."""
 
 
 @dataclass
@@ -49,7 +36,6 @@ class Lab:
     process: subprocess.Popen
     url: str
     port: int = FIRST_PORT
-    host: str = "127.0.0.1"
     # the claim on the port, until JupyterLab listens
     port_claim: socket.socket | None = field(default=None, repr=False)
 
@@ -64,14 +50,12 @@ class Lab:
             self.port_claim.close()
 
 
-def start_jupyter(
-    folder: Path, port: int | None = None, host: str = "127.0.0.1", first: int = FIRST_PORT
-) -> Lab:
+def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1") -> Lab:
     """Start JupyterLab on the folder; the token is in its environment, not on its command line.
 
-    Without a port it gets a free one, from `first` on.
+    Without a port it gets a free one, from 8888 on.
     """
-    port, port_claim = machine.claim_port(host, port, first)
+    port, port_claim = machine.claim_port(host, port, FIRST_PORT)
     token = secrets.token_hex(16)
     try:
         folder = folder.absolute()
@@ -87,7 +71,7 @@ def start_jupyter(
     if ":" in host:  # IPv6
         address = f"[{host}]"
     url = f"http://{address}:{port}/lab/tree/{FIRST}?token={token}"
-    return Lab(process, url, port=port, host=host, port_claim=port_claim)
+    return Lab(process, url, port=port, port_claim=port_claim)
 
 
 def _log_name(port: int) -> str:
@@ -110,22 +94,9 @@ def wait_for_jupyter(lab: Lab) -> None:
         return
     lines = lab.log.read_text(errors="replace").strip().splitlines() or ["no word"]
     remedy = f"Its own words are in {lab.log}."
-    if ended() and _lost_port(lab, lines):
-        raise PortLost(f"Port {lab.port} is taken.", "Give JupyterLab another --port, or none.")
     if not ended():
         raise WorkshopError(f"JupyterLab did not answer within {JUPYTER_WAIT_S:.0f} s.", remedy)
     raise WorkshopError(f"JupyterLab did not start: {lines[-1][:200]}", remedy)
-
-
-def _lost_port(lab: Lab, lines: list[str]) -> bool:
-    """Return whether a JupyterLab that ended found its port taken.
-
-    Where two chose the same port they also have the same log, and the second writes over the words
-    of the first.
-    """
-    if any(PORT_LOST.search(line) for line in lines):
-        return True
-    return not machine.port_is_free(lab.host, lab.port)
 
 
 def _listens(lab: Lab) -> bool:
@@ -216,7 +187,7 @@ def run(
     """Run the lab until a signal ends it; then nothing that it started is left.
 
     A server that does not start is only reported: the course goes on without. Without a port,
-    JupyterLab gets the first free one from 8888, and another if somebody takes that one first.
+    JupyterLab gets the first free one from 8888.
     """
     folder, held_back = learner_copies.copy_notebooks()
     os.environ[records.LAB_VARIABLE] = secrets.token_hex(8)
@@ -246,20 +217,15 @@ def run(
 
 
 def _open_jupyter(folder: Path, port: int | None, host: str) -> Lab:
-    """Return a JupyterLab that answers, at another port if somebody takes the first one."""
-    first = FIRST_PORT
-    for tries_left in reversed(range(PORT_TRIES)):
-        lab = start_jupyter(folder, port, host, first)
-        try:
-            wait_for_jupyter(lab)
-            return lab
-        except BaseException as error:
-            lab.let_go()
-            supervise.end(lab.process, log=str(lab.log))
-            if port is not None or not tries_left or not isinstance(error, PortLost):
-                raise
-        first = random.choice(OTHER_PORTS)
-    raise AssertionError("the last try returns or raises")
+    """Return a JupyterLab that answers."""
+    lab = start_jupyter(folder, port, host)
+    try:
+        wait_for_jupyter(lab)
+    except BaseException:
+        lab.let_go()
+        supervise.end(lab.process, log=str(lab.log))
+        raise
+    return lab
 
 
 def _wait_for_end(lab: Lab) -> None:
