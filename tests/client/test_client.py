@@ -252,7 +252,7 @@ def test_a_server_that_went_away_is_told_at_once(stub):
 def test_a_name_that_no_server_has_is_answered_with_those_that_are_ready(stub):
     write_record(stub, "first")
     write_record(stub, "second")
-    with pytest.raises(WorkshopError, match=r"'nobody' is known here.*first, second") as refusal:
+    with pytest.raises(WorkshopError, match=r"called 'nobody'.*first, second") as refusal:
         workshop.connect("nobody")
     assert "workshop serve" not in refusal.value.remedy
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from workshop.cli.say import say
-from workshop.errors import BadInput, WorkshopError
+from workshop.errors import BadInput
 
 if TYPE_CHECKING:
     from workshop.servers.records import ServerRecord
@@ -73,12 +73,7 @@ def _log_of(name: str, record: ServerRecord | None) -> Path:
     path = home() / "logs" / f"{name}.log"
     if path.name == f"{name}.log" and path.is_file():
         return path
-    names = [other.name for other in records.own() if other.where != "slurm"]
-    remedy = "`workshop servers` lists those known here."
-    if names:
-        remedy = f"There are: {', '.join(names)}."
-    problem = f"No server called {name!r} has a log here."
-    raise WorkshopError(problem, f"{remedy} {records.OTHERS}")
+    raise records.unknown(name, records.own(), records.OTHERS)
 
 
 def _follow(name: str, file) -> None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 # Every other state is a trouble.
 SIGNS = {"ready": "✓", "starting": "…", "waiting": "…", "suspended": "…"}
-NOBODY = "No server is known here. Start one: workshop serve --background"
+START = "Start one: workshop serve --background"
+NOBODY = f"No server is known here. {START}"
 COLOURS = {"ready": "green", "starting": None, "waiting": None, "suspended": None}
 
 
@@ -90,6 +91,7 @@ def _say_ended(name: str, as_json: bool) -> None:
     from dataclasses import asdict
 
     from workshop.cli import job
+    from workshop.servers import records
     from workshop.servers.slurm import status as slurm_status
 
     meant = slurm_status.job_of(name)
@@ -100,11 +102,8 @@ def _say_ended(name: str, as_json: bool) -> None:
         else:
             job.say_status(now)
         return
-    names = [record.name for record in _known()]
-    remedy = "Start one: workshop serve --background"
-    if names:
-        remedy = f"There are: {', '.join(names)}."
-    raise WorkshopError(f"No server is called {name!r} here.", remedy)
+    others = _known()
+    raise records.unknown(name, others, "" if others else START)
 
 
 def _say_whole(record: ServerRecord) -> None:

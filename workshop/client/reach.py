@@ -129,7 +129,8 @@ def choose(name: str | None = None) -> ServerRecord:
     if failed:
         raise _ended(failed)
     if name:
-        raise _unknown(name)
+        others = records.ready()
+        raise records.unknown(name, others, "" if others else START)
     raise WorkshopError("No server is known here.", START)
 
 
@@ -143,15 +144,6 @@ def _ended(record: ServerRecord) -> WorkshopError:
         start = "Submit it again: workshop slurm submit."
     problem = f"The server {record.name!r} has failed: {record.reason}."
     return WorkshopError(problem, f"{start} Its own words are in {record.log}.")
-
-
-def _unknown(name: str) -> WorkshopError:
-    """Return the error for a name that no server has: it lists those that are ready."""
-    ready = [record.name for record in records.ready()]
-    remedy = START
-    if ready:
-        remedy = f"These are ready: {', '.join(ready)}."
-    return WorkshopError(f"No server called {name!r} is known here.", remedy)
 
 
 def silent(record: ServerRecord, cause: str, remedy: str = "") -> WorkshopError:

@@ -238,8 +238,15 @@ def require(name: str) -> ServerRecord:
     record = read(name)
     if record is not None:
         return record
-    names = ", ".join(record.name for record in (*own(), *waiting())) or "none"
-    raise WorkshopError(f"You have no server called {name!r}.", f"Yours: {names}. {OTHERS}")
+    raise unknown(name, (*own(), *waiting()), OTHERS)
+
+
+def unknown(name: str, others: Iterable[ServerRecord], remedy: str = "") -> WorkshopError:
+    """Return the error for a name that no server has: it lists the others, then the remedy."""
+    names = ", ".join(record.name for record in others)
+    if names:
+        remedy = f"There are: {names}. {remedy}".strip()
+    return WorkshopError(f"You have no server called {name!r}.", remedy)
 
 
 def own() -> list[ServerRecord]:
