@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from workshop.cli.say import force_option, say
-from workshop.errors import BadInput
 
 
 @click.command
@@ -17,7 +16,7 @@ def command(file: Path, force: bool) -> None:
     FILE is one page of HTML [certificate.html]; a browser prints it as PDF.
     """
     from workshop.course.progress import certificate
+    from workshop.files import check_output
 
-    if file.exists() and not force:
-        raise BadInput(f"{file} exists already.", "Give another name, or --force.")
+    check_output(file, force=force)
     say(f"✓ {certificate.write(file)}", fg="green")

@@ -16,8 +16,6 @@ from workshop.errors import BadInput
 if TYPE_CHECKING:
     from workshop.simulate.report import Simulation
 
-EXAMPLE = "simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60"
-
 PLACE = ("gpus_per_node", "max_model_len", "gpu_memory_utilization", "network", "dtype")
 ENGINE = ("nodes", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
           "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "moe_backend")  # fmt: skip
@@ -103,16 +101,6 @@ LOAD = [
 ]
 
 
-def required(value: str | None, name: str, example: str) -> str:
-    """Return the value of an argument that a command requires.
-
-    Raises BadInput with an example: it is missing.
-    """
-    if not value:
-        raise BadInput(f"{name} is missing.", f"For example: workshop {example}.")
-    return value
-
-
 def planned(*names: str) -> list[click.Parameter]:
     return [option for option in plan_command.params if option.name in names]
 
@@ -188,8 +176,10 @@ def command(
       workshop simulate llama-3.1-8b --gpu h100 --sessions 90 --turns 6 --think 3 --system 1500 --tool 50:600
       workshop simulate llama-3.1-8b --gpu h100 --concurrency 64 --requests 256 --prompt 1000 --output 200
     """
-    model = required(model, "MODEL", EXAMPLE)
-    gpu = required(gpu, "--gpu", EXAMPLE)
+    from inference_planner.arguments import required
+
+    model, gpu = required(model, gpu)
+    assert gpu is not None  # no other option describes a card
     if search:
         from workshop.simulate.choices import DECIDED
 
