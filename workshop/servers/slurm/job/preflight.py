@@ -6,7 +6,6 @@ work ends here, within seconds, with one sentence about the node and the plan.
 
 import errno
 import json
-import mmap
 import os
 import socket
 import subprocess
@@ -69,7 +68,7 @@ class Facts:
     scratch_free: int
     shm_free: int
     old_driver: Verdict = None
-    # why no program runs, or no library is loaded, from the scratch folder; '' if both work
+    # why no program runs from the scratch folder; '' if it does
     scratch_refuses: str = ""
 
 
@@ -114,9 +113,7 @@ def gather(model: str) -> Facts:
 
 
 def refused_execution(folder: Path) -> str:
-    """Return why a program does not run, or a library is not loaded, from a folder.
-
-    '' if both work.
+    """Return why a program does not run from a folder; '' if it does.
 
     torch, Triton and vLLM compile libraries there, and load them: on a disk mounted noexec they
     fail after loading.
@@ -127,10 +124,6 @@ def refused_execution(folder: Path) -> str:
             program.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
             program.chmod(0o700)
             subprocess.run([program], check=True, capture_output=True, timeout=PROGRAM_S)
-            with program.open("rb") as file:  # what dlopen(3) does with a library
-                mmap.mmap(
-                    file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC
-                ).close()
     except OSError as error:
         # the check of the disk's room says it better
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
