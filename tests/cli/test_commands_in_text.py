@@ -1,4 +1,4 @@
-"""Every `workshop …` command that a notebook, an exercise or a page names exists, and takes the options it is given."""
+"""Every `workshop …` command that a notebook, a page, a help text or a remedy names exists, with its options."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ SOURCES = [
     *sorted((ROOT / "workshop" / "course" / "exercises" / "sets").glob("*.toml")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "kubernetes").glob("*.md")),
+    *sorted((ROOT / "workshop").rglob("*.py")),
     ROOT / "slurm" / "README.md",
     ROOT / "README.md",
 ]

@@ -367,8 +367,7 @@ def known_gpu(kind: str) -> str:
         return load_gpu(kind).name
     except BadInput:
         remedy = (
-            "Set WORKSHOP_GPU in slurm/site.sh to one of `workshop plan --list-gpus`, "
-            "or give --gpu."
+            "Set WORKSHOP_GPU in slurm/site.sh to one of `workshop models --gpus`, or give --gpu."
         )
         raise BadInput(f"SLURM's GPU type {kind[:80]!r} is not in the catalog.", remedy) from None
 
