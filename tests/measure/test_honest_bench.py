@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-from dataclasses import replace
 
 import pytest
 
@@ -13,7 +10,6 @@ from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput
 from workshop.measure import checks, conversations, points, prediction, results
 from workshop.servers import records
-from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.arrivals import NEXT_ANSWER
 from workshop.simulate.report import Outcome
 
@@ -41,19 +37,6 @@ def test_requests_of_others_and_a_restart_are_faults():
     assert fault is not None and "7 other requests" in fault.sentence
     fault = checks.other_requests(before, snapshot(0, 0, 20), 50)
     assert fault is not None and fault.kind == "restarted"
-
-
-def test_a_process_that_the_record_does_not_name_is_a_fault():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        named = ServerRecord(name="one", url=url, model="m", api_key="", pid=os.getpid())
-        assert checks.other_process(named) is None
-        stranger = replace(named, pid=2**22 - 3)
-        fault = checks.other_process(stranger)
-    assert fault is not None and f"Process {os.getpid()} answers" in fault.sentence
-    assert checks.other_process(stranger) is None  # nobody listens any more
 
 
 def test_a_client_that_cannot_keep_up_is_a_fault():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -18,7 +17,6 @@ from workshop.simulate.sessions import Sessions, drawn_sessions
 
 PROMPT_TOKENS = 1024
 ANSWER = 'data: {"choices": [{"index": 0, "text": "a"}]}\n\ndata: [DONE]\n\n'
-STRANGER = 2**22 - 3  # a process that does not run
 
 
 class Counters:
@@ -60,7 +58,7 @@ class Server:
 
         self.counters = counters
         url = stack.enter_context(small_server.serving(Answers)) + "/v1"
-        self.record = ServerRecord(name="one", url=url, model="m", api_key="", pid=os.getpid())
+        self.record = ServerRecord(name="one", url=url, model="m", api_key="")
 
 
 class PlantedLoad:
@@ -104,14 +102,11 @@ def measured(plant: dict, **load) -> list[str]:
     with ExitStack() as stack:
         server = Server(stack)
         server.counters.hidden = plant.get("hidden", False)
-        record = server.record
-        if plant.get("orphan"):
-            record = ServerRecord(**{**vars(record), "pid": STRANGER})
         options = {"requests": 100, "prompt_tokens": PROMPT_TOKENS, "output_tokens": 64, **load}
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(points, "send", PlantedLoad(server.counters, plant).send)
         patch.setattr(points, "Watch", watch_of(plant))
-        point = points.measure(record, "m", points.Load(**options))
+        point = points.measure(server.record, "m", points.Load(**options))
     return [fault.kind for fault in point.faults]
 
 
@@ -150,7 +145,6 @@ Case = Callable[..., list[str]]
 FAULTY: dict[str, tuple[str, Case]] = {
     "same seed again": ("prefix cache", lambda _: measured({"hits": 0.97}, concurrency=8)),
     "shared prefix": ("prefix cache", lambda _: measured({"hits": 0.12}, rate=4.0)),
-    "orphaned engine": ("other process", lambda _: measured({"orphan": True}, concurrency=8)),
     "somebody else": ("other requests", lambda _: measured({"others": 3}, concurrency=8)),
     "restart": ("restarted", lambda _: measured({"restarts": True}, concurrency=8)),
     "client at its limit": ("slow client", lambda _: measured({"cpu_share": 0.97}, concurrency=64)),

@@ -291,10 +291,10 @@ def as_text(model: str, measured: list[Point], predicts: bool) -> str:
 
     classes = [point for point in measured if isinstance(point, ClassPoint)]
     texts = "sessions of random texts"
-    sound = "No lost prefixes, no other client, the right process, a client that kept up, and enough requests."
+    sound = "No lost prefixes, no other client, a client that kept up, and enough requests."
     if classes:
         texts = "the cells of the notebooks"
-        sound = "No errors, no other client, the right process, and a client that kept up."
+        sound = "No errors, no other client, and a client that kept up."
     elif isinstance(measured[0].load, Load):
         texts = "random prompts"
         sound = sound.replace("lost prefixes", "prefix-cache hits")

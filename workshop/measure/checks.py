@@ -5,14 +5,9 @@ Each fault is one sentence, from figures that were observed beside the measureme
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
-from urllib.parse import urlsplit
-
-import psutil
 
 from workshop.engine.metrics import Metrics
-from workshop.servers.records.record_file import ServerRecord
 
 # A percentile is told apart from the maximum only if at least one request lies beyond it.
 FEWEST_REQUESTS = {"p50": 2, "p95": 20, "p99": 100}
@@ -24,7 +19,6 @@ COUNTED = 0.9  # of the requests: the last ones may be counted a moment after th
 FEW_HITS = 0.01
 # times as long as an answer takes: shorter loads end before the server is as full as it gets
 FULL_LOAD = 2.0
-SAFE_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
@@ -79,57 +73,6 @@ def other_requests(before: Metrics, after: Metrics, sent: int) -> Fault | None:
         )
         return Fault("other requests", sentence)
     return None
-
-
-def listening_pids(port: int) -> set[int]:
-    """Return the processes of this machine that listen on a TCP port.
-
-    Only those that this user may see.
-    """
-    pids = set()
-    for connection in psutil.net_connections(kind="tcp"):
-        if (
-            connection.status == psutil.CONN_LISTEN
-            and connection.laddr
-            and connection.laddr.port == port
-            and connection.pid
-        ):
-            pids.add(connection.pid)
-    return pids
-
-
-def other_process(server: ServerRecord) -> Fault | None:
-    """Return the fault if another process listens at the record's address.
-
-    The record names the process that should.
-
-    None also where that cannot be seen: a server on another machine, or another user's process.
-    """
-    if server.where != "local" or not server.pid:
-        return None
-    parts = urlsplit(server.url)
-    port = parts.port or SAFE_PORTS[parts.scheme]
-    try:
-        listening = listening_pids(port)
-    except (psutil.Error, OSError):
-        return None
-    if not listening or listening & _family(server.pid):
-        return None
-    pid = min(listening)
-    sentence = (
-        f"Process {pid} answers on port {port}, and the record of {server.name!r} names process {server.pid}: an older "
-        f"server may still run there. End process {pid}, and start the server again."
-    )
-    return Fault("other process", sentence)
-
-
-def _family(pid: int) -> set[int]:
-    """Return the process and all that it has started."""
-    family = {pid}
-    with contextlib.suppress(psutil.Error):
-        for child in psutil.Process(pid).children(recursive=True):
-            family.add(child.pid)
-    return family
 
 
 def slow_client(cpu_share: float | None, rate: float | None, starts_s: list[float]) -> list[Fault]:

@@ -310,7 +310,6 @@ class Watch:
 
     def __init__(self, server: ServerRecord):
         self._server = server
-        self._other_process = checks.other_process(server)
         self._own = psutil.Process()
 
     def __enter__(self) -> Self:
@@ -332,12 +331,10 @@ class Watch:
 
     def faults(self, sent: int) -> list[Fault]:
         """Return what can spoil every load; `sent` is the number of its requests."""
-        faults: list[Fault | None] = [self._other_process]
         if self.before is None or self.after is None:
-            faults.append(NO_METRICS)
-        else:
-            faults.append(checks.other_requests(self.before, self.after, sent))
-        return [fault for fault in faults if fault]
+            return [NO_METRICS]
+        fault = checks.other_requests(self.before, self.after, sent)
+        return [fault] if fault else []
 
 
 def metrics_of(server: ServerRecord) -> Metrics | None:
