@@ -7,17 +7,17 @@ be neither stale nor broken.
 
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from workshop.batch.keep.cut_answers import RETRY_FACTOR
+from workshop.batch.keep.cut_answers import ENDED_IN_LENGTH, RETRY_FACTOR
 from workshop.batch.keep.lines import Answer, metadata_text
 from workshop.batch.keep.store import scan
 from workshop.batch.read.inputs import Source
-from workshop.batch.read.outcomes import Outcome, Outcomes, outcome
 from workshop.batch.read.rows import Builder, Content, Malformed, Row, derived_id, key_of
 from workshop.errors import BadInput, WorkshopError
 
@@ -158,7 +158,7 @@ class CutAnswer(NamedTuple):
 
     max_tokens: int  # with which it was asked again; minus its own tokens, if it was not
     prompt_tokens: int
-    outcome: Outcome
+    finish_reasons: list[str]
 
 
 @dataclass
@@ -173,7 +173,7 @@ class Work:
     shard: tuple[int, int] = (1, 1)  # (which, of how many): every so-many-th row is this run's
     # answers of rows that read differently now, are gone, or are another shard's
     superseded: int = 0
-    outcomes: Outcomes = field(default_factory=Outcomes)  # of the answers that count
+    finish_reasons: Counter[str] = field(default_factory=Counter)  # of the answers that count
     retry: bool = False  # ask rows again whose answer ended in length
     max_model_len: int | None = None  # of the server or the engine, once it is known
     cut_answers: dict[int, CutAnswer] = field(default_factory=dict)  # by row; with `retry`
@@ -260,22 +260,23 @@ class Work:
 
         If it was cut and `retry` is set, its row is noted for another attempt.
         """
-        ended = outcome(answer.choices)
-        self.outcomes.add(ended)
-        if self.retry and ended.is_cut:
+        finish_reasons = finish_reasons_of(answer.choices)
+        self.finish_reasons.update(finish_reasons)
+        if self.retry and ENDED_IN_LENGTH in finish_reasons:
             tokens = answer.tokens_of_retry or 0
             prompt_tokens = _whole(answer.usage.get("prompt_tokens"))
             # for a row that names no limit: the server's own, which the answer has met
             generated = _whole(answer.usage.get("completion_tokens"))
-            self.cut_answers[row.number] = CutAnswer(tokens or -generated, prompt_tokens, ended)
+            self.cut_answers[row.number] = CutAnswer(
+                tokens or -generated, prompt_tokens, finish_reasons
+            )
 
     def keep(self, row: Row, choices: list[dict]) -> None:
         """Record that a row has an answer with these choices."""
-        ended = outcome(choices)
         if row.more_tokens is not None:
-            self.outcomes.add(self.cut_answers[row.number].outcome, -1)
+            self.finish_reasons.subtract(self.cut_answers[row.number].finish_reasons)
             self.retried += 1
-        self.outcomes.add(ended)
+        self.finish_reasons.update(finish_reasons_of(choices))
         self.index.done.add(row.number)
 
     @property
@@ -361,6 +362,12 @@ class Work:
 def _whole(count: object) -> int:
     """Return a server's count of tokens; 0 if it is none."""
     return count if type(count) is int else 0
+
+
+def finish_reasons_of(choices: list[dict]) -> list[str]:
+    """Return how the samples of a row ended; an embedding has no reason."""
+    reasons = [choice.get("finish_reason") for choice in choices]
+    return [str(reason) for reason in reasons if reason is not None]
 
 
 def shard_of(text: str | None) -> tuple[int, int]:
