@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from workshop.cli import bench
 from workshop.measure.points import Load, Point
-from workshop.simulate.report import Outcome
 
 RATES = (1.0, 4.0, 16.0)
 
@@ -52,25 +49,6 @@ def test_the_simulated_line_ends_with_the_simulated_goodput():
     assert simulated.startswith("  simulated") and simulated.endswith(" 3.00")
     without = bench.as_text("m", [point(4.0, goodput=None)], predicts=True)
     assert without.splitlines()[3].endswith(" –")
-
-
-def test_the_limits_reach_the_prediction_of_a_load_of_random_prompts():
-    def simulate(arrivals):
-        """Give half of the requests their first token within a second."""
-        outcomes = []
-        for number, arrival in enumerate(arrivals):
-            first_s = arrival.arrival_s + 0.5 + number % 2
-            last_s = first_s + 1.0
-            outcomes.append(Outcome(arrival.arrival_s, 256, first_s, last_s, arrival.output_tokens))
-        return outcomes
-
-    load = Load(requests=100, prompt_tokens=256, output_tokens=64, rate=4.0)
-    predicted = bench._with_prediction(point(4.0), load, "ttft=1s", simulate).predicted
-    assert predicted is not None
-    # 50 of the 100 requests, in the 25 s that they take to arrive and the last one to be answered
-    assert predicted["goodput_per_s"] == pytest.approx(2.0, rel=0.1)
-    predicted = bench._with_prediction(point(4.0), load, None, simulate).predicted
-    assert predicted is not None and predicted["goodput_per_s"] is None
 
 
 def titles(picture: str) -> set[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput
-from workshop.measure import checks, conversations, points, prediction, results
+from workshop.measure import checks, conversations, points, results
 from workshop.servers import records
 from workshop.simulate.arrivals import NEXT_ANSWER
 from workshop.simulate.report import Outcome
@@ -91,7 +91,7 @@ def one_at_a_time(arrivals):
 
 def test_a_closed_loop_sends_the_next_request_when_one_is_answered():
     load = points.Load(requests=12, prompt_tokens=8, output_tokens=2, concurrency=2)
-    predicted = prediction.predict(one_at_a_time, load, seed=0)
+    predicted = points.figures_of(one_at_a_time(load.simulated_arrivals(0)), {})
     # two requests at once at a server of one place: each waits 2 s, and then 1 s for its first token
     assert predicted["ttft_ms"]["p50"] == pytest.approx(3000)
     assert predicted["tpot_ms"]["p50"] == pytest.approx(1000)
@@ -101,11 +101,12 @@ def test_a_closed_loop_sends_the_next_request_when_one_is_answered():
 def test_goodput_is_predicted_under_the_same_limits():
     load = points.Load(requests=12, prompt_tokens=8, output_tokens=2, concurrency=2)
     # the first request alone does not wait: its first token comes after 1 s, all others' after 3 s
-    predicted = prediction.predict(one_at_a_time, load, seed=0, limits={"ttft": 2000.0})
+    outcomes = one_at_a_time(load.simulated_arrivals(0))
+    predicted = points.figures_of(outcomes, {"ttft": 2000.0})
     assert predicted["goodput_per_s"] == pytest.approx(1 / 24)
-    predicted = prediction.predict(one_at_a_time, load, seed=0, limits={"tpot": 1000.0})
+    predicted = points.figures_of(outcomes, {"tpot": 1000.0})
     assert predicted["goodput_per_s"] == pytest.approx(12 / 24)
-    assert prediction.predict(one_at_a_time, load, seed=0)["goodput_per_s"] is None
+    assert points.figures_of(outcomes, {})["goodput_per_s"] is None
 
 
 def vllm_result(**more) -> dict:

@@ -99,6 +99,11 @@ def watch_of(plant: dict) -> type[points.Watch]:
 
 def measured(plant: dict, **load) -> list[str]:
     """Return the kinds of faults of a measured point."""
+    return [fault.kind for fault in point_of(plant, **load).faults]
+
+
+def point_of(plant: dict, slo=None, simulate=None, **load) -> points.Point:
+    """Return a measured point."""
     with ExitStack() as stack:
         server = Server(stack)
         server.counters.hidden = plant.get("hidden", False)
@@ -106,8 +111,8 @@ def measured(plant: dict, **load) -> list[str]:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(points, "send", PlantedLoad(server.counters, plant).send)
         patch.setattr(points, "Watch", watch_of(plant))
-        point = points.measure(server.record, "m", points.Load(**options))
-    return [fault.kind for fault in point.faults]
+        planted_load = points.Load(**options)
+        return points.measure(server.record, "m", planted_load, slo=slo, simulate=simulate)
 
 
 def of_vllm(**changes) -> dict:
@@ -185,6 +190,24 @@ def test_a_planted_fault_is_found_and_no_other(tmp_path):
 def test_a_clean_measurement_has_no_fault(tmp_path):
     for name, case in CLEAN.items():
         assert case(tmp_path) == [], name
+
+
+def half_in_time(arrivals):
+    """Give half of the requests their first token within a second."""
+    outcomes = []
+    for number, arrival in enumerate(arrivals):
+        first_s = arrival.arrival_s + 0.5 + number % 2
+        outcomes.append(Outcome(arrival.arrival_s, 256, first_s, first_s + 1.0, 64))
+    return outcomes
+
+
+def test_the_limits_reach_the_prediction_of_a_load_of_random_prompts():
+    predicted = point_of({}, rate=4.0, slo="ttft=1s", simulate=half_in_time).predicted
+    assert predicted is not None and predicted["prefix_hit_share"] == 0.0
+    # 50 of the 100 requests, in the 25 s that they take to arrive and the last one to be answered
+    assert predicted["goodput_per_s"] == pytest.approx(2.0, rel=0.1)
+    predicted = point_of({}, rate=4.0, simulate=half_in_time).predicted
+    assert predicted is not None and predicted["goodput_per_s"] is None
 
 
 def test_turns_share_what_came_before_and_lose_it_by_a_fault():

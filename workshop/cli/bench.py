@@ -13,8 +13,7 @@ from workshop.errors import BadInput, WorkshopError
 
 if TYPE_CHECKING:
     from workshop.measure.classes import ClassPoint
-    from workshop.measure.points import Load, Point
-    from workshop.measure.prediction import Simulate
+    from workshop.measure.points import Load, Point, Simulate
     from workshop.servers.records.record_file import ServerRecord
     from workshop.simulate.sessions import Sessions
 
@@ -187,8 +186,9 @@ def command(
             )
     for load in loads:
         with waiting(f"{load.name}: {load.requests} requests …"):
-            point = points.measure(server, model, load, slo=slo, seed=seed)
-            measured.append(_with_prediction(point, load, slo, simulate))
+            measured.append(
+                points.measure(server, model, load, slo=slo, seed=seed, simulate=simulate)
+            )
     rows = [point.to_dict() for point in measured]
     if plot:
         with output(plot, force=force) as file:
@@ -270,18 +270,6 @@ def _uses_a_gpu() -> bool:
     from workshop.servers.host import gpus
 
     return bool(gpus.visible())
-
-
-def _with_prediction(point: Point, load: Load, slo: str | None, simulate: Simulate | None) -> Point:
-    from dataclasses import replace
-
-    from workshop.measure import prediction
-    from workshop.simulate.report import parse_slo
-
-    if simulate is None:
-        return point
-    predicted = prediction.predict(simulate, load, point.seed, parse_slo(slo))
-    return replace(point, predicted=predicted)
 
 
 def as_text(model: str, measured: list[Point], predicts: bool) -> str:

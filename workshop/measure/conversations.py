@@ -14,8 +14,7 @@ from workshop.client.client import Client
 from workshop.engine.metrics import Metrics
 from workshop.measure import checks, points, timed
 from workshop.measure.checks import Fault
-from workshop.measure.points import Point, SessionLoad
-from workshop.measure.prediction import Simulate, figures_of
+from workshop.measure.points import Point, SessionLoad, Simulate, figures_of
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.report import parse_slo
@@ -81,12 +80,8 @@ def measure(
     point = points.point_of(SessionLoad(options, len(arrivals)), options.seed, watch, outcomes, slo)
     answer_s = (point.figures["e2el"]["p95"] or 0.0) / 1e3
     faults += checks.too_short(len(arrivals), None, answer_s, "--sessions or --turns")
-    return replace(
-        point,
-        prefix_hit_share=share,
-        faults=faults,
-        predicted=predict(simulate, arrivals, parse_slo(slo)) if simulate else None,
-    )
+    predicted = figures_of(simulate(arrivals), parse_slo(slo)) if simulate else None
+    return replace(point, prefix_hit_share=share, faults=faults, predicted=predicted)
 
 
 def returning_share(arrivals: Sequence[Arrival]) -> float:
@@ -125,20 +120,3 @@ def hits_of_sessions(
         "too small for all sessions."
     )
     return share, Fault("prefixes lost", sentence)
-
-
-def predict(
-    simulate: Simulate, arrivals: Sequence[Arrival], limits: Mapping[str, float]
-) -> dict[str, Any]:
-    """Return the simulated figures as `prediction.predict` has them, and prefix_hit_share.
-
-    Args:
-        limits: of the SLO in ms by name (ttft, tpot, e2el); empty without an SLO.
-    """
-    outcomes = simulate(arrivals)
-    hit_tokens = 0
-    prompt_tokens = 0
-    for outcome in outcomes:
-        hit_tokens += outcome.hit_tokens
-        prompt_tokens += outcome.prompt_tokens
-    return {**figures_of(outcomes, limits), "prefix_hit_share": hit_tokens / prompt_tokens}

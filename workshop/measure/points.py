@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, Self
 
@@ -24,7 +24,7 @@ from workshop.servers.host import energy
 from workshop.servers.host.energy import Energy
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.arrivals import NEXT_ANSWER, Arrival
-from workshop.simulate.report import Outcome, parse_slo, percentiles
+from workshop.simulate.report import Outcome, parse_slo, percentiles_of_measure
 from workshop.simulate.sessions import Sessions
 
 MEASURES = ("ttft", "tpot", "e2el")
@@ -33,6 +33,7 @@ WARMUP_TOKENS = 16
 MOST_REQUESTS = 100_000
 MOST_TOKENS = 1_000_000
 LARGEST_SEED = 2**31
+GENERATIONS = 6  # of a closed loop: so many requests one after the other show what all others do
 ANSWER_WITHIN_S = 6 * 3600.0  # as `vllm bench serve`: an overloaded server is measured, too
 NO_METRICS = Fault(
     "no metrics",
@@ -40,6 +41,8 @@ NO_METRICS = Fault(
     "used it.",
 )
 
+# requests in order of arrival → their outcomes in the same order
+Simulate = Callable[[Sequence[Arrival]], list[Outcome]]
 Figures = dict[str, dict[str, float | None]]  # measure → p50, p95, p99 and mean in ms
 
 
@@ -93,6 +96,13 @@ class Load:
         stretch = self.requests / self.rate / now_s
         return [replace(first, arrival_s=time_s * stretch) for time_s in times_s]
 
+    def simulated_arrivals(self, seed: int) -> list[Arrival]:
+        """Return the requests that are simulated: of a closed loop the first ones alone."""
+        arrivals = self.arrivals(seed)
+        if self.concurrency is None:
+            return arrivals
+        return arrivals[: GENERATIONS * self.concurrency]
+
 
 @dataclass(frozen=True)
 class SessionLoad:
@@ -137,8 +147,7 @@ class Point:
     figures: of ttft, tpot and e2el. goodput_per_s: requests a second that met the SLO; None without
     an SLO.
     prefix_hit_share: of the prompts' tokens; None if the server does not publish it. predicted: the
-    same figures, tokens_per_s and goodput_per_s from the simulation; None if nothing could be
-    simulated.
+    figures from the simulation, as `figures_of` has them; None if nothing could be simulated.
     """
 
     load: AnyLoad
@@ -200,6 +209,7 @@ def measure(
     *,
     slo: str | None = None,
     seed: int | None = None,
+    simulate: Simulate | None = None,
 ) -> Point:
     """Measure one load of random prompts, and look for what could spoil the figures.
 
@@ -209,6 +219,7 @@ def measure(
         slo: limits such as "ttft=500ms,tpot=50ms".
         seed: of the prompts and their times; None draws a new one, so that no prompt was seen
             before.
+        simulate: predicts the same load.
 
     Raises:
         WorkshopError: a request was not answered.
@@ -228,7 +239,10 @@ def measure(
     starts_s = [outcome.arrival_s for outcome in outcomes]
     answer_s = (point.figures["e2el"]["p95"] or 0.0) / 1e3
     faults += checks.of_sending(load.requests, load.rate, starts_s, answer_s, watch.cpu_share)
-    return replace(point, prefix_hit_share=hit_share, faults=faults)
+    predicted = None
+    if simulate:
+        predicted = figures_of(simulate(load.simulated_arrivals(seed)), parse_slo(slo))
+    return replace(point, prefix_hit_share=hit_share, faults=faults, predicted=predicted)
 
 
 async def send(
@@ -263,14 +277,28 @@ def point_of(
 
 def percentiles_of(outcomes: Sequence[Outcome]) -> Figures:
     """Return p50, p95, p99 and mean of each measure, in ms."""
-    figures: Figures = {}
-    for name in MEASURES:
-        times_ms: list[float] = []
-        for outcome in outcomes:
-            time_ms = getattr(outcome, f"{name}_ms")
-            if time_ms is not None:  # an answer of one token has no tpot
-                times_ms.append(time_ms)
-        figures[name] = percentiles(times_ms)
+    return {name: percentiles_of_measure(outcomes, name) for name in MEASURES}
+
+
+def figures_of(outcomes: Sequence[Outcome], limits: Mapping[str, float]) -> dict[str, Any]:
+    """Return the figures of simulated requests.
+
+    They are tokens_per_s, goodput_per_s, prefix_hit_share (of the prompts' tokens), and p50, p95,
+    p99 and mean of ttft_ms, tpot_ms and e2el_ms.
+
+    Args:
+        limits: of the SLO in ms by name (ttft, tpot, e2el); empty without an SLO.
+    """
+    first_s = min(outcome.arrival_s for outcome in outcomes)
+    seconds = max(outcome.last_s for outcome in outcomes) - first_s
+    prompt_tokens = sum(outcome.prompt_tokens for outcome in outcomes)
+    figures: dict[str, Any] = {
+        "tokens_per_s": sum(outcome.output_tokens for outcome in outcomes) / seconds,
+        "goodput_per_s": goodput(outcomes, limits, seconds),
+        "prefix_hit_share": sum(outcome.hit_tokens for outcome in outcomes) / prompt_tokens,
+    }
+    for name, values in percentiles_of(outcomes).items():
+        figures[f"{name}_ms"] = values
     return figures
 
 

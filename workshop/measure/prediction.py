@@ -1,4 +1,4 @@
-"""The simulated figures of a load, to stand beside the measured ones.
+"""Simulations of a server, whose figures stand beside the measured ones.
 
 A server on this machine's CPU is simulated on a clock that is measured first; a server on GPUs on
 the planner's clock.
@@ -6,22 +6,16 @@ the planner's clock.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from workshop.client.client import Client
 from workshop.measure import server_clock, timed
-from workshop.measure.points import Load, goodput, percentiles_of
+from workshop.measure.points import Simulate
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.report import Outcome
-
-GENERATIONS = 6  # of a closed loop: so many requests one after the other show what all others do
-
-# requests in order of arrival → their outcomes in the same order
-Simulate = Callable[[Sequence[Arrival]], list[Outcome]]
 
 
 def on_this_machine(server: ServerRecord) -> Simulate:
@@ -55,39 +49,3 @@ def on_gpus(model: str, gpu: str, options: dict[str, Any]) -> Simulate:
         return on_plan(planned, arrivals).requests
 
     return simulate
-
-
-def predict(
-    simulate: Simulate, load: Load, seed: int, limits: Mapping[str, float] | None = None
-) -> dict[str, Any]:
-    """Return the simulated figures of a load.
-
-    They are tokens_per_s, goodput_per_s (None without limits), and summaries of ttft_ms, tpot_ms
-    and e2el_ms. A summary has p50, p95, p99 and mean.
-
-    Args:
-        limits: of the SLO in ms by name (ttft, tpot, e2el).
-    """
-    arrivals = load.arrivals(seed)
-    if load.concurrency is not None:
-        arrivals = arrivals[: GENERATIONS * load.concurrency]
-    return figures_of(simulate(arrivals), limits or {})
-
-
-def figures_of(outcomes: Sequence[Outcome], limits: Mapping[str, float]) -> dict[str, Any]:
-    """Return tokens_per_s, goodput_per_s, and the percentiles of ttft_ms, tpot_ms and e2el_ms."""
-    first_s = math.inf
-    last_s = -math.inf
-    tokens = 0
-    for outcome in outcomes:
-        first_s = min(first_s, outcome.arrival_s)
-        last_s = max(last_s, outcome.last_s)
-        tokens += outcome.output_tokens
-    seconds = last_s - first_s
-    result: dict[str, Any] = {
-        "tokens_per_s": tokens / seconds,
-        "goodput_per_s": goodput(outcomes, limits, seconds),
-    }
-    for name, figures in percentiles_of(outcomes).items():
-        result[f"{name}_ms"] = figures
-    return result

@@ -91,6 +91,16 @@ class Outcome:
         return all((getattr(self, f"{name}_ms") or 0.0) <= limit for name, limit in slo.items())
 
 
+def percentiles_of_measure(outcomes: Sequence[Outcome], measure: str) -> dict[str, float | None]:
+    """Return p50, p95, p99 and mean of ttft, tpot or e2el, in ms."""
+    times_ms: list[float] = []
+    for outcome in outcomes:
+        time_ms = getattr(outcome, f"{measure}_ms")
+        if time_ms is not None:  # an answer of one token has no tpot
+            times_ms.append(time_ms)
+    return percentiles(times_ms)
+
+
 @dataclass(frozen=True)
 class Simulation:
     """The result of one simulated load."""
@@ -172,12 +182,7 @@ class Simulation:
         """Return p50, p95, p99 and mean of ttft, tpot, itl or e2el, in ms."""
         if measure == "itl":
             return percentiles([gap * 1e3 for gap in self.gaps_s])
-        values = []
-        for request in self.requests:
-            value = getattr(request, f"{measure}_ms")
-            if value is not None:
-                values.append(value)
-        return percentiles(values)
+        return percentiles_of_measure(self.requests, measure)
 
     def figures(self, measure: str) -> dict[str, dict[str, float | None]]:
         """Return p50, p95, p99 and mean of a measure, and what lies low and high.

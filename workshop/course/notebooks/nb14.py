@@ -26,7 +26,7 @@ from workshop.course.notebooks.nb13 import simulated
 from workshop.course.topics import recorded_data
 from workshop.course.widgets.load.view import LoadExplorer
 from workshop.errors import BadInput
-from workshop.measure import points, prediction, server_clock, timed
+from workshop.measure import points, server_clock, timed
 from workshop.servers import local
 from workshop.servers.local import supervise
 from workshop.simulate import process
@@ -122,11 +122,9 @@ def bench(pair: Pair | None, *, seed: int | None = None) -> dict[str, Any]:
         return rows[(_shown[_bench_key(seed)] - 1) % len(rows)]
     point = points.measure(pair.large.record, pair.large.model, BENCH, seed=seed)
     rules = server_clock.rules(pair.large.record, 2048)
-
-    def simulate(arrivals: Sequence[Arrival]) -> list[Outcome]:
-        return process.run(rules, pair.clock, arrivals)["requests"]
-
-    predicted = prediction.predict(simulate, BENCH, point.seed)
+    arrivals = BENCH.simulated_arrivals(point.seed)
+    simulated_requests = process.run(rules, pair.clock, arrivals)["requests"]
+    predicted = points.figures_of(simulated_requests, {})
     prefix_hits_percent = None
     if point.prefix_hit_share is not None:
         prefix_hits_percent = round(100 * point.prefix_hit_share, 1)
