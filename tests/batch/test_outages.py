@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import email.utils
 import json
 import os
 import signal
@@ -90,32 +89,10 @@ def test_the_statuses_that_are_asked_again_are_openais():
 
 
 def test_how_long_a_server_asks_to_wait():
-    past = ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun Nov  6 08:49:37 1994")
-    no_dates = ("Sun, 99 Nov 99999 08:49:37 GMT", "Sun, 06 Nov " + "9" * 30 + " 08:49:37 GMT")
-    no_word = dict.fromkeys(("", "0", "-3", "nan", "soon", *past, *no_dates))
+    no_word = dict.fromkeys(("", "0", "-3", "nan", "soon", "Sun, 06 Nov 2094 08:49:37 GMT"))
     for text, seconds in {**no_word, "0.5": 0.5, "1e400": retries.LONGEST_PAUSE_S}.items():
         assert retries.pause_s({"Retry-After": text}) == seconds, text
     assert retries.pause_s({}) is None
-
-
-def test_a_date_is_kept_to(wire, run):
-    for date in (
-        email.utils.formatdate(time.time() + 4000, usegmt=True),
-        time.asctime(time.gmtime(time.time() + 4000)),  # as old servers write it
-    ):
-        assert 3997 < retries.pause_s({"Retry-After": date}) <= 4000, date
-    times = {}
-
-    def reply(request):
-        times.setdefault(request.text, []).append(time.time())
-        if len(times[request.text]) == 1 and request.text == "row 3":
-            date = email.utils.formatdate(time.time() + 2, usegmt=True)
-            return wire_stub.Reply(b"{}", 429, {"Retry-After": date})
-        return wire_stub.answer(request)
-
-    assert run(wire(reply), N).exit_code == 0
-    first, second = times["row 3"]
-    assert second - first > 0.9  # dates have whole seconds
 
 
 def models_first(replies):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import os
 
@@ -191,35 +189,6 @@ def test_a_merge_that_fails_leaves_what_was_there(shards, tmp_path, monkeypatch)
         batch.merge(folder, out)
     monkeypatch.undo()
     assert out.read_bytes() == before and batch.merge(folder, out) == len(ROWS)
-
-
-def values(record: object, place: tuple = ()):
-    """Yield where each value of a record stands."""
-    for name, value in record.items() if isinstance(record, dict) else enumerate(record):
-        yield (*place, name)
-        if isinstance(value, dict | list):
-            yield from values(value, (*place, name))
-
-
-def test_a_record_that_somebody_edited_is_one_sentence_at_most(shards, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-    folder = shards((1, 2), 2)
-    path = folder / "1.jsonl.meta.json"
-    record = json.loads(path.read_text())
-    wrong_values = (None, -1, "x", "0/0", "\ud83d", [], {}, [1], True)
-    for place, wrong in itertools.product(values(record), wrong_values):
-        edited = json.loads(json.dumps(record))
-        part = edited
-        for name in place[:-1]:
-            part = part[name]
-        part[place[-1]] = wrong
-        path.write_text(json.dumps(edited))
-        for step in (
-            lambda: batch.load(folder / "1.jsonl"),
-            lambda: batch.merge(folder, tmp_path / "out.jsonl"),
-        ):
-            with contextlib.suppress(WorkshopError):
-                step()
 
 
 def test_a_record_that_was_damaged_is_one_sentence(shards, tmp_path):

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 _HEAD = re.compile(rb'\{"custom_id": "(?:[^"\\]|\\.)*", "key": "[0-9a-f]{32}", "row": (\d+), ')
 _START = b'{"custom_id": '
-_UTF_16 = re.compile(rb"\0[^\0]{1,3}\0")
 _HAZARDS = (b"NaN", b"Infinity", b"\r", b"\n")  # what makes a body worth a second look
 
 
@@ -142,12 +141,10 @@ def read_answer(raw: bytes, end: int) -> Answer | None:
 def is_rest(raw: bytes) -> bool:
     """Return True if this can be the rest of an answer line, cut by a kill or with zeros in it.
 
-    Zeros are what a power cut leaves; text in UTF-16 has some, too. Only such lines are passed over,
-    so foreign files are never damaged.
+    Zeros are what a power cut leaves. Only such lines are passed over, so foreign files are not
+    damaged.
     """
     begins = raw.partition(b"\0")[0]
-    if _UTF_16.search(raw):
-        return False
     return begins.startswith(_START) or _START.startswith(begins)
 
 

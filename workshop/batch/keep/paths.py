@@ -19,15 +19,6 @@ from workshop.errors import BadInput, WorkshopError
 
 PARQUET_META = b"workshop.batch"  # the key of our record in a Parquet file's schema
 _RECORD = {"input": dict, "sampling_parameters": dict, "runs": list}
-_FIELDS = {
-    "path": str,
-    "sha256": str,
-    "bytes": int,
-    "rows": int,
-    "shard": str,
-    "answered": int,
-    "state": str,
-}
 _BESIDE = re.compile(r"\.parquet\.jsonl$|\.(jsonl|parquet)\.errors\.jsonl$")
 
 
@@ -138,17 +129,7 @@ def read_meta(paths: Paths) -> dict | None:
     for name, kind in _RECORD.items():
         if not isinstance(meta.get(name), kind):
             return None
-    for part in (meta["input"], *meta["runs"]):
-        if not _is_typed(part):
-            return None
     return meta
-
-
-def _is_typed(part: object) -> bool:
-    """Return True if a part of the record is a dict whose fields have the right types."""
-    if not isinstance(part, dict):
-        return False
-    return all(isinstance(part.get(name, kind()), kind) for name, kind in _FIELDS.items())
 
 
 def write_meta(paths: Paths, meta: dict) -> None:

@@ -3,9 +3,7 @@
 The statuses are those of openai-python (3.52, `_base_client._should_retry`), with 425 of RFC 8470.
 """
 
-import email.utils
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from workshop.client import received
 from workshop.client.strict_json import Malformed
@@ -42,28 +40,13 @@ def is_outage(status: int, raw: bytes) -> bool:
 def pause_s(headers: Mapping[str, str]) -> float | None:
     """Return how long the server asks to wait, in seconds (`Retry-After`, up to a day).
 
-    A date counts as the seconds until then. None if it does not say, or says 0 or less.
+    None if it does not say, says 0 or less, or names a date.
     """
-    text = headers.get("Retry-After", "")
     try:
-        seconds = float(text)
+        seconds = float(headers.get("Retry-After", ""))
     except ValueError:
-        seconds = _seconds_until(text)
+        return None
     return min(seconds, LONGEST_PAUSE_S) if seconds > 0 else None
-
-
-def _seconds_until(date: str) -> float:
-    """Return the seconds until a date as HTTP writes it; 0 if it is none.
-
-    Sun, 06 Nov 1994 08:49:37 GMT is one.
-    """
-    try:
-        until = email.utils.parsedate_to_datetime(date)
-    except (TypeError, ValueError, OverflowError):
-        return 0.0
-    if until.tzinfo is None:  # dates of HTTP are in GMT
-        until = until.replace(tzinfo=UTC)
-    return (until - datetime.now(UTC)).total_seconds()
 
 
 def _is_no_json(raw: bytes) -> bool:
