@@ -48,8 +48,6 @@ def command(
     The prompt is sent as a user's message. A model without a chat template continues it, as with
     --complete.
     """
-    if name and url:
-        raise BadInput("--name and --url are both given.", "Give one of the two.")
     if system and complete:
         raise BadInput("--system is for a chat, and --complete is none.", "Give one of the two.")
     sampling = {key: value for key, value in options.items() if value is not None}
@@ -74,7 +72,7 @@ def connect(name: str | None, url: str | None) -> Client:
     """Return a client of the server of this name, or at this address, or of the only one."""
     from workshop.client import reach
 
-    record = reach.find(name) if url is None else reach.record_of_address(url, "--url")
+    record = reach.record_at(name, url)
     # It imports openai, which takes a second, so only where there is a server.
     from workshop.client import client
 

@@ -213,8 +213,6 @@ def _batch(
     if offline and (url or name):
         flag = "--url" if url else "--name"
         raise BadInput(f"--offline needs no server, and {flag} names one.", "Give one of the two.")
-    if url and name:
-        raise BadInput("--url and --name are both given.", "Give one of the two.")
     if trace and not offline:
         problem = "--trace is the engine's, and without --offline it is a server's."
         raise BadInput(problem, "workshop serve has --trace, too.")

@@ -124,6 +124,7 @@ def command(
     if files:
         _read_files(files, as_json)
         return
+    from workshop.client import reach
     from workshop.course.notebooks import class_steps
     from workshop.measure import classes, conversations, points
     from workshop.simulate.report import parse_slo
@@ -160,7 +161,7 @@ def command(
         check_output(plot, force=force)
     if server_name and name:
         raise BadInput("NAME and --name are both given.", "Give one of the two.")
-    server = _server(server_name or name, url)
+    server = reach.record_at(server_name or name, url)
     model, root = _model(server)
     simulate = None
     if predict and learners is None:
@@ -224,19 +225,6 @@ def _exactly(name: str, tokens: tuple[int, int]) -> int:
             f"Give one number, such as {name} {tokens[1]}; sessions take a range.",
         )
     return tokens[0]
-
-
-def _server(name: str | None, url: str | None) -> ServerRecord:
-    from workshop.client import reach
-
-    if name and url:
-        raise BadInput("--name and --url are both given.", "Give one of the two.")
-    if url:
-        return reach.record_of_address(url, "--url")
-    try:
-        return reach.find(name)
-    except reach.SeveralServers as error:
-        raise BadInput(str(error), error.command_remedy) from None
 
 
 def _model(server: ServerRecord) -> tuple[str, str | None]:

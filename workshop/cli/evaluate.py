@@ -76,8 +76,6 @@ def command(
     """
     from workshop.client import evaluation
 
-    if name and url:
-        raise BadInput("--name and --url are both given.", "Give one of the two.")
     try:
         further = shlex.split(more)
     except ValueError as error:

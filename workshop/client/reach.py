@@ -46,6 +46,18 @@ def find(name: str | None = None) -> ServerRecord:
     return choose(name)
 
 
+def record_at(name: str | None, url: str | None) -> ServerRecord:
+    """Return the record of the server of this name, or at this address, or of the only one.
+
+    Raises BadInput: both are given; else as `connect` does.
+    """
+    if name and url:
+        raise BadInput("--name and --url are both given.", "Give one of the two.")
+    if url is None:
+        return find(name)
+    return record_of_address(url, "--url")
+
+
 def record_of_address(url: str, source: str) -> ServerRecord:
     """Return a record of an address that the user gives; the key is WORKSHOP_API_KEY."""
     url = url.rstrip("/")
