@@ -141,7 +141,8 @@ def read(path: Path, metric: str | None = None) -> Evaluation:
         BadInput: there are none, or of several tasks, or the metric is not 0 or 1 for each
             question.
     """
-    rows = _rows(_samples_file(path))
+    file = _samples_file(path)
+    rows = _rows(file)
     task_metric = metric or _first_metric(path, rows[0])
     # A task may read each answer in several ways: the first counts.
     only_filter = rows[0].get("filter")
@@ -149,7 +150,7 @@ def read(path: Path, metric: str | None = None) -> Evaluation:
     for row in rows:
         if row.get("filter") == only_filter:
             answers[str(row.get("doc_hash", row.get("doc_id")))] = _answer(path, row, task_metric)
-    return Evaluation(_task_of(path), task_metric, answers)
+    return Evaluation(_task_name(file), task_metric, answers)
 
 
 def compare(before: Evaluation, after: Evaluation) -> paired.Comparison:
@@ -208,10 +209,6 @@ def _samples_file(path: Path) -> Path:
 def _task_name(file: Path) -> str:
     """Return the task of samples_TASK_2026-11-25T16-30-00.123456.jsonl."""
     return file.stem.removeprefix("samples_").rpartition("_")[0]
-
-
-def _task_of(path: Path) -> str:
-    return _task_name(_samples_file(path))
 
 
 def _rows(file: Path) -> list[dict]:

@@ -103,17 +103,31 @@ def drawn(
     dice = random.Random(seed)
     pieces: tuple[Piece, ...] = (("shared", prefix),) if prefix else ()
     kinds = ((rate, seconds), (burst,), (concurrency, requests))
-    kinds_given = [kind for kind in kinds if any(value is not None for value in kind)]
-    if len(kinds_given) != 1 or None in kinds_given[0]:
-        raise BadInput(
-            "It is not clear when requests arrive.",
-            "Give --rate with --seconds, or --burst, or --concurrency with --requests, or --trace.",
-        )
-    if requests is not None and concurrency is not None:
-        _check_closed_loop(concurrency, requests)
-        burst = requests
+    unclear = BadInput(
+        "It is not clear when requests arrive.",
+        "Give --rate with --seconds, or --burst, or --concurrency with --requests, or --trace.",
+    )
+    if sum(any(value is not None for value in kind) for kind in kinds) != 1:
+        raise unclear
+    if rate is not None and seconds is not None:
+        times_s = _poisson_times(rate, seconds, dice)
+    elif burst is not None:
+        if not 1 <= burst <= MOST_REQUESTS:
+            raise BadInput(
+                f"A burst of {burst} requests cannot be.", f"Give 1 to {MOST_REQUESTS:,}."
+            )
+        times_s = [0.0] * burst
+    elif concurrency is not None and requests is not None:
+        if not 1 <= concurrency <= requests <= MOST_REQUESTS:
+            raise BadInput(
+                f"{concurrency} clients with {requests} requests in all cannot be.",
+                f"Give --concurrency from 1, and --requests from that number to {MOST_REQUESTS:,}.",
+            )
+        times_s = [0.0] * requests
+    else:
+        raise unclear
     arrivals = []
-    for number, arrival_s in enumerate(_times(rate, seconds, burst, dice)):
+    for number, arrival_s in enumerate(times_s):
         prompt_tokens = dice.randint(*prompt)
         output_tokens = dice.randint(*output)
         arrival = Arrival(arrival_s, prompt_tokens, output_tokens, pieces)
@@ -121,27 +135,6 @@ def drawn(
             arrival = replace(arrival, follows=NEXT_ANSWER)
         arrivals.append(arrival)
     return arrivals
-
-
-def _check_closed_loop(concurrency: int, requests: int) -> None:
-    if not 1 <= concurrency <= requests <= MOST_REQUESTS:
-        raise BadInput(
-            f"{concurrency} clients with {requests} requests in all cannot be.",
-            f"Give --concurrency from 1, and --requests from that number to {MOST_REQUESTS:,}.",
-        )
-
-
-def _times(
-    rate: float | None, seconds: float | None, burst: int | None, dice: random.Random
-) -> list[float]:
-    if burst is not None:
-        if not 1 <= burst <= MOST_REQUESTS:
-            raise BadInput(
-                f"A burst of {burst} requests cannot be.", f"Give 1 to {MOST_REQUESTS:,}."
-            )
-        return [0.0] * burst
-    assert rate is not None and seconds is not None
-    return _poisson_times(rate, seconds, dice)
 
 
 def _poisson_times(rate: float, seconds: float, dice: random.Random) -> list[float]:

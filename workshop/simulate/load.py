@@ -45,14 +45,7 @@ class ServerOptions(TypedDict, total=False):
     enable_prefix_caching: bool | None
 
 
-SERVERS = (
-    "replicas",
-    "prefill_replicas",
-    "router",
-    "steps",
-    "force",
-    "enable_prefix_caching",
-)
+SERVERS = tuple(name for name in ServerOptions.__annotations__ if name != "slo")
 
 
 class BeyondReach(BadInput):
