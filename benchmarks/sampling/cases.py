@@ -109,7 +109,6 @@ def ours(
     output: Sequence[int],
     prompt: Sequence[int],
     offset: float,
-    exact_top_k: bool = False,
 ) -> Pipeline:
     """What the workshop computes. Logits are logprobs plus a constant; only repetition_penalty sees which."""
     logits = {token: x + offset for token, x in logprobs.items()}
@@ -120,15 +119,34 @@ def ours(
         prompt_tokens=prompt,
         logits=logits,
         stop_tokens=STOP,
-        exact_top_k=exact_top_k,
     )
 
 
 def on_gpu(
     logprobs: dict, settings: Settings, output: Sequence[int], prompt: Sequence[int], offset: float
 ) -> Pipeline:
-    """The same where a GPU samples many at once: exactly k tokens, whatever ties."""
-    return ours(logprobs, settings, output, prompt, offset, exact_top_k=True)
+    """The same where a GPU samples many at once: exactly k tokens, of those that tie the lowest ids.
+
+    Source: vllm/v1/sample/ops/topk_topp_triton.py of 0.25.1.
+    """
+    uncut = settings.without("top_k", "top_p")
+    left = ours(logprobs, uncut, output, prompt, offset).probabilities
+    if settings.top_k > 0:
+        for token in sorted(left, key=lambda token: (-left[token], token))[settings.top_k :]:
+            del left[token]
+    left_logprobs = {token: math.log(p) for token, p in left.items()}
+    return ours(left_logprobs, Settings(top_p=settings.top_p), (), (), 0.0)
+
+
+def ties_of_top_p(result: Pipeline) -> set:
+    """Return the tokens of equal probability of which top_p keeps some, in vLLM as its sort places them."""
+    step = result.step("top_p")
+    if step is None:
+        return set()
+    before = result.steps[-2].probabilities  # top_p is the last step
+    lowest = min(before[token] for token in step.probabilities)
+    tied = {token for token, p in before.items() if p == lowest}
+    return set() if tied <= step.probabilities.keys() else tied
 
 
 def in_order(*stages: tuple[str, ...]) -> Compute:

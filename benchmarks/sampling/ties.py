@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 import truth  # noqa: E402
-from cases import on_gpu, ours  # noqa: E402
+from cases import on_gpu, ours, ties_of_top_p  # noqa: E402
 
 CASES = (
     "everything off",
@@ -55,7 +55,7 @@ def together(llm, prompt: str, listed: int) -> tuple[dict[int, float], list[int]
 
 def by_chance(counts: Counter, result: truth.Pipeline) -> float:
     """Bound the probability of what was sampled; tokens that tie at top_p's border are not compared."""
-    groups = [truth.group(counts, result.probabilities, leave_out=result.border)]
+    groups = [truth.group(counts, result.probabilities, leave_out=ties_of_top_p(result))]
     return truth.chance(truth.evidence(groups), truth.freedom(groups))
 
 

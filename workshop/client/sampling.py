@@ -55,9 +55,6 @@ class Pipeline:
 
     # "model" first, then each parameter that is switched on, in vLLM's order
     steps: tuple[Step, ...]
-    # Tokens of exactly equal score of which top_p keeps only some: in vLLM as its sort places them,
-    # here the first.
-    border: tuple[Token, ...] = ()
 
     @property
     def probabilities(self) -> dict[Token, float]:
@@ -87,7 +84,6 @@ def next_token_probabilities(
     prompt_tokens: Iterable[Token] = (),
     stop_tokens: Collection[Token] = (),
     logits: Mapping[Token, float] | None = None,
-    exact_top_k: bool = False,
 ) -> dict[Token, float]:
     """Return the distribution that vLLM samples the next token from.
 
@@ -105,9 +101,6 @@ def next_token_probabilities(
         logits: token → logit of the whole vocabulary, used instead of `logprobs`. A logprob is a
             logit minus a constant; every other step ignores that constant, but repetition_penalty
             divides by it.
-        exact_top_k: of tokens that tie with the k-th, keep as many as make k, by their ids. So does
-            vLLM's Triton kernel for GPUs (0.25.1: where 8 or more sequences are sampled at once);
-            its PyTorch code keeps them all.
 
     Raises BadInput (a ValueError): a value that vLLM refuses; no tokens; repetition_penalty without
     logits.
@@ -129,7 +122,6 @@ def next_token_probabilities(
         prompt_tokens=prompt_tokens,
         stop_tokens=stop_tokens,
         logits=logits,
-        exact_top_k=exact_top_k,
     )
     return result.probabilities
 
@@ -144,7 +136,6 @@ def pipeline(
     logits: Mapping[Token, float] | None = None,
     model: Step | None = None,
     ceiling: float | None = None,
-    exact_top_k: bool = False,
 ) -> Pipeline:
     """Return the distribution after every step; arguments as for `next_token_probabilities`, and
 
@@ -169,7 +160,7 @@ def pipeline(
 
     for name in _penalties(scores, settings, output, prompt_tokens):
         steps.append(Step(name, _softmax(scores), 0, hidden.listed_share(scores)))
-    return _choose(scores, settings, steps, hidden, exact_top_k)
+    return _choose(scores, settings, steps, hidden)
 
 
 def _penalties(
@@ -225,7 +216,6 @@ def _choose(
     settings: Settings,
     steps: list[Step],
     hidden: _Hidden,
-    exact_top_k: bool,
 ) -> Pipeline:
     """Apply the temperature, then min_p, top_k and top_p. No step changes the scores any more."""
     if settings.greedy:
@@ -236,7 +226,6 @@ def _choose(
         steps.append(
             Step("temperature", probabilities, 0, hidden.listed_share(scores, temperature))
         )
-    border: tuple[Token, ...] = ()
     if settings.min_p > 0:
         probabilities = steps[-1].probabilities
         lowest = settings.min_p * max(probabilities.values())
@@ -244,16 +233,16 @@ def _choose(
         lowest_score = max(scores.values()) + temperature * math.log(settings.min_p)
         _narrow(steps, "min_p", survivors, hidden.ceiling < lowest_score)
     if settings.top_k > 0 and (settings.top_k < len(scores) or hidden.mass):
-        survivors = _top_k(steps[-1].probabilities, settings.top_k, exact_top_k)
+        survivors = _top_k(steps[-1].probabilities, settings.top_k)
         list_is_enough = len(survivors) >= settings.top_k and hidden.none_above(scores, survivors)
         _narrow(steps, "top_k", survivors, list_is_enough)
     if settings.top_p < 1:
-        survivors, border = _top_p(steps[-1].probabilities, settings.top_p / steps[-1].listed_share)
+        survivors = _top_p(steps[-1].probabilities, settings.top_p / steps[-1].listed_share)
         list_is_enough = settings.top_p <= steps[-1].listed_share and hidden.none_above(
             scores, survivors
         )
         _narrow(steps, "top_p", survivors, list_is_enough)
-    return Pipeline(tuple(steps), border)
+    return Pipeline(tuple(steps))
 
 
 def _greedy_step(scores: Mapping[Token, float], before: Step, hidden: _Hidden) -> Step:
@@ -287,56 +276,30 @@ def _narrow(
     steps.append(Step(name, probabilities, removed, listed_share))
 
 
-def _top_k(probabilities: dict[Token, float], k: int, exact: bool) -> dict[Token, float]:
+def _top_k(probabilities: dict[Token, float], k: int) -> dict[Token, float]:
     """Keep the k most probable tokens, and all that tie with the last of them.
 
     vLLM compares with the k-th score.
-
-    `exact` keeps k, those of the lowest ids (vllm/v1/sample/ops/topk_topp_triton.py of 0.25.1).
     """
     if k >= len(probabilities):
         return probabilities
-    if exact:
-        in_order = list(probabilities)
-        token_ids = [token for token in probabilities if isinstance(token, int)]
-        if len(token_ids) == len(in_order):
-            in_order = sorted(token_ids)
-        dropped = sorted(in_order, key=probabilities.__getitem__, reverse=True)[k:]
-        survivors = dict(probabilities)
-        for token in dropped:
-            del survivors[token]
-        return survivors
     threshold = sorted(probabilities.values(), reverse=True)[k - 1]
     return _at_least(probabilities, threshold)
 
 
-def _top_p(
-    probabilities: dict[Token, float], enough: float
-) -> tuple[dict[Token, float], tuple[Token, ...]]:
-    """Return the smallest set of tokens whose mass is `enough`, and the ties at its border.
+def _top_p(probabilities: dict[Token, float], enough: float) -> dict[Token, float]:
+    """Return the smallest set of tokens whose mass is `enough`; at least one is kept.
 
-    At least one token is kept. The second value is empty if all tokens of the border's probability
-    fit.
+    Which of several equals it keeps depends on the sort in vLLM; here they are the first ones.
     """
     mass = 0.0
-    threshold = math.inf
-    room = 0  # how many tokens of exactly the threshold's probability fit
-    for p in sorted(probabilities.values(), reverse=True):
-        if mass >= enough and room:
+    survivors: set[Token] = set()
+    for token in sorted(probabilities, key=probabilities.__getitem__, reverse=True):
+        if mass >= enough and survivors:
             break
-        if p != threshold:
-            room = 0
-        room += 1
-        mass += p
-        threshold = p
-    tied = [token for token, p in probabilities.items() if p == threshold]
-    dropped = set(tied[room:])
-    survivors = _at_least(probabilities, threshold)
-    if not dropped:
-        return survivors, ()
-    for token in dropped:
-        del survivors[token]
-    return survivors, tuple(tied)
+        survivors.add(token)
+        mass += probabilities[token]
+    return {token: p for token, p in probabilities.items() if token in survivors}
 
 
 @dataclass(frozen=True)

@@ -109,15 +109,11 @@ def _top_k(settings: Settings, result: Pipeline) -> str:
     step = result.step("top_k")
     if step is None or step.removed == 0:
         return f"No more than {k:,} tokens were left anyway: it removes nothing."
-    ties = ""
-    more = len(step.probabilities) - k
-    if more > 0:
-        ties = f", {more} more because they tie with the last"
-        ties += f" (on GPUs vLLM may keep exactly {k:,})"
     before = _step_before(step, result)
     listed_share = math.fsum(before.probabilities[token] for token in step.probabilities)
     share = percent(listed_share * before.listed_share)
-    return f"Only the {k:,} most probable may come{ties}; they held {share}."
+    # those that tie with the k-th included
+    return f"Only the {len(step.probabilities):,} most probable may come; they held {share}."
 
 
 def _step_before(step: Step, result: Pipeline) -> Step:
@@ -362,14 +358,6 @@ def _foot(drawn: Bars, *, is_short: bool) -> Html:
     if outside:
         share = percent(outside)
         lines.append(div(f"{share} of the model's probability lies on tokens that are not listed."))
-    ties = len(drawn.result.border)
-    if ties:
-        which = "which of them vLLM keeps depends on its sort"
-        lines.append(
-            div(
-                f"{ties} tokens of exactly equal probability stand at the border of top_p; {which}."
-            )
-        )
     return muted(*lines)
 
 
