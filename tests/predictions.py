@@ -87,7 +87,7 @@ RIGHT: dict[str, tuple[str, ...]] = {
     "guess.planned": ("about a third", "32 %", "planned_after ="),
     "guess.warmer": ("fewer",),
     "guess.fades": ("more than 100", "cost many"),
-    "scale.router": ("less than a fifth of it", "about 50 ms"),
+    "scale.router": ("less than a fifth of it", "about 90 ms"),
     "scale.dp_tokens": ("no more than one server alone", "65,536 tokens"),
     "scale.received": ("64", "two whole blocks"),
     "scale.ttft_apart": ("it becomes longer", "comes later"),

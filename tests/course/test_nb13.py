@@ -39,15 +39,34 @@ def test_what_was_not_recorded_is_not_made_up(without_vllm):
         nb13.ask(None, "another prompt", [(0, 1)])
 
 
-def test_what_was_recorded_is_what_is_simulated():
+LONE_HANDBOOK = simulate.drawn(burst=1, prompt=(6000, 6000), output=(8, 8))
+PEOPLE = simulate.drawn(rate=15, seconds=15, prompt=(200, 2000), output=(100, 400))  # notebook 14
+REPLICAS = {"replicas": 4, "router": "least-busy", "slo": "ttft=1s,tpot=50ms"}
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "load", "how"),
+    [
+        (
+            "llama-3.3-70b",
+            "h100",
+            LONE_HANDBOOK,
+            {"tensor_parallel_size": 4, "max_model_len": 16384},
+        ),
+        (
+            "llama-3.1-8b",
+            "l40s",
+            PEOPLE,
+            {"tensor_parallel_size": 1, "max_model_len": 8192} | REPLICAS,
+        ),
+    ],
+)
+def test_what_was_recorded_is_what_is_simulated(model, gpu, load, how):
     if not installed()[0]:
         needs.lacking("vLLM is not installed")
-    load = simulate.drawn(burst=1, prompt=(6000, 6000), output=(8, 8))
-    how = {"tensor_parallel_size": 4, "max_model_len": 16384}
-    row = recorded_data.recorded(
-        nb13.RECORDED, "simulated", nb13.key_of_load("llama-3.3-70b", "h100", load, how)
-    )
-    assert nb13.simulated("llama-3.3-70b", "h100", load, **how) == row
+    key = nb13.key_of_load(model, gpu, load, how)
+    row = recorded_data.recorded(nb13.RECORDED, "simulated", key)
+    assert nb13.simulated(model, gpu, load, **how) == row
 
 
 def test_questions_share_their_handbook_and_nothing_else():
