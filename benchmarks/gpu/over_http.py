@@ -68,14 +68,14 @@ def write_model(name: str, folder: Path) -> None:
 def sums() -> dict[str, tuple[float, float]]:
     """Return sum and count of the server's histograms."""
     text = httpx.get(f"{URL}/metrics", timeout=30).text
-    found: dict[str, tuple[float, float]] = {}
+    readings: dict[str, tuple[float, float]] = {}
     for name in HISTOGRAMS:
         totals = []
         for ending in ("sum", "count"):
             lines = [line for line in text.splitlines() if line.startswith(f"vllm:{name}_{ending}")]
             totals.append(sum(float(line.rsplit(" ", 1)[1]) for line in lines))
-        found[name] = (totals[0], totals[1])
-    return found
+        readings[name] = (totals[0], totals[1])
+    return readings
 
 
 def means_ms(before: dict[str, tuple[float, float]], after: dict[str, tuple[float, float]]) -> dict:
@@ -91,20 +91,20 @@ def means_ms(before: dict[str, tuple[float, float]], after: dict[str, tuple[floa
 def bodies(at_once: int, prompt: int, answer: int, text: bool) -> list[dict]:
     """Return the requests of a load; no two have a prefix in common."""
     dice = random.Random(prompt)
-    words: list[str] = []
+    pieces: list[str] = []
     if text:
         from tokenizers import Tokenizer
 
         tokenizer = Tokenizer.from_file(
             str(ROOT / "workshop" / "teaching_model" / "tokenizer.json")
         )
-        words = [tokenizer.decode([number]) for number in range(300, 8000)]
+        pieces = [tokenizer.decode([number]) for number in range(300, 8000)]
     requests = []
     for _ in range(max(FEWEST, WAVES * at_once)):
         ids = [dice.randrange(300, 8000) for _ in range(prompt)]
         requests.append(
             {
-                "prompt": "".join(words[number - 300] for number in ids) if text else ids,
+                "prompt": "".join(pieces[number - 300] for number in ids) if text else ids,
                 "max_tokens": answer,
                 "min_tokens": answer,
                 "ignore_eos": True,
