@@ -22,7 +22,7 @@ from small_server import record
 from tornado.websocket import websocket_connect
 
 from workshop.cli import lab as cli
-from workshop.errors import WorkshopError
+from workshop.errors import BadInput, WorkshopError
 from workshop.lab import jupyter, learner_copies, session
 from workshop.servers import records
 from workshop.servers.host import machine
@@ -290,6 +290,8 @@ def test_a_port_that_was_asked_for_and_is_taken_is_refused(stand_in, monkeypatch
         monkeypatch.setattr(machine, "hold_port", lambda host, port: socket.socket())
         with pytest.raises(WorkshopError, match=f"port {taken} is not available"):
             run_until_ready(port=taken)
+    with pytest.raises(BadInput, match="70000 is no port"):
+        run_until_ready(port=70000)
 
 
 def test_two_labs_at_the_same_moment_get_a_port_and_a_log_each(stand_in, tmp_path):

@@ -179,7 +179,7 @@ def test_a_site_takes_any_line_away_or_replaces_it(tmp_path, monkeypatch, bin_fo
             ["--signal", "--ntasks-per-node"],
             ["--exclusive"],
         ),
-        ("('--comment=a b')", [], ["--comment=a b"]),
+        ("('--comment=a b')", [], ["'--comment=a b'"]),
         ("(--time=01:00:00)", ["--time=08"], ["--time=01:00:00"]),
     ]:
         with subtests.test(str(array)):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from workshop.errors import WorkshopError
+from workshop.errors import BadInput, WorkshopError
 
 # below the ports that Linux hands out by itself (32768 and up)
 FIRST_JOB_PORT = 20000
@@ -205,10 +205,16 @@ def take_port(host: str, first: int, tries: int = 20) -> tuple[int, socket.socke
 def claim_port(host: str, port: int | None, first: int) -> tuple[int, socket.socket]:
     """Return the requested port, or a free one from `first` on, and the claim on it.
 
-    Raises WorkshopError: the requested port is somebody's.
+    Raises:
+        BadInput: it is no port.
+        WorkshopError: it is somebody's.
     """
     if port is None:
         return take_port(host, first)
+    if not 1 <= port <= 65535:
+        raise BadInput(
+            f"{port} is no port.", "Ports go from 1 to 65535; without --port a free one is taken."
+        )
     claim = hold_port(host, port)
     if not claim:
         problem = f"Port {port} on {host} is taken, or not yours to use."

@@ -175,4 +175,4 @@ def changed(text: str, site: dict[str, str], person: slurm_site.Changes, head: l
         return changes.drops(name, value) or replaced or ours
 
     added = [word for word in changes.arguments if options.read([word])[0][0].name not in in_head]
-    return options.change_script(text, dropped, [*added, *map(shlex.quote, head)])
+    return options.change_script(text, dropped, map(shlex.quote, [*added, *head]))
