@@ -1,16 +1,10 @@
-"""The corpus of the teaching model, read once: it takes four seconds."""
+"""The model that the course serves, in Python, loaded once."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.teaching_model import corpus
 from workshop.teaching_model import reference
-
-
-@pytest.fixture(scope="session")
-def data() -> corpus.Corpus:
-    return corpus.load()
 
 
 @pytest.fixture(scope="session")
