@@ -32,10 +32,13 @@ def build(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "AT_ONCE", 1)
     monkeypatch.setattr(module, "digest_of_sources", lambda: "one version")
 
-    def run(*options: str) -> int:
+    # test_site.py renders them all
+    monkeypatch.setattr(module, "DOCUMENTS", [ROOT / "docs" / "batch.md"])
+
+    def run(*options: str, names: tuple[str, ...] = NAMES) -> int:
         rendered.clear()
         arguments = ["website.py", "--to", str(tmp_path), "--saved", "--no-live"]
-        monkeypatch.setattr(sys, "argv", [*arguments, "--only", *NAMES, *options])
+        monkeypatch.setattr(sys, "argv", [*arguments, "--only", *names, *options])
         return module.main()
 
     run.rendered = rendered
@@ -57,6 +60,13 @@ def test_a_build_that_is_stopped_has_an_index_and_goes_on(build, tmp_path, capsy
     assert build.rendered == ["01_memory", "02_parallelism"]
     assert build() == 0 and build.rendered == []
     assert build("--fresh") == 0 and build.rendered == list(NAMES)
+
+
+def test_an_unknown_notebook_is_wrong_use(build, tmp_path, capsys):
+    with pytest.raises(SystemExit, match=r"^2$"):
+        build(names=("99_none",))
+    assert "there are: 00_start" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_page_is_built_anew_if_its_sources_changed(build, tmp_path, monkeypatch):
