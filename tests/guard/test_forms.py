@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import os
 import time
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
+import random_forms
 from pydantic import BaseModel, ConfigDict, Field
 
 from workshop.guard import forms
@@ -18,6 +20,7 @@ from workshop.guard.fairshare import FairShare
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks/10_chat.ipynb"
+FORMS = int(os.environ.get("WORKSHOP_FORMS", "60"))  # 500 for the figures in docs/figures.md
 TEXT = {"type": "string"}
 PATTERN = {"type": "string", "pattern": "[a-z]{1,20}"}
 
@@ -306,21 +309,23 @@ def test_all_that_notebook_10_asks_for_passes():
 
 
 def test_forms_at_the_limits_cost_the_api_server_little():
-    """Sixty forms at random; benchmarks/guard_forms.py takes 500, and 50 ms on a quiet machine."""
+    """The limit is for a busy machine; on a quiet one none takes 50 ms."""
     pytest.importorskip("vllm")
-    import guard_forms
     import xgrammar
 
-    largest = 0
-    for request in guard_forms.made(60, seed=11):
-        form = guard_forms.vllm_form(request)
+    largest, longest_ms = 0, dict.fromkeys(("guard", "guidance", "xgrammar"), 0.0)
+    for request in random_forms.made(FORMS, seed=11):
+        form = random_forms.vllm_form(request)
         if "json" in form:
             # what vLLM's checks go through: the rules that a schema becomes, but for one with \p{L}
             with contextlib.suppress(RuntimeError):
                 largest = max(largest, len(str(xgrammar.Grammar.from_json_schema(form["json"]))))
-        costs = [guard_forms.checks(request, None) for _ in range(2)]
-        for name in costs[0]:
-            assert min(cost[name] for cost in costs) < 250, (name, json.dumps(request)[:300])
+        costs = [random_forms.checks(request) for _ in range(2)]
+        for name in longest_ms:
+            least_ms = min(cost[name] for cost in costs)
+            assert least_ms < 250, (name, json.dumps(request)[:300])
+            longest_ms[name] = max(longest_ms[name], least_ms)
+    print(longest_ms)  # pytest -s shows it
     assert 20_000 < largest < 1_000_000
 
 

@@ -2,8 +2,8 @@
 
 vLLM checks a form in the event loop that answers everybody, so a form of a few hundred bytes can
 stop a class: twenty patterns under an `allOf` take minutes. What a form costs cannot be told from
-its text, so only what was measured is open: `benchmarks/guard_forms.py` makes 500 forms at random,
-as large as this list allows, and checks that each takes less than 50 ms there.
+its text, so only what was measured is open: `tests/guard/test_forms.py` makes forms at random, as
+large as this list allows; of 500 each takes less than 50 ms there.
 
 The standard library only.
 """

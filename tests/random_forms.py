@@ -1,30 +1,20 @@
-"""Measure what the forms cost that a class may ask for (workshop/guard/forms.py).
+"""Forms that a class may ask for (workshop/guard/forms.py), made at random, and what it costs to check them.
 
-    python benchmarks/guard_forms.py [--count 500] [--seed 0] [--engine]
-
-Forms are made at random from the list, each as large as its limits let it be: schemas, tools, choices
-and patterns. Printed are the longest checks in CPU milliseconds: ours, and vLLM's two, which run in
-the API server's event loop. The exit code is 1 if one takes more than 50 ms. `--engine` also
-compiles each with the teaching model's vocabulary, as vLLM does in a thread of its engine, and takes
-40 tokens at random.
+Each is as large as the list's limits let it be: schemas, tools, choices and patterns.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import json
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from workshop.guard import forms
 
-MOST_MS = 50.0
-STEPS = 40
 REFUSALS = 6  # so often a form is made larger than the list allows, before it is large enough
 PIECES = (".*", ".{0,20}", "[a-z]{20}", r"\w+", r"\d*", "(a|b.{20}c)", "(?:xy|.*z)", "[^a]{3,20}")
 PIECES += ("(ab?c{2,20})?", r"\s?", "é", ".", r"\p{L}*", r"\{")
@@ -162,93 +152,27 @@ def vllm_form(request: dict[str, Any]) -> dict[str, Any]:
     return {"json": get_json_schema_from_tools("required", tools)}
 
 
-def checks(request: dict[str, Any], tokenizer: Any) -> dict[str, float]:
-    """Return the CPU milliseconds of each check of a request."""
+def checks(request: dict[str, Any]) -> dict[str, float]:
+    """Return the CPU milliseconds of each check of a request: ours, and vLLM's two, in its API server's event loop."""
     from vllm.exceptions import VLLMValidationError
     from vllm.sampling_params import SamplingParams, StructuredOutputsParams
     from vllm.v1.structured_output.backend_guidance import validate_guidance_grammar
     from vllm.v1.structured_output.backend_xgrammar import validate_xgrammar_grammar
 
-    def refusing(check: Callable[..., None], *arguments: Any) -> None:
+    def refusing(check: Callable[[SamplingParams], None]) -> None:
         form = StructuredOutputsParams(**vllm_form(request))
         began.append(time.process_time())
         # some forms cannot be met, or this back end does not know them
         with contextlib.suppress(VLLMValidationError, ValueError):
-            check(SamplingParams(structured_outputs=form), *arguments)
+            check(SamplingParams(structured_outputs=form))
 
     result: dict[str, float] = {}
     for name, check in {
         "guard": lambda: forms.check(request),
-        "guidance": lambda: refusing(validate_guidance_grammar, tokenizer),
+        "guidance": lambda: refusing(validate_guidance_grammar),
         "xgrammar": lambda: refusing(validate_xgrammar_grammar),
     }.items():
         began = [time.process_time()]
         check()
         result[name] = 1000 * (time.process_time() - began[-1])
     return result
-
-
-def engine(request: dict[str, Any], tokenizer: Any) -> dict[str, float]:
-    """Return the CPU milliseconds to compile a form with guidance, and of its longest step."""
-    import llguidance
-    import llguidance.torch
-    from vllm.sampling_params import StructuredOutputsParams
-    from vllm.v1.structured_output.backend_guidance import serialize_guidance_grammar
-    from vllm.v1.structured_output.request import get_structured_output_key
-
-    form = StructuredOutputsParams(**vllm_form(request))
-    grammar = serialize_guidance_grammar(*get_structured_output_key(form))
-    began = time.process_time()
-    matcher = llguidance.LLMatcher(tokenizer, grammar, log_level=0)
-    compiled = time.process_time() - began
-    mask = llguidance.torch.allocate_token_bitmask(1, tokenizer.vocab_size)
-    draw, longest = random.Random(0), 0.0
-    for _ in range(STEPS):
-        if matcher.get_error() or matcher.is_stopped():
-            break
-        began = time.process_time()
-        llguidance.torch.fill_next_token_bitmask(matcher, mask, 0)
-        longest = max(longest, time.process_time() - began)
-        bits = mask[0].tolist()
-        allowed = [
-            token for token in range(tokenizer.vocab_size) if bits[token // 32] >> (token % 32) & 1
-        ]
-        if not allowed:
-            break
-        matcher.consume_token(draw.choice(allowed))
-    return {"compile": 1000 * compiled, "longest step": 1000 * longest}
-
-
-def main() -> None:
-    """Measure, and print the longest of each."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--engine", action="store_true")
-    options = parser.parse_args()
-    import llguidance.hf
-    from transformers import AutoTokenizer
-
-    from workshop.servers.local import TEACHING_FOLDER
-
-    vocabulary = AutoTokenizer.from_pretrained(TEACHING_FOLDER)
-    tokenizer = llguidance.hf.from_tokenizer(vocabulary, len(vocabulary))
-    costs: dict[str, list[tuple[float, str]]] = {}
-    for request in made(options.count, options.seed):
-        times = checks(request, tokenizer)
-        if options.engine:
-            times |= engine(request, tokenizer)
-        for name, milliseconds in times.items():
-            costs.setdefault(name, []).append((milliseconds, json.dumps(request)))
-    is_slow = False
-    for name, rows in costs.items():
-        rows.sort(reverse=True)
-        median = rows[len(rows) // 2][0]
-        print(f"{name}: longest {rows[0][0]:.1f} ms, median {median:.1f} ms; {len(rows)} forms")
-        print(f"  the longest: {len(rows[0][1]):,} bytes, {rows[0][1][:160]}")
-        is_slow |= name in ("guard", "guidance", "xgrammar") and rows[0][0] > MOST_MS
-    sys.exit(is_slow)
-
-
-if __name__ == "__main__":
-    main()
