@@ -116,7 +116,7 @@ def speed_rows(point: dict, result: Plan) -> Iterator[Row]:
     for load in point["loads"]:
         if "trace" in load["load"]:
             continue  # its lengths are not copied here
-        predicted = public_points.predicted(point, load["load"], None)
+        predicted = public_points.predicted(point, load["load"])
         for figure, published in load["measured"].items():
             ours = predicted[figure]
             if load["load"].get("single_stream"):

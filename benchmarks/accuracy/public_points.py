@@ -1,16 +1,9 @@
-"""Figures that other people published (public_points.json) beside what the plan and the simulation say of them.
-
-    python benchmarks/accuracy/public_points.py [--traces FOLDER] [--json] [--only TEXT]
-
-Prints a Markdown table: point, load, figure, published, predicted, error in per cent. FOLDER is a checkout of
-casys-kaist/LLMServingSim, whose lengths of requests are not copied here; without it those loads are left out.
-"""
+"""What the plan and the simulation say of figures that other people published (public_points.json), for docs/cards.py."""
 
 from __future__ import annotations
 
-import argparse
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from inference_planner.answer.parallelism import Plan
@@ -20,26 +13,11 @@ from inference_planner.catalog.gpus import GPU
 from inference_planner.catalog.read import from_dict
 
 from workshop.engine.exact import plan
-from workshop.simulate.arrivals import Arrival, drawn
+from workshop.simulate.arrivals import drawn
 from workshop.simulate.load import on_plan
 from workshop.simulate.report import Outcome, percentiles
 
 POINTS = Path(__file__).with_name("public_points.json")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One published figure and ours."""
-
-    point: str
-    load: str
-    figure: str
-    published: float
-    predicted: float
-
-    @property
-    def error_percent(self) -> float:
-        return 100 * (self.predicted / self.published - 1)
 
 
 def points() -> list[dict]:
@@ -68,22 +46,6 @@ def plan_of(point: dict, **changes: object) -> Plan:
     return plan(model_of(point), gpu_of(point), vllm_version=point["vllm_version"], **options)
 
 
-def arrivals_of(load: dict, traces: Path | None) -> list[Arrival]:
-    """Return a load's requests: drawn, or read from the published rows."""
-    if "trace" not in load:
-        return drawn(
-            burst=load["requests"], prompt=tuple(load["prompt"]), output=tuple(load["output"])
-        )
-    lines = (traces / load["trace"]).read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    start_s = min(row["arrival_time"] for row in rows)
-    arrivals = []
-    for row in rows:
-        arrival_s = row["arrival_time"] - start_s
-        arrivals.append(Arrival(arrival_s, row["input_toks"], row["output_toks"]))
-    return sorted(arrivals, key=lambda arrival: arrival.arrival_s)
-
-
 def sent_in_turn(requests: list[Outcome], concurrency: int) -> list[Outcome]:
     """Return the outcomes with the times at which a client sends that has `concurrency` requests under way at most.
 
@@ -109,66 +71,20 @@ def figures(requests: list[Outcome]) -> dict[str, float]:
     return result
 
 
-def predicted(point: dict, load: dict, traces: Path | None) -> dict[str, float]:
-    """Return our figures of one load of a point."""
+def predicted(point: dict, load: dict) -> dict[str, float]:
+    """Return our figures of one load of a point that says how its requests are drawn."""
     p = plan_of(point)
     if load.get("single_stream"):
         return {"tokens_per_s": p.single_stream_tokens_per_s}
     concurrency = load.get("concurrency")
-    blocks = load.get("kv_cache_blocks", p.num_gpu_blocks)
+    blocks = p.num_gpu_blocks
     if concurrency:
         p = plan_of(point, max_num_seqs=concurrency)
-    result = on_plan(p, arrivals_of(load, traces), num_gpu_blocks=blocks)
+    arrivals = drawn(
+        burst=load["requests"], prompt=tuple(load["prompt"]), output=tuple(load["output"])
+    )
+    result = on_plan(p, arrivals, num_gpu_blocks=blocks)
     requests = result.requests
     if concurrency:
         requests = sent_in_turn(requests, concurrency)
     return figures(requests)
-
-
-def rows(traces: Path | None = None, only: str = "") -> list[Row]:
-    """Return every published figure of speed that can be computed, with ours."""
-    table = []
-    for point in points():
-        if only not in point["id"] or point["plan"] is None:
-            continue
-        for load in point["loads"]:
-            if "trace" in load["load"] and traces is None:
-                continue
-            ours = predicted(point, load["load"], traces)
-            for figure, published in load["measured"].items():
-                table.append(Row(point["id"], load["name"], figure, published, ours[figure]))
-    return table
-
-
-def as_markdown(table: list[Row]) -> str:
-    lines = [
-        "| point | load | figure | published | predicted | error |",
-        "|---|---|---|---:|---:|---:|",
-    ]
-    for row in table:
-        lines.append(
-            f"| {row.point} | {row.load} | {row.figure} | {row.published:,.1f} | {row.predicted:,.1f} "
-            f"| {row.error_percent:+.1f} % |"
-        )
-    return "\n".join(lines)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--traces", type=Path, help="a checkout of casys-kaist/LLMServingSim")
-    parser.add_argument("--only", default="", help="points whose name has this text")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    table = rows(options.traces, options.only)
-    if options.json:
-        print(
-            json.dumps(
-                [{**vars(row), "error_percent": row.error_percent} for row in table], indent=1
-            )
-        )
-    else:
-        print(as_markdown(table))
-
-
-if __name__ == "__main__":
-    main()
