@@ -63,6 +63,17 @@ STEPS = {
     "guesses": Step(
         "-m benchmarks.teaching_model.guesses", "workshop/data/guesses.json", "5 minutes"
     ),
+    "chat": Step(
+        "benchmarks/notebook_records.py 10", "workshop/data/chat/reader.json", "a server, a minute"
+    ),
+    "scale-out": Step(
+        "benchmarks/notebook_records.py 13", "workshop/data/scale_out.json", "3 minutes"
+    ),
+    "agents": Step(
+        "benchmarks/notebook_records.py 14",
+        "workshop/data/agents.json, scale_out.json",
+        "3 minutes",
+    ),
     "slides": Step("slides/recorder.py answers chat", "slides/recorded", "a server"),
     "pages": Step("docs/make.py", "generated pages and pictures", "a minute"),
 }

@@ -1,7 +1,7 @@
 """For notebooks 13 and 14: simulated loads as rows of a table, and two engines that share prompts.
 
 Without vLLM the same calls return recorded answers, and say so. The recordings are made by
-benchmarks/simulate/scale_out.py.
+benchmarks/notebook_records.py.
 
 >>> from workshop.course.notebooks import nb13
 >>> load = nb13.handbooks(32, 6000, rate=8, seconds=20)

@@ -1,7 +1,7 @@
 """For notebook 14: two small servers, benchmarks, and sessions of agents.
 
 Without vLLM the same calls return recorded answers, and say so. The recordings are made by
-benchmarks/simulate/scale_out.py.
+benchmarks/notebook_records.py.
 
 >>> from workshop.course.notebooks import nb14
 >>> turns = nb14.session_load(sessions=1, turns=3)
