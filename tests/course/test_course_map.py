@@ -354,7 +354,7 @@ def test_an_unknown_notebook_names_those_there_are(workshop_home):
 
 
 def test_the_map_stands_near_the_top_and_the_line_at_the_end():
-    assert "course_map()" in cells(NOTEBOOKS[0])[5], "after the box and the story"
+    assert "course_map()" in cells(NOTEBOOKS[0])[4], "after the box and the story"
     for path in NOTEBOOKS:
         assert f'course_map("{path.stem}")' in cells(path)[-1]
     assert the_map.__doc__

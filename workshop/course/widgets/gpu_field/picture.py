@@ -176,7 +176,7 @@ def _sign(frame: Frame) -> tuple[str, str]:
         return "!", "warn"
     if frame.requests or (frame.has_weights and split.bits):
         return "✓", "good"
-    return "▸", "open"
+    return "…", "open"
 
 
 def _keys(frame: Frame) -> list[tuple[str, str]]:
