@@ -1,4 +1,7 @@
-"""The explorer and the viewer in a real JupyterLab, driven as a learner drives them; pictures in both themes."""
+"""The explorer and the viewer in a real JupyterLab, driven as a learner drives them, in the dark theme.
+
+tests/browser/test_gallery.py looks at both in both themes, in windows of six widths.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,14 @@ from workshop.course.widgets.logprobs.view import LogprobsViewer
 LogprobsViewer(connect(), "San Francisco is a port in western California near the Golden Gate. Boston is on the moon.")"""
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 900)])
-def test_explorer_and_viewer(page, live_lab, theme, width):
-    if theme == "dark":
-        settings = live_lab.settings / DARK
-        settings.parent.mkdir(parents=True)
-        settings.write_text(json.dumps({"theme": "JupyterLab Dark"}))
-    page.page.set_viewport_size({"width": width, "height": 1300})
+def test_explorer_and_viewer(page, live_lab):
+    settings = live_lab.settings / DARK
+    settings.parent.mkdir(parents=True)
+    settings.write_text(json.dumps({"theme": "JupyterLab Dark"}))
+    page.page.set_viewport_size({"width": 900, "height": 1300})
     explorer, viewer = live_lab.notebook("explorer", EXPLORER), live_lab.notebook("viewer", VIEWER)
-    drive_explorer(page, explorer, f"explorer_{theme}_{width}")
-    drive_viewer(page, viewer, f"logprobs_{theme}_{width}")
+    drive_explorer(page, explorer, "explorer_dark_900")
+    drive_viewer(page, viewer, "logprobs_dark_900")
     assert not page.elsewhere, "nothing outside this machine is asked for"
     assert not page.errors
 

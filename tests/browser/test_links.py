@@ -1,43 +1,17 @@
-"""Every link of every notebook opens in the JupyterLab of the course, and its terminal knows `workshop`."""
+"""A link of a notebook opens in the JupyterLab of the course, and its terminal knows `workshop`.
+
+That every link leads to a file is in tests/lab/test_course_pages.py.
+"""
 
 from __future__ import annotations
 
-import json
-import posixpath
 import re
-from pathlib import Path
 
 import pytest
-
-from workshop.lab import learner_copies
-from workshop.lab.places import place_of
 
 pytestmark = [pytest.mark.browser]
 # JupyterLab opens a link in a tab of its own from the moment that it points here.
 CONNECTED = "[href*='/files/']"
-LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
-
-
-def local_links(path: Path) -> list[str]:
-    cells = json.loads(path.read_text())["cells"]
-    prose = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    return [link for link in LINK.findall(prose) if "://" not in link]
-
-
-def test_every_link_of_a_notebook_opens(page, course_lab):
-    page.open(course_lab.address("00_start.ipynb"))
-    base = course_lab.url.split("/lab/")[0]
-    count = 0
-    for name in learner_copies.names():
-        place = place_of(name)
-        for link in local_links(course_lab.folder / place):
-            # JupyterLab asks for the path from its root; nothing is above that.
-            path = posixpath.normpath(posixpath.join(posixpath.dirname(place), link))
-            assert not path.startswith(".."), f"{name}: {link} leads out of JupyterLab"
-            answer = page.page.request.get(f"{base}/api/contents/{path}?content=0")
-            assert answer.status == 200, f"{name}: {link} answers {answer.status}"
-            count += 1
-    assert count >= 40, "the review counted 19 links to pages, and as many lead to notebooks"
 
 
 def test_the_first_link_of_the_course_shows_the_glossary(page, course_lab):

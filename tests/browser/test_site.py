@@ -32,7 +32,6 @@ def test_pages_with_widgets_need_nothing_from_elsewhere(browser, server, live_ho
             sys.executable,
             str(BUILD),
             "--only",
-            "00_start",
             "04_sampling",
             "--home",
             str(live_home),
@@ -47,7 +46,7 @@ def test_pages_with_widgets_need_nothing_from_elsewhere(browser, server, live_ho
         context = browser.new_context(viewport={"width": 900, "height": 1200}, color_scheme=scheme)
         elsewhere = refuse_all_but_files(context)
         page = context.new_page()
-        for name in ("index", "00_start", "04_sampling"):
+        for name in ("index", "04_sampling"):
             page.goto((tmp_path / f"{name}.html").as_uri())
             assert page.evaluate("document.documentElement.scrollWidth") <= 900, (
                 f"{name} is wider than the screen"
