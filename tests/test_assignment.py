@@ -5,9 +5,6 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import json
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -88,20 +85,3 @@ def test_the_page_says_of_checks_what_their_words_say():
 def test_every_notebook_has_questions_and_key_points(chapter):
     questions, points = tool("checks").words_of(chapter.name)
     assert questions.count("?") >= 2 and len(points) >= 3
-
-
-def test_the_folder_holds_both_wheels_and_installs_them_in_a_grader(tmp_path):
-    """tests/test_wheels.py grades with such wheels, in an environment that holds nothing else of ours."""
-    folder = tmp_path / "assignment"
-    command = [sys.executable, "-P", str(ROOT / "docs" / "assignment.py"), "01_memory"]
-    done = subprocess.run([*command, "--to", str(folder)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    wheels = sorted(path.name for path in folder.glob("*.whl"))
-    assert len(wheels) == 2 and wheels[0].startswith("distributed_inference_workshop-")
-    lines = (folder / "requirements.txt").read_text().split()
-    assert lines == [f"/autograder/source/files/{name}" for name in wheels]
-    size = sum(path.stat().st_size for path in folder.glob("*.whl"))
-    assert size < 100e6  # what graders take
-    guide = (ROOT / "docs" / "teaching" / "grading.md").read_text()
-    megabytes = int(re.search(r"\((\d+) MB in the zip\)", guide)[1])
-    assert abs(size / 1e6 - megabytes) <= 1

@@ -116,10 +116,19 @@ def test_an_assignment_is_graded_with_the_wheels_that_it_holds(environment, tmp_
     folder = tmp_path / "assignment"
     make = [sys.executable, "-P", ROOT / "docs" / "assignment.py", "01_memory", "--to", folder]
     run(*make)
+    wheels = sorted(folder.glob("*.whl"))
+    assert len(wheels) == 2 and wheels[0].name.startswith("distributed_inference_workshop-")
+    lines = (folder / "requirements.txt").read_text().split()
+    assert lines == [f"/autograder/source/files/{path.name}" for path in wheels]
+    size = sum(path.stat().st_size for path in wheels)
+    assert size < 100e6  # what graders take
+    guide = (ROOT / "docs" / "teaching" / "grading.md").read_text()
+    megabytes = int(re.search(r"\((\d+) MB in the zip\)", guide)[1])
+    assert abs(size / 1e6 - megabytes) <= 1
     python = environment / "python"
     uv = Path(sysconfig.get_path("scripts")) / "uv"
     add = [uv, "pip", "install", "-q", "--python", python, "--no-deps", "--reinstall"]
-    run(*add, "--offline", *sorted(folder.glob("*.whl")))
+    run(*add, "--offline", *wheels)
     exercise = all_exercises()["memory.training"]
     letters = {exercise.judge(letter) is None: letter for letter in exercise.options}
     for right in (True, False):
