@@ -12,18 +12,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from command_line import run_arguments as workshop
 from small_server import Handler
 
 from workshop.cli import COMMANDS, group
 from workshop.guard import keys
 from workshop.servers import records
 from workshop.servers.records import ServerRecord
-
-CLI = [sys.executable, "-m", "workshop"]
-
-
-def workshop(*args: str, **options) -> subprocess.CompletedProcess:
-    return subprocess.run([*CLI, *args], capture_output=True, text=True, timeout=60, **options)
 
 
 class Streaming(Handler):
@@ -136,7 +131,7 @@ def test_ask_as_json_has_the_whole_answer(server):
 )
 def test_wrong_use_of_ask_is_one_sentence(args, says, workshop_home):
     done = workshop("ask", *args)
-    assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
+    assert done.code == 2 and says in done.err and "Traceback" not in done.err
 
 
 def record_of(name: str, home: Path, **fields) -> ServerRecord:
@@ -152,18 +147,17 @@ def record_of(name: str, home: Path, **fields) -> ServerRecord:
 def test_logs_shows_what_a_server_wrote_and_its_control_characters_as_escapes(workshop_home):
     record_of("mine", workshop_home, state="failed", reason="for the test")
     done = workshop("logs", "mine")
-    assert (done.returncode, done.stdout) == (0, "first line\nsecond \\x1b[31mline\n")
-    assert workshop("logs", "mine", "-n", "1").stdout == "second \\x1b[31mline\n"
-    assert workshop("logs", "mine", "--follow").returncode == 0  # it has ended: nothing comes
+    assert (done.code, done.out) == (0, "first line\nsecond \\x1b[31mline\n")
+    assert workshop("logs", "mine", "-n", "1").out == "second \\x1b[31mline\n"
+    assert workshop("logs", "mine", "--follow").code == 0  # it has ended: nothing comes
 
 
 def test_logs_follows_a_server_until_it_ends(workshop_home):
     import time
 
     record = record_of("mine", workshop_home, state="ready")
-    following = subprocess.Popen(
-        [*CLI, "logs", "mine", "-f", "-n", "0"], stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-m", "workshop", "logs", "mine", "-f", "-n", "0"]
+    following = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with open(record.log, "a") as log:
         log.write("third line\n")
         log.flush()
@@ -177,8 +171,8 @@ def test_logs_follows_a_server_until_it_ends(workshop_home):
 def test_logs_of_nobody_names_who_there_is(workshop_home):
     record_of("mine", workshop_home, state="failed", reason="for the test")
     done = workshop("logs", "yours")
-    assert done.returncode == 1 and "mine" in done.stderr
-    assert workshop("logs", "../mine").returncode == 2
+    assert done.code == 1 and "mine" in done.err
+    assert workshop("logs", "../mine").code == 2
 
 
 @pytest.mark.parametrize("name", ["job", "7"])
@@ -189,9 +183,9 @@ def test_the_log_of_a_job_is_shown_like_any_other(workshop_home, tmp_path, name)
     log = str(tmp_path / "output_7.out")
     record_of("job", workshop_home, where="slurm", job_id="7", state="failed", reason="x", log=log)
     done = workshop("logs", name)
-    assert "what the server says" in done.stdout and "ended: x" in done.stdout
-    assert "ended: x" in workshop("logs", name, "--tail", "1").stdout
-    shown = workshop("servers", name).stdout
+    assert "what the server says" in done.out and "ended: x" in done.out
+    assert "ended: x" in workshop("logs", name, "--tail", "1").out
+    shown = workshop("servers", name).out
     assert "job" in shown and "failed: x" in shown
 
 
@@ -204,11 +198,11 @@ def test_with_several_servers_batch_and_ask_name_their_own_option(server, worksh
     (tmp_path / "in.json").write_text('["a"]')
     for args in (["batch", str(tmp_path / "in.json"), str(tmp_path / "out.jsonl")], ["ask", "a"]):
         done = workshop(*args)
-        assert done.returncode == 1 and "--name first" in done.stderr
-        assert "connect(" not in done.stderr
-        assert "several" in done.stderr.lower()
+        assert done.code == 1 and "--name first" in done.err
+        assert "connect(" not in done.err
+        assert "several" in done.err.lower()
     done = workshop("ask", "a", "--name", "second")
-    assert "several" not in done.stderr.lower()
+    assert "several" not in done.err.lower()
 
 
 def test_an_unknown_command_gets_the_nearest(subtests):
@@ -256,7 +250,7 @@ def test_help_is_one_screen_in_five_groups():
 
 def test_several_names_get_a_line_with_a_key_each(workshop_home):
     result = workshop("keys", "add", "Ada.Lovelace", "grace@uni.edu")
-    lines = dict(line.split(",") for line in result.stdout.splitlines())
+    lines = dict(line.split(",") for line in result.out.splitlines())
     assert list(lines) == ["Ada.Lovelace", "grace@uni.edu"]
     server_side = keys.Learners(workshop_home / "servers" / "any.json")
     for name, key in lines.items():
@@ -270,5 +264,5 @@ def test_several_names_get_a_line_with_a_key_each(workshop_home):
 def test_nobody_gets_a_key_if_one_of_the_names_cannot(workshop_home, names, says):
     keys.add("eve")
     result = workshop("keys", "add", *names)
-    assert result.returncode == 2 and says in result.stderr
+    assert result.code == 2 and says in result.err
     assert [entry["name"] for entry in keys.listed()] == ["eve"]
