@@ -11,6 +11,7 @@ import pytest
 from workshop.course.drawing import chart, html
 from workshop.course.drawing.html import Html, div, tag
 from workshop.course.widgets import style
+from workshop.course.widgets.logprobs.view import MOST_BITS, surprise_colour
 from workshop.errors import BadInput
 
 LEARN = Path(html.__file__).parents[1]
@@ -66,22 +67,24 @@ def test_colours_are_those_of_the_course_or_the_themes():
     )
 
 
+def contrast(*pair: list[float]) -> float:
+    """The contrast of two colours by WCAG 2.2: 1.4.3 asks for 4.5 to 1."""
+    linear = [
+        [c / 3294.6 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in channels]
+        for channels in pair
+    ]
+    dark, light = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in linear)
+    return (light + 0.05) / (dark + 0.05)
+
+
 def test_words_in_a_colour_and_on_one_read_in_either_theme():
-    """WCAG 2.2, 1.4.3: 4.5 to 1. JupyterLab's text and page are #212121 on white, and white on #111 in the dark theme."""
+    """JupyterLab's text and page are #212121 on white, and white on #111 in the dark theme."""
 
     def rgb(written: str) -> list[float]:
         digits = (
             written.strip("#") if len(written) > 4 else "".join(2 * c for c in written.strip("#"))
         )
         return [int(digits[i : i + 2], 16) for i in (0, 2, 4)]
-
-    def contrast(*pair: list[float]) -> float:
-        linear = [
-            [c / 3294.6 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in channels]
-            for channels in pair
-        ]
-        dark, light = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in linear)
-        return (light + 0.05) / (dark + 0.05)
 
     mixed = re.findall(
         r"color: ?color-mix\(in srgb, ?var\(--(\w+)\) (\d+)%, ?var\(--text\)\)", html.SHEET
@@ -99,6 +102,14 @@ def test_words_in_a_colour_and_on_one_read_in_either_theme():
     assert len(filled) >= 16 and all(
         contrast(rgb(style.NAMES[c]), rgb(ink)) >= 4.5 for c, ink in filled
     ), filled
+
+
+def test_a_token_on_the_strongest_shade_reads_in_the_dark_theme():
+    # JupyterLab's dark text is white of 87 % on #111, here with the shade between them.
+    written = surprise_colour(MOST_BITS)
+    red, green, blue, alpha = (int(written[i : i + 2], 16) for i in (1, 3, 5, 7))
+    ground = [17 + (channel - 17) * alpha / 255 for channel in (red, green, blue)]
+    assert contrast(ground, [0.87 * 255 + 0.13 * channel for channel in ground]) >= 4.5
 
 
 def test_every_rule_is_used():
@@ -146,7 +157,7 @@ def test_numbers_stand_where_the_axes_say():
 
 
 def test_axes_end_at_a_round_number(subtests):
-    for value, end in [(0, 10), (3, 5), (0.3, 0.5), (640, 1000), (1000, 1000), (0.02, 0.02)]:
+    for value, end in [(0, 10), (3, 5), (0.3, 0.5), (160, 200), (640, 1000), (0.02, 0.02)]:
         with subtests.test(str(value)):
             assert chart.round_up(value) == pytest.approx(end)
 
