@@ -61,7 +61,7 @@ class Handler(BaseHTTPRequestHandler):
 def serving(handler: Callable) -> Iterator[str]:
     """Serve on a free port of this machine while the block runs; yields the address."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 

@@ -61,7 +61,7 @@ def server(workshop_home):
         made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         made.bodies = []
         made.url = f"http://127.0.0.1:{made.server_address[1]}/v1"
-        threading.Thread(target=made.serve_forever, daemon=True).start()
+        threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True).start()
         started.append(made)
         return made
 

@@ -85,7 +85,7 @@ def serve(workshop_home):
     def start(**ways):
         handler = type("Ways", (Answers,), {"requests": (), **ways})
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         running.append(server)
         url = f"http://127.0.0.1:{server.server_port}/v1"
         client = Client(
