@@ -1,19 +1,19 @@
-"""The instructor's guide promises only what exists: commands, options, sections of notebooks, minutes that add up."""
+"""The instructor's guide promises only what exists: sections of notebooks, minutes that add up.
+
+Its commands are read in tests/cli/test_commands_in_text.py.
+"""
 
 from __future__ import annotations
 
 import re
-import shlex
 import tomllib
 from itertools import pairwise
 from pathlib import Path
 
 import cells
-import click
 import pytest
 import yaml
 
-from workshop.cli import COMMANDS, group
 from workshop.measure import classes
 from workshop.simulate.report import parse_slo
 
@@ -28,7 +28,6 @@ PAGES = {  # the guide, and what it hands out
     )
 }
 MOST_LINES = 250  # of the guide: an instructor reads it in one go
-PASSED_ON = {"slurm submit": {"--reservation"}}  # to sbatch, as it is
 
 
 def commands(text: str) -> list[str]:
@@ -37,26 +36,6 @@ def commands(text: str) -> list[str]:
     inline = re.findall(r"`(workshop [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     lines = [line.partition("#")[0].strip() for line in [*blocks, *inline]]
     return [line for line in lines if line.startswith("workshop ")]
-
-
-@pytest.mark.parametrize(
-    "line", sorted({line for page in PAGES.values() for line in commands(page)})
-)
-def test_every_command_of_the_pages_exists_with_its_options(line):
-    arguments = shlex.split(line)[1:]
-    assert arguments[0] in COMMANDS
-    command, name = group.get_command(None, arguments.pop(0)), line.split()[1]
-    while isinstance(command, click.Group):
-        name, command = f"{name} {arguments[0]}", command.get_command(None, arguments.pop(0))
-    options = {option for param in command.params for option in param.opts}
-    strange = [
-        argument
-        for argument in arguments
-        if argument.startswith("--") and argument.partition("=")[0] not in options
-    ]
-    assert {word.partition("=")[0] for word in strange} <= PASSED_ON.get(name, set()), (
-        f"{name} knows no {strange}"
-    )
 
 
 def notebook_of(number: str) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,24 +12,10 @@ import pytest
 from click.testing import CliRunner
 from command_line import run_arguments as workshop
 
-from workshop.cli import COMMANDS, GROUPS, group
+from workshop.cli import COMMANDS, group
 from workshop.servers import records
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), *ROOT.glob("slides/deck/*/*.md")]
-BLOCKS = "\n".join(
-    block
-    for path in DOCUMENTS
-    for block in re.findall(r"```\w*\n(.*?)```", path.read_text(), re.DOTALL)
-)
-# the slides have placeholders of figures: {{fill.max_len_flag}}
-PASTED = sorted(
-    {
-        re.sub(r"{{.*?}}", "1", line)
-        for line in BLOCKS.splitlines()
-        if line.startswith("workshop ") and "…" not in line
-    }
-)
 
 
 def test_every_command_has_help_and_the_same_summary(subtests):
@@ -40,13 +24,6 @@ def test_every_command_has_help_and_the_same_summary(subtests):
             shown = CliRunner().invoke(group, [command, "--help"])
             assert shown.exit_code == 0, shown.output
             assert "Usage:" in shown.output and len(shown.output.splitlines()) > 4
-
-
-def test_every_command_is_in_one_of_five_groups():
-    shown = workshop("--help").out
-    names = [name for commands in GROUPS.values() for name in commands]
-    assert len(GROUPS) == 5 and len(names) == len(set(names))
-    assert all(f"\n  {name} " in shown for name in names)
 
 
 @pytest.mark.parametrize(
@@ -146,22 +123,6 @@ def test_serve_tells_its_own_flags_from_those_of_vllm(subtests):
 
             with command.make_context("serve", list(args)) as context:
                 assert context.params["model"] == model and context.obj == theirs
-
-
-def test_every_line_of_a_document_can_be_pasted(subtests):
-    for line in PASTED:
-        with subtests.test(line):
-            arguments = shlex.split(line.split(" | ")[0].split(" > ")[0], comments=True)[1:]
-            context = group.make_context("workshop", arguments)
-            while isinstance(context.command, click.Group):
-                name, command, rest = context.command.resolve_command(
-                    context, [*context._protected_args, *context.args]
-                )
-                context = command.make_context(name, rest, parent=context)
-
-
-def test_documents_have_lines_to_paste():
-    assert len(PASTED) > 60
 
 
 def test_help_on_a_flag_of_vllm_is_vllms_own(monkeypatch):
