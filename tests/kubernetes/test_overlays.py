@@ -9,6 +9,7 @@ from pathlib import Path
 import jsonschema
 import kubernetes_validate
 import pytest
+import yaml
 from k8s_cases import (
     EXPECTED,
     GUARD_IMAGE,
@@ -129,12 +130,23 @@ def test_the_schemas_find_a_mistake(subtests):
                 container=[]
             ),
         ),
+        ("PodMonitor", lambda spec: spec["podMetricsEndpoints"][0].update(interval="often")),
+        (
+            "ScaledObject",  # KEDA wants texts
+            lambda spec: spec["triggers"][0]["metadata"].update(threshold=5),
+        ),
+        ("HTTPRoute", lambda spec: spec["rules"][0].update(timeouts={"request": "600"})),
     ]:
         with subtests.test(kind):
             docs = on_openshift("llama-3-1-405b" if kind == "LeaderWorkerSet" else "mistral-7b")
-            spoil(of(docs, kind)[0]["spec"])
+            docs += of(rendered("mistral-7b", http_route="a.org", gateway="public"), "HTTPRoute")
+            for name in ("monitor/pod-monitor", "keda/scaled-object"):
+                docs.append(yaml.safe_load((TREE / f"components/{name}.yaml").read_text()))
+            doc = of(docs, kind)[0]
+            validate([doc])
+            spoil(doc["spec"])
             with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError)):
-                validate(docs)
+                validate([doc])
 
 
 def test_every_overlay_holds_to_every_policy():
