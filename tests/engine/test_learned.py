@@ -72,7 +72,7 @@ def forget_all() -> None:
 def test_with_any_other_run_of_the_card_and_version_kept_the_median_error_is_small(workshop_home):
     """At most 0.5 %, and 2 % at worst, whichever other run was kept: the bars of the issue."""
     errors = []
-    for kept_run in RUNS[::2]:
+    for kept_run in RUNS[::6]:
         forget_all()
         learned.keep(start_of(kept_run))
         starts = exact.kept_starts()
@@ -86,7 +86,7 @@ def test_with_any_other_run_of_the_card_and_version_kept_the_median_error_is_sma
                 continue
             plan = plan_of(run, learned=starts)
             errors.append(abs(plan.kv_cache_tokens / run["kv_cache_tokens"] - 1) * 100)
-    assert len(errors) > 250
+    assert len(errors) > 80
     assert statistics.median(errors) <= 0.5
     assert max(errors) <= 2
 
@@ -383,7 +383,7 @@ def test_the_interval_of_a_plan_that_learned_is_narrower_and_holds(workshop_home
     """Nine of ten runs lie within it, whichever other run of the same kind was kept."""
     inside = []
     narrower = []
-    for kept_run in RUNS[::3]:
+    for kept_run in RUNS[::6]:
         forget_all()
         learned.keep(start_of(kept_run))
         starts = exact.kept_starts()
@@ -395,5 +395,5 @@ def test_the_interval_of_a_plan_that_learned_is_narrower_and_holds(workshop_home
             inside.append(run["kv_cache_tokens"] in plan.intervals["kv_cache_tokens"])
             alone = plan_of(run).spread.available_gib
             narrower.append(plan.spread.available_gib < alone)
-    assert len(inside) > 80 and all(narrower)
+    assert len(inside) > 60 and all(narrower)
     assert sum(inside) / len(inside) >= 0.9

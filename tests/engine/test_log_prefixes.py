@@ -135,7 +135,8 @@ def plain(name: str) -> tuple[list[str], dict[str, Any]]:
 def test_prefix_of_any_kind_leaves_the_facts_as_they_are(kind):
     wrap = PREFIXES[kind]
     different = []
-    for name in NAMES[list(PREFIXES).index(kind) % 3 :: 3]:  # each log with a third of the kinds
+    # a prefix does not depend on which log it stands in
+    for name in NAMES[list(PREFIXES).index(kind) % 12 :: 12]:
         lines, expected = plain(name)
         wrapped = "\n".join(wrap(number, line) for number, line in enumerate(lines))
         try:
@@ -152,7 +153,7 @@ def test_prefix_of_any_kind_leaves_the_facts_as_they_are(kind):
     "encoding", ["utf-8-sig", "utf-16", "cp1252", "cp437", "shift_jis", "ascii"]
 )
 def test_file_of_any_code_page_leaves_the_facts_as_they_are(encoding, tmp_path):
-    for name in NAMES:
+    for name in NAMES[::6]:
         lines, expected = plain(name)
         path = tmp_path / "vllm.log"
         path.write_bytes("\r\n".join(lines).encode(encoding, errors="replace"))
