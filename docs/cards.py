@@ -111,11 +111,13 @@ def memory_rows(point: dict, result: Plan) -> Iterator[Row]:
         )
 
 
-def speed_rows(point: dict, result: Plan) -> Iterator[Row]:
+def speed_rows(point: dict, result: Plan, simulated: bool) -> Iterator[Row]:
     share = result.spread.time_share
     for load in point["loads"]:
         if "trace" in load["load"]:
             continue  # its lengths are not copied here
+        if not (simulated or load["load"].get("single_stream")):
+            continue
         predicted = public_points.predicted(point, load["load"])
         for figure, published in load["measured"].items():
             ours = predicted[figure]
@@ -130,12 +132,15 @@ def speed_rows(point: dict, result: Plan) -> Iterator[Row]:
             yield Row(point["id"], judges(point), title, published, ours, interval, result.basis, 1)
 
 
-def rows_of(point: dict) -> list[Row]:
-    """Return the rows of a point; none where it cannot be planned as it was run."""
+def rows_of(point: dict, simulated: bool = True) -> list[Row]:
+    """Return the rows of a point; none where it cannot be planned as it was run.
+
+    Without `simulated`, only those that need no simulation, which takes seconds.
+    """
     if point["plan"] is None:
         return []
     result = plan(point)
-    return [*memory_rows(point, result), *speed_rows(point, result)]
+    return [*memory_rows(point, result), *speed_rows(point, result, simulated)]
 
 
 def coverage(rows: list[Row]) -> str:

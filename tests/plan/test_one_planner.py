@@ -33,10 +33,10 @@ def length(model: str, context: int) -> int:
 
 @pytest.fixture(scope="module")
 def plans() -> dict[tuple[str, str, int], Plan | BadInput]:
-    """Every model on four GPUs, every GPU with eleven models, and the contexts in turn: its plan or refusal."""
+    """Every model on one GPU or two, every GPU with three models or four, and the contexts in turn: its plan or refusal."""
     made: dict[tuple[str, str, int], Plan | BadInput] = {}
     for place, gpu in enumerate(list_gpus()):
-        for number, model in enumerate(list_models()[place % 20 :: 20]):
+        for number, model in enumerate(list_models()[place % 60 :: 60]):
             context = CONTEXTS[(place + number) % len(CONTEXTS)]
             try:
                 made[model, gpu, context] = plan(model, gpu, max_model_len=length(model, context))
@@ -106,7 +106,7 @@ def test_manifests_and_units_take_the_plans_flags(plans):
         if p.nodes == 1:
             unit = " ".join(vm.Case(p).flags)
             assert unit.startswith(" ".join(arguments[2:]).replace("'", "")), (model, gpu)
-    assert compared > 100
+    assert compared > 30
 
 
 def test_the_fewest_gpus_are_the_fewest():

@@ -166,7 +166,7 @@ def test_a_search_says_what_came_nearest_where_nothing_is_enough(vllm):
         "--max-model-len",
         "8192",
         "--burst",
-        "60",
+        "12",
         "--prompt",
         "4000",
         "--output",
