@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 import wire_stub
+from command_line import run_arguments
 
 from workshop import batch
+from workshop.batch.send import servers
+from workshop.cli import batch as batch_command
 from workshop.errors import WorkshopError
 from workshop.servers import hang
 
@@ -275,15 +275,15 @@ def test_a_server_that_answers_otherwise_meanwhile_refuses_not_everything(
     assert summary.seconds > 2 * limits.patience_s
 
 
-def test_the_command_says_how_far_it_is_without_a_terminal(path, wire, workshop_home):
+def test_the_command_says_how_far_it_is_without_a_terminal(path, wire, workshop_home, monkeypatch):
+    monkeypatch.setattr(batch_command, "LINE_S", 0.3)
+    monkeypatch.setattr(servers, "QUIET_S", 1.0)
     server = wire(lambda request: wire_stub.Reply(after_s=NEVER_S), get=counters(lambda s: 5))
-    command = [sys.executable, "-P", "-m", "workshop", "batch", str(path)]
-    # a line each ten seconds: the second one comes before the patience ends, on a busy machine, too
-    command += [str(path.with_name("out.jsonl")), "--url", server.url, "--patience", "25"]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=120)
-    assert done.returncode == 1
-    assert f"0/{N}" in done.stderr and "has shown no work for" in done.stderr
-    assert "hangs since" in done.stderr and "it goes on" in done.stderr
+    output = str(path.with_name("out.jsonl"))
+    done = run_arguments("batch", str(path), output, "--url", server.url, "--patience", "3")
+    assert done.code == 1
+    assert f"0/{N}" in done.err and "has shown no work for" in done.err
+    assert "hangs since" in done.err and "it goes on" in done.err
 
 
 def test_stop_ends_a_run_whose_server_hangs(path, wire, quick):
