@@ -190,24 +190,6 @@ def test_a_docstring_begins_with_a_verb_or_a_name():
     assert not questions
 
 
-RELEASE = re.compile(r"v?0\.\d+(\.\d+)?(\.post\d+)?")
-
-
-def test_no_code_compares_a_version_of_vllm():
-    """A release is a row of named behaviors (inference_planner/releases/versions.py), and code asks for the behavior."""
-    comparisons = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path in (*PLANNER_MODULES, *MODULES)
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Compare)
-        for part in (node.left, *node.comparators)
-        if isinstance(part, ast.Constant)
-        and isinstance(part.value, str)
-        and RELEASE.fullmatch(part.value)
-    ]
-    assert not comparisons
-
-
 def test_nothing_of_one_machine_stands_in_the_tree():
     # Written in pieces, so that this file does not find itself.
     traces = re.compile(

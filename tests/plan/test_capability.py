@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import importlib.util
-import re
 from pathlib import Path
 
 import pytest
-from inference_planner.answer.command import ALLOWED, DEPRECATED
-from inference_planner.catalog.quantization import METHODS
-from inference_planner.split.settings import LEAST
-from needs import lacking
+from inference_planner.answer.command import ALLOWED
 
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
@@ -50,29 +44,6 @@ def test_weights_without_kernels_for_the_gpu_are_refused_with_both_numbers():
         with pytest.raises(BadInput, match=r"7\.5.*8\.0"):
             plan(model, "t4", gpus_per_node=2, quantization=quantization)
             pytest.fail(f"{(model, quantization)} was taken")
-
-
-def test_the_installed_vllm_has_each_method_its_least_gpu_and_those_that_it_loads_only_when_told():
-    spec = importlib.util.find_spec("vllm")
-    if not spec:
-        lacking("vLLM is not installed")
-    folder = Path(spec.origin).parent / "model_executor/layers/quantization"
-    text = (folder / "__init__.py").read_text()
-    literal, old = re.search(
-        r"^QuantizationMethods = Literal(.*?)^DEPRECATED_QUANTIZATION_METHODS = (.*?^\])",
-        text,
-        re.M | re.S,
-    ).groups()
-    assert set(METHODS) <= set(re.findall(r'"(.+?)",', literal))
-    assert set(METHODS) & set(ast.literal_eval(old)) == set(DEPRECATED)
-    files = {"modelopt": ("modelopt", "ModelOptFp8Config"), "fp8": ("fp8", "Fp8Config")}
-    files |= {name: (name, "") for name in ("experts_int8", "fbgemm_fp8", "mxfp4")}
-    for name, (file, owner) in files.items():
-        pattern = rf"^class {owner}.*?def get_min_capability.*?return (\d+)"
-        assert (
-            LEAST[name]
-            == int(re.search(pattern, (folder / f"{file}.py").read_text(), re.M | re.S)[1]) / 10
-        ), name
 
 
 def test_metas_fp8_checkpoint_which_vllm_loads_only_when_told_gets_the_flag_everywhere():

@@ -1,13 +1,11 @@
 """How far an estimate is from vLLM's own classes: at most 5 % for every kind that the planner still estimates."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import exact as benchmark
 import pytest
+import run_code
 from inference_planner import plan
 from inference_planner.answer import builds
 from inference_planner.catalog import list_models, load_model
@@ -28,13 +26,15 @@ BENCHMARKS = benchmark.REGISTRY.parent
 REGISTRY = json.loads(benchmark.REGISTRY.read_text())
 # Writes the config.json with which each architecture of the registry was asked.
 CONFIGS = """
-import json, sys, exact
+import json, sys
+sys.path.insert(0, FOLDER)
+import exact
 known = exact.registry_rows()
 configs = {}
 for architecture, row, config in exact.configs_of_registry([]):
     if config and known[architecture]["sizes"] == row["sizes"]:
         configs[architecture] = config
-open(sys.argv[1], "w").write(json.dumps(configs))
+open(FILE, "w").write(json.dumps(configs))
 """
 
 
@@ -54,9 +54,19 @@ def recorded() -> Iterator[tuple[ModelConfig, Built]]:
 RECORDED = list(recorded())
 
 
-def errors(model: ModelConfig, build: Built) -> tuple[float, float]:
+def language_part(model: ModelConfig) -> ModelConfig:
+    """Return a multimodal model without its encoder, with which there is no estimate; others as they are."""
+    encoders = {"vision_config", "audio_config"} & set(model.raw)
+    if not encoders:
+        return model
+    raw = {field: value for field, value in model.raw.items() if field not in encoders}
+    nobodys = {"architectures": ["SuperNovaForCausalLM"], "model_type": "supernova"}
+    return from_dict({**raw, **nobodys}, name=model.name)
+
+
+def errors(model: ModelConfig, build: Built, text_only: bool = False) -> tuple[float, float]:
     """Return how far the estimate is off: (weights, KV cache of a token), as shares of what vLLM's class has."""
-    weights = stage_bytes(model, 1, 1, 0) / build.loaded_bytes[0] - 1
+    weights = stage_bytes(model, 1, 1, 0) / build.stage_bytes(0, text_only) - 1
     token_bytes = sum(
         len(layers) * kind.token_bytes(model, 1, build.kv_bytes_each)
         for kind, _, layers in grouped(model)
@@ -65,21 +75,22 @@ def errors(model: ModelConfig, build: Built) -> tuple[float, float]:
 
 
 def test_what_is_estimated_is_near_the_class():
-    for model, build in [
-        (m, b) for m, b in RECORDED if not unknown_part(m.raw, has_checkpoint=False)
-    ]:
-        assert max(errors(model, build)) <= WORST, model.name
+    estimated = 0
+    for model, build in RECORDED:
+        language = language_part(model)
+        if not unknown_part(language.raw, has_checkpoint=False):
+            estimated += 1
+            assert max(errors(language, build, text_only=True)) <= WORST, model.name
+    assert estimated > 90
 
 
 @pytest.fixture(scope="module")
-def configs(tmp_path_factory) -> dict[str, dict]:
+def configs(vllm_is_imported, tmp_path_factory) -> dict[str, dict]:
     """Return the config.json of every architecture of the registry for which one is at hand."""
     if exact.version() != REGISTRY["vllm"]:
         lacking("vLLM of the registry's version is not installed: make workshop installs it")
     file = tmp_path_factory.mktemp("registry") / "configs.json"
-    command = [sys.executable, "-P", "-c", CONFIGS, str(file)]
-    environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS)}
-    subprocess.run(command, env=environment, check=True, capture_output=True)
+    run_code.run(f"FOLDER, FILE = {str(BENCHMARKS)!r}, {str(file)!r}{CONFIGS}")
     return json.loads(file.read_text())
 
 

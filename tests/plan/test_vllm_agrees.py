@@ -6,7 +6,9 @@ import json
 
 import pytest
 import run_code
+from inference_planner.answer.command import DEPRECATED
 from inference_planner.catalog.architectures import EAGLE3_OVER_STAGES, OVERFLOW_IN_FLOAT16
+from inference_planner.catalog.quantization import METHODS
 from inference_planner.refusals import ACTIVATION_DTYPES, BOTH_16_BITS
 from inference_planner.releases import moe_backends
 from inference_planner.split import compilation
@@ -29,7 +31,9 @@ from vllm.config.compilation import CompilationConfig, CompilationMode, CUDAGrap
 from vllm.config.kernel import MoEBackend
 from vllm.config.model import _FLOAT16_NOT_SUPPORTED_MODELS, _check_valid_dtype
 from vllm.model_executor.layers.fused_moe.oracle import mxfp4
-from vllm.model_executor.layers.quantization import get_quantization_config
+from vllm.model_executor.layers.quantization import (
+    DEPRECATED_QUANTIZATION_METHODS, QUANTIZATION_METHODS, get_quantization_config,
+)
 from vllm.model_executor.models import (
     deepseek_v2, gpt_oss, granite, llama, mimo, mistral, qwen2, qwen3, qwen3_moe,
 )
@@ -125,6 +129,8 @@ for backend in ROUNDED:
 print(json.dumps({
     "said": said,
     "quantization": quantization,
+    "methods": QUANTIZATION_METHODS,
+    "deprecated": DEPRECATED_QUANTIZATION_METHODS,
     "over_stages": over_stages,
     "float16": sorted(_FLOAT16_NOT_SUPPORTED_MODELS),
     "fields": fields,
@@ -195,6 +201,11 @@ def test_least_capability_and_dtypes_of_each_quantization_are_vllm_s(answers):
             assert LEAST[method] == capability, method
         ours = ACTIVATION_DTYPES.get(method, BOTH_16_BITS)
         assert set(ours) == {name for name in dtypes if "float8" not in name}, method
+
+
+def test_vllm_has_each_method_and_loads_the_deprecated_ones_only_when_told(answers):
+    assert set(METHODS) <= set(answers["methods"])
+    assert set(METHODS) & set(answers["deprecated"]) == set(DEPRECATED)
 
 
 def test_the_decoders_that_send_hidden_states_between_stages_are_vllm_s(answers):
