@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -79,6 +80,15 @@ QUICK_HOST = (  # the beginnings of their names
     "h200_nemotron",
     "h200_qwen3-30b",
 )
+
+
+TTFT_SLO_MS = 300
+SWEEPS = {  # of docs/gpu.md, "Which settings serve most?": records, what others have in their names, load, TPOT in ms
+    "h100": ("h100_llama-3.1-8b_*", "_w8", "rate_20", 10),
+    "h100_fp8": ("h100_llama-3.1-8b_*", None, "rate_20", 10),
+    "h200": ("h200_llama-3.1-8b_slo_*", "_512", "rate_30", 15),
+    "h200_512": ("h200_llama-3.1-8b_slo_*", None, "rate_30", 15),
+}
 
 
 # Dummy weights: its router's bias decides, not the token, so every token has the same experts (but with --zero-biases)
@@ -223,6 +233,41 @@ def compared(name: str, record: dict) -> list[dict]:
     return rows
 
 
+def shares_in_time(
+    records: str, without: str | None, load: str, tpot_ms: float
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the measured and the simulated share of requests in time, by the name of the record."""
+    measured, simulated = {}, {}
+    for path in sorted(DATA.glob(f"records/{records}.json")):
+        if without and without in path.stem:
+            continue
+        record = json.loads(path.read_text())
+        workload = next((entry for entry in record["workloads"] if entry["name"] == load), None)
+        if not workload:
+            continue
+        in_time = [
+            first - at <= TTFT_SLO_MS / 1e3 and (last - first) / (made - 1) <= tpot_ms / 1e3
+            for at, first, last, _, made in workload["rows"]
+        ]
+        measured[path.stem] = sum(in_time) / len(in_time)
+        simulated[path.stem] = simulated_share(path, load, tpot_ms)
+    return measured, simulated
+
+
+@cache  # two sweeps have records in common
+def simulated_share(path: Path, load: str, tpot_ms: float) -> float:
+    """Return the share of a recorded load's requests that are in time in the simulation."""
+    record = json.loads(path.read_text())
+    workload = next(entry for entry in record["workloads"] if entry["name"] == load)
+    outcome = on_plan(
+        planned(record, path.stem.split("_")[0]),
+        arrivals_of(workload),
+        slo={"ttft": TTFT_SLO_MS, "tpot": tpot_ms},
+        num_gpu_blocks=record["kv_blocks"],
+    )
+    return outcome.slo_share
+
+
 def for_the_explorer(rows: list[dict]) -> dict[str, dict]:
     """Take the simulations out of the rows; return those that the explorer shows where there is no vLLM, by name."""
     shown = {}
@@ -335,6 +380,9 @@ def main() -> None:
         rows += compared(path.stem, json.loads(path.read_text()))
     RECORDED.write_text(json.dumps(for_the_explorer(rows), separators=(",", ":")) + "\n")
     (DATA / "comparison.json").write_text(json.dumps(rows, indent=1) + "\n")
+    for sweep in SWEEPS.values():
+        best = [max(shares, key=shares.get) for shares in shares_in_time(*sweep)]
+        print(f"best measured and simulated: {', '.join(best)}", file=sys.stderr)
     DOCS.write_text(with_tables(DOCS.read_text(), loads=table(rows), before=before_table(rows)))
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from pathlib import Path
 
 import pytest
-
-from workshop.simulate.load import on_plan
 
 ROOT = Path(__file__).parents[2]
 RECORDS = sorted((ROOT / "tests/data/simulate/records").glob("*.json"))
@@ -67,47 +64,16 @@ def test_so_many_figures_are_within_the_goals():
 
 
 @pytest.mark.parametrize(
-    ("sweep", "without", "count", "load", "tpot_ms", "best"),
+    ("sweep", "count", "best"),
     [
-        ("h200_llama-3.1-8b_slo_*", "_512", 4, "rate_30", 15, "h200_llama-3.1-8b_slo_kv8"),
-        ("h200_llama-3.1-8b_slo_*", " ", 6, "rate_30", 15, "h200_llama-3.1-8b_slo_w8_kv8_512"),
-        ("h100_llama-3.1-8b_*", "_w8", 4, "rate_20", 10, "h100_llama-3.1-8b_slo_kv8_512"),
-        ("h100_llama-3.1-8b_*", " ", 5, "rate_20", 10, "h100_llama-3.1-8b_slo_w8_kv8_512"),
+        ("h100", 4, "h100_llama-3.1-8b_slo_kv8_512"),
+        ("h100_fp8", 5, "h100_llama-3.1-8b_slo_w8_kv8_512"),
     ],
 )
-def test_the_best_of_the_settings_is_the_one_that_was_measured_as_the_best(
-    sweep, without, count, load, tpot_ms, best
-):
-    """docs/gpu.md: 8B on one GPU, first tokens within 300 ms; what `workshop simulate --search` rests on."""
-    slo, measured, simulated = {"ttft": 300, "tpot": tpot_ms}, {}, {}
-    for path in (ROOT / "tests/data/simulate/records").glob(f"{sweep}.json"):
-        if without in path.stem:
-            continue
-        record = json.loads(path.read_text())
-        workload = next((entry for entry in record["workloads"] if entry["name"] == load), None)
-        if not workload:
-            continue
-        in_time = [
-            first - at <= slo["ttft"] / 1e3 and (last - first) / (made - 1) <= slo["tpot"] / 1e3
-            for at, first, last, _, made in workload["rows"]
-        ]
-        measured[path.stem] = sum(in_time) / len(in_time)
-        simulated[path.stem] = simulated_slo_share(path, load, tpot_ms)
-    assert len(measured) == count
-    assert max(simulated, key=simulated.get) == max(measured, key=measured.get) == best
-
-
-@functools.cache  # two of the tests above have records in common
-def simulated_slo_share(path: Path, load: str, tpot_ms: float) -> float:
-    """Return the share of a recorded load's requests that keep the limits in the simulation."""
+def test_the_best_of_the_settings_is_the_one_that_was_measured_as_the_best(sweep, count, best):
+    """What `workshop simulate --search` rests on; compare.py prints the same of the H200."""
     import compare
 
-    record = json.loads(path.read_text())
-    workload = next(entry for entry in record["workloads"] if entry["name"] == load)
-    outcome = on_plan(
-        compare.planned(record, path.stem.split("_")[0]),
-        compare.arrivals_of(workload),
-        slo={"ttft": 300, "tpot": tpot_ms},
-        num_gpu_blocks=record["kv_blocks"],
-    )
-    return outcome.slo_share
+    measured, simulated = compare.shares_in_time(*compare.SWEEPS[sweep])
+    assert len(measured) == count
+    assert max(simulated, key=simulated.get) == max(measured, key=measured.get) == best
