@@ -58,23 +58,6 @@ def paths(data: object, here: tuple = ()) -> list[tuple]:
     return [path for key, value in inner for path in ((*here, key), *paths(value, (*here, key)))]
 
 
-# Bodies that no client may count as an answer to one prompt.
-BROKEN = {
-    "login page": LOGIN, "nothing": b"", "null": b"null", "list": b"[]", "text": b'"x"', "number": b"7",
-    "cut JSON": encoded(COMPLETION)[:-9], "two": encoded(COMPLETION) * 2, "UTF-16": encoded(COMPLETION).decode().encode(
-        "utf-16"), "BOM": b"\xef\xbb\xbf" + encoded(COMPLETION), "latin-1": '{"choices": "é"}'.encode("latin-1"),
-    "NaN": encoded(COMPLETION).replace(b'"created": 1', b'"created": NaN'),
-    "5,000 digits": encoded(COMPLETION).replace(b'"created": 1', b'"created": ' + b"9" * 5000),
-    "deep": b'{"choices": ' + b"[" * 100_000, "nested": b'{"choices": ' + b"[" * 500 + b"]" * 500 + b"}",
-    "surrogate": encoded(with_field(COMPLETION, ("choices", 0, "text"), "\ud83d")),
-    "two choices": encoded(with_field(COMPLETION, ("choices",), [CHOICE, {**CHOICE, "index": 1}])),
-    **{f"choices {value!r:.20}": encoded(with_field(COMPLETION, ("choices",), value)) for value in [*ODD, "missing"]},
-    **{f"usage {value!r:.20}": encoded(with_field(COMPLETION, ("usage",), value))
-       for value in (True, 1, "x", [], [None], {"prompt_tokens": "3"}, {"completion_tokens": -1})},
-    **{f"{name} {value!r}": encoded(with_field(COMPLETION, ("choices", 0, name), value))
-       for name, value in (("text", None), ("text", ["x"]), ("text", "missing"), ("finish_reason", ["stop"]),
-                           ("index", "0"), ("index", 7), ("index", None), ("logprobs", "x"))},
-}  # fmt: skip
 BROKEN_MODELS = [LOGIN, b"", b"null", b"[]", b'{"data": null}', b'{"data": [1]}', b'{"data": [{}]}', b'{"data": {}}',
                  b'{"data": [{"id": 3}]}', b'{"data": [{"id": null}]}', b'{"data": "m"}', b'{"error": "x"}',
                  b'{"data": [{"id": "m", "max_model_len": "64"}]}', b'{"data": []}', encoded(MODELS)[:-4],

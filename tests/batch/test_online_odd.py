@@ -7,11 +7,12 @@ import contextlib
 import odd_answers
 import pytest
 from hypothesis import example, given, settings
-from odd_answers import BROKEN, BROKEN_MODELS, COMPLETION, MODELS, encoded
+from odd_answers import COMPLETION, MODELS, encoded
+from openai.types import Completion
 
 from workshop import batch
 from workshop.batch import session
-from workshop.batch.read.rows import CHAT, COMPLETIONS
+from workshop.batch.read.rows import COMPLETIONS
 from workshop.batch.send import servers
 from workshop.client import received
 from workshop.errors import WorkshopError
@@ -27,18 +28,6 @@ def server(workshop_home):
         yield server
 
 
-def test_no_broken_answer_counts_and_each_is_named(faulty, run, answers, monkeypatch):
-    monkeypatch.setattr(session, "HOPELESS", 10_000)
-    faults = {f"row {2 * number + 1}": (200, body) for number, body in enumerate(BROKEN.values())}
-    server = faulty(lambda prompt, times: faults.get(prompt), model="m")
-    summary = run(server, 2 * len(faults), attempts=2)
-    assert (summary.answered, summary.errors, summary.exit_code) == (len(faults), len(faults), 1)
-    assert all(line["row"] % 2 == 0 for line in answers(summary.output))
-    messages = {line["row"]: line["error"]["message"] for line in answers(summary.errors_file)}
-    assert all("answers with" in messages[2 * number + 1] for number in range(len(faults)))
-    assert "HTML page" in messages[1] and len(batch.load(summary.output)) == len(faults)
-
-
 def test_as_many_samples_as_were_asked_for_or_none(faulty, run):
     choices = [{"index": number, "text": "x", "finish_reason": "stop"} for number in range(2)]
     body = encoded({"choices": choices})
@@ -52,7 +41,7 @@ def test_as_many_samples_as_were_asked_for_or_none(faulty, run):
 
 
 def test_what_serves_no_models_is_no_server(server, run):
-    for body in BROKEN_MODELS:
+    for body in (odd_answers.LOGIN, b'{"data": []}'):
         server.answers["/v1/models"] = body
         with pytest.raises(WorkshopError, match=r"/models answers 200 with|serves nothing"):
             run(server, N)
@@ -67,11 +56,12 @@ def test_a_version_and_metrics_that_are_none_do_no_harm(server, run):
 @pytest.mark.parametrize(
     ("wire", "says"),
     [
+        (encoded({**COMPLETION, "usage": "x"}), "answers with usage that cannot be used"),
         (odd_answers.cut_in_chunks(encoded(COMPLETION)), "cut"),
         ("nonsense\r\n\r\n", "the connection broke 3 times"),
         (odd_answers.ENDLESS["drips"], "no answer in"),
     ],
-    ids=["cut in chunks", "nonsense", "without an end"],
+    ids=["odd usage", "cut in chunks", "nonsense", "without an end"],
 )
 def test_a_broken_answer_is_an_error_of_its_row(wire, says, server, run):
     server.answers["/v1/completions"] = wire
@@ -79,58 +69,39 @@ def test_a_broken_answer_is_an_error_of_its_row(wire, says, server, run):
     assert (summary.answered, summary.errors) == (0, 1) and says in summary.reason
 
 
-@settings(max_examples=100, deadline=None)
+def read_answer(raw: bytes) -> None:
+    """Read an answer that comes whole, as batch, bench and client do."""
+    answer = received.answer(raw)
+    assert len(answer.choices) == 1 and type(answer.choices[0]["text"]) is str
+    assert type(answer.prompt_tokens) is type(answer.completion_tokens) is int
+    assert Completion.construct(**answer.body).choices[0].text == answer.choices[0]["text"]
+
+
+def read_piece(raw: bytes) -> None:
+    """Read a piece of a stream, as bench and client do."""
+    piece = received.body(raw)
+    assert all(type(index) is int and type(text) is str for index, text in received.pieces(piece))
+    assert all(type(tokens) is int for tokens in received.usage(piece))
+
+
+@settings(max_examples=200, deadline=None)
 @given(body=odd_answers.mutated)
 @example(body={"choices": [{"text": "x", "finish_reason": {}}]})
 @example(body={"choices": [{"text": "x", "index": 0}], "usage": {"prompt_tokens": True}})
+@example(body={**COMPLETION, "id": 3, "model": None, "object": [], "created": "x"})
+@example(body={**COMPLETION, "choices": [{"index": 0, "delta": "x"}]})
 def test_any_mutation_is_an_answer_with_whole_counts_or_a_sentence(body):
-    try:
-        answer = received.answer(encoded(body))
-    except received.Malformed as bad:
-        assert len(str(bad)) < 300
-        return
-    assert len(answer.choices) == 1 and type(answer.choices[0]["text"]) is str
-    assert type(answer.prompt_tokens) is type(answer.completion_tokens) is int
+    for read in (read_answer, read_piece):
+        try:
+            read(encoded(body))
+        except received.Malformed as bad:
+            assert len(str(bad)) < 300
 
 
 @pytest.fixture
 def other():
     with contextlib.closing(odd_answers.Server()) as server:
         yield server
-
-
-def test_no_redirect_is_followed(server, other, run):
-    for path in (COMPLETIONS, CHAT, "/v1/models"):
-        server.answers[path] = odd_answers.redirect(f"{other.root}{path}")
-        with pytest.raises(WorkshopError, match=f"leads to {other.root}"):
-            run(server, N, chat=path == CHAT)
-    assert other.seen == []
-
-
-def test_a_batch_goes_through_no_web_proxy(server, other, new_batch, monkeypatch):
-    for name in ("http_proxy", "all_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, other.root)
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    write_record(server, "secret")
-    localhost = server.url.replace("127.0.0.1", "localhost")
-    for number, url in enumerate([(), server.url, localhost]):
-        assert new_batch(url, N, f"{number}.jsonl").run().exit_code == 0
-    assert other.seen == [] and server.seen
-    assert all("Bearer secret" in str(headers) for _, headers, _ in server.seen)
-
-
-def test_an_address_outside_is_asked_through_the_proxy_that_is_named(
-    other, run, monkeypatch, capsys
-):
-    other.answers = {
-        "http://gpu.example:8001/v1/models": encoded(MODELS),
-        "http://gpu.example:8001/v1/completions": encoded(COMPLETION),
-    }
-    monkeypatch.setenv("WORKSHOP_PROXY", other.root)
-    monkeypatch.delenv("no_proxy", raising=False)
-    assert run("http://gpu.example:8001", N).exit_code == 0 and len(other.seen) > N
-    assert "gpu.example:8001" in capsys.readouterr().err
 
 
 class Keyed(odd_answers.Server):

@@ -8,11 +8,14 @@ import httpx
 import odd_answers
 import openai
 import pytest
-from odd_answers import MODELS, encoded
+from odd_answers import COMPLETION, MODELS, encoded
 
 import workshop
+from workshop import batch
 from workshop.client import client, reach
+from workshop.engine import http, metrics
 from workshop.errors import BadInput, WorkshopError
+from workshop.measure import timed
 from workshop.servers import records
 from workshop.servers.records import ServerRecord
 
@@ -77,11 +80,18 @@ def test_https_goes_through_the_proxy_that_is_named(proxy, monkeypatch, capsys):
 OUTSIDE = "http://gpu.localhost:8000/v1"  # no loopback address by its looks, and no name that is asked of others
 
 
+def send_timed(llm) -> None:
+    """Send a request as `workshop bench` does."""
+
+    async def sent():
+        async with timed.Sender(llm) as sender:
+            return await sender.send({"prompt": "x", "max_tokens": 1})
+
+    timed.run(sent())
+
+
 def everything_that_asks(url, tmp_path):
     """Ask a server in every way that has the key; nobody answers."""
-    from workshop import batch
-    from workshop.engine import http, metrics
-
     (tmp_path / "in.txt").write_text("x\n")
     with contextlib.suppress(WorkshopError):
         workshop.connect()
@@ -94,6 +104,7 @@ def everything_that_asks(url, tmp_path):
         lambda: llm.openai.models.list(),
         lambda: metrics.fetch(url, "secret"),
         lambda: http.get(f"{url}/models", 1.0, headers=llm.headers),
+        lambda: send_timed(llm),
         lambda: batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=url),
     ):
         with contextlib.suppress(WorkshopError, httpx.HTTPError, openai.OpenAIError):
@@ -131,19 +142,29 @@ def test_what_a_learner_sends_over_plain_http_goes_through_no_proxy_either(
     assert proxy.seen == []
 
 
-def test_plain_http_goes_through_the_proxy_that_the_user_names(proxy, monkeypatch, capsys):
+def test_plain_http_goes_through_the_proxy_that_the_user_names(
+    proxy, monkeypatch, capsys, tmp_path
+):
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name)
     proxy.answers["http://gpu.example:8000/v1/models"] = encoded(MODELS)
+    proxy.answers["http://gpu.example:8000/v1/completions"] = encoded(COMPLETION)
     monkeypatch.setenv("WORKSHOP_URL", "http://gpu.example:8000/v1")
     monkeypatch.setenv("WORKSHOP_PROXY", proxy.root.removeprefix("http://"))
-    assert workshop.connect().model == "m" and proxy.seen
+    llm = workshop.connect()
+    assert llm.model == "m" and proxy.seen
     (message,) = capsys.readouterr().err.splitlines()
     assert (
         "can read the key" in message
         and "(WORKSHOP_PROXY)" in message
         and "no_proxy=gpu.example" in message
     )
+    (tmp_path / "in.txt").write_text("x\n")
+    seen_before = len(proxy.seen)
+    send_timed(llm)
+    assert len(proxy.seen) == seen_before + 1
+    summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=llm.url)
+    assert summary.exit_code == 0
 
 
 def test_no_proxy_counts_for_the_users_own_proxy(proxy, monkeypatch):
