@@ -25,12 +25,9 @@ spec.loader.exec_module(stub_module)
 
 
 class Faulty:
-    """A server; `fault(prompt, times asked) -> None | (status, body) | "drop" | "cut"` decides what goes wrong.
+    """A server; `fault(prompt, times asked) -> None | (status, body) | "drop" | "cut"` decides what goes wrong."""
 
-    freeze_after: so many rows asked, it keeps its connections and answers nothing any more.
-    """
-
-    def __init__(self, fault=None, delay_s=0.0, model="stub", freeze_after=1 << 60):
+    def __init__(self, fault=None, delay_s=0.0, model="stub"):
         self.asked: list[str] = []
         self.most_at_once = 0
         outer = self
@@ -39,7 +36,6 @@ class Faulty:
             settings = SimpleNamespace(model=model, delay_s=delay_s, fail=0.0, own_ids=False)
 
             def request(self, path, body):
-                frozen = len(outer.asked) >= freeze_after
                 if path.endswith(b"/completions"):
                     prompt = (
                         json.loads(body).get("prompt")
@@ -56,8 +52,6 @@ class Faulty:
                         return self.transport.close()
                     if wrong:
                         return self.answer(*wrong)
-                if frozen:
-                    return
                 super().request(path, body)
                 outer.most_at_once = max(outer.most_at_once, stub_module.Stub.running)
 

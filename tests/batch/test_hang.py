@@ -15,6 +15,7 @@ from command_line import run_arguments
 from workshop import batch
 from workshop.batch.send import servers
 from workshop.cli import batch as batch_command
+from workshop.engine.metrics import Engine
 from workshop.errors import WorkshopError
 from workshop.servers import hang
 
@@ -68,6 +69,11 @@ def no_metrics(request):
     return None
 
 
+def tokens_of(server):
+    """Return the requests for a token beside the rows."""
+    return [request for request in server.asked if "row" not in request.text]
+
+
 def run(path, server, limits, **options):
     return batch.run(path, path.with_name("out.jsonl"), url=server.url, limits=limits, **options)
 
@@ -86,14 +92,15 @@ def test_answers_that_take_longer_than_the_patience_are_waited_for_while_counter
 
 def test_without_metrics_the_token_beside_the_rows_counts(path, wire, limits):
     server = wire(slow(5.0), get=no_metrics)
-    summary = run(path, server, limits, concurrency=N)
+    summary = run(path, server, limits, concurrency=N, chat=True)
     assert (summary.exit_code, summary.answered) == (
         0,
         N,
     ) and summary.seconds > 2 * limits.patience_s
-    tokens = [request.json for request in server.asked if "row" not in request.text]
+    tokens = tokens_of(server)
     assert 2 <= len(tokens) <= 5 / (limits.patience_s / 3)
-    assert tokens[0] == {"model": "stub", **hang.ONE_TOKEN["/v1/completions"]}
+    assert tokens[0].path == "/v1/chat/completions"  # as the rows
+    assert tokens[0].json == {"model": "stub", **hang.ONE_TOKEN["/v1/chat/completions"]}
 
 
 @pytest.mark.parametrize(
@@ -123,25 +130,23 @@ def test_a_server_that_hangs_ends_the_run_after_its_patience(get, answered, path
     assert limits.patience_s < time.monotonic() - began < limits.patience_s + 10
     assert server.url in error.value.message and "--patience" in error.value.remedy
     assert not path.with_name("out.jsonl.errors.jsonl").exists()
+    assert all(token.path == "/v1/completions" for token in tokens_of(server))
     server.reply, server.get = wire_stub.answer, no_metrics
     summary = run(path, server, limits)
     assert (summary.exit_code, summary.new) == (0, N - answered)
 
 
-def test_a_token_of_the_rows_own_kind_is_asked_for(tmp_path, wire, limits):
-    path = tmp_path / "in.jsonl"
-    body = {"model": "stub", "messages": [{"role": "user", "content": "row"}]}
-    row = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}
-    path.write_text(json.dumps(row) + "\n")
-    server = wire(slow(5.0), get=no_metrics)
-    assert run(path, server, limits).exit_code == 0
-    assert server.asked[-1].path == "/v1/chat/completions"
-    assert server.asked[-1].json == {"model": "stub", **hang.ONE_TOKEN["/v1/chat/completions"]}
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_the_rows_of_a_server_that_hangs_are_answered_by_the_other(is_frozen, path, wire, limits):
+    """/v1/models of the first goes on to answer, or nothing does: it gets no rows until it answers a token."""
+    still = counters(lambda seconds: 5)
 
+    def get(request):
+        if is_frozen and hung.asked:
+            return wire_stub.Reply(after_s=NEVER_S)
+        return still(request)
 
-def test_the_rows_of_a_server_that_hangs_are_answered_by_the_other(path, wire, limits):
-    """/v1/models of the first goes on to answer: it gets no rows until it answers a token."""
-    hung = wire(lambda request: wire_stub.Reply(after_s=NEVER_S), get=counters(lambda s: 5))
+    hung = wire(lambda request: wire_stub.Reply(after_s=NEVER_S), get=get)
     well = wire(slow(0.3), get=counters(lambda seconds: 10 * seconds))
     summary = batch.run(
         path, path.with_name("out.jsonl"), url=(hung.url, well.url), limits=limits, concurrency=2
@@ -150,23 +155,15 @@ def test_the_rows_of_a_server_that_hangs_are_answered_by_the_other(path, wire, l
     assert len([request for request in hung.asked if "row" in request.text]) == 2
 
 
-def test_one_engine_of_two_that_hangs_ends_the_run(path, wire, limits):
-    """Rows on the other engine are answered meanwhile."""
-    began = time.monotonic()
-
-    def get(request):
-        if request.path != "/metrics":
-            return None
-        second = COUNTERS.format(2, 7).replace('"0"', '"1"')
-        moving = COUNTERS.format(2, time.monotonic() - began)
-        return wire_stub.Reply((moving + second).encode())
-
-    def reply(request):
-        is_stuck = request.text in ("row 1", "row 3")
-        return dataclasses.replace(wire_stub.answer(request), after_s=NEVER_S if is_stuck else 0.2)
-
-    with pytest.raises(WorkshopError, match="engine 1 of 2: 2 requests run"):
-        run(path, wire(reply, get=get), limits, concurrency=4)
+def test_answers_of_one_engine_do_not_count_for_another_that_hangs():
+    movement = hang.Movement(0.0)
+    for now in (0.0, 9.0):
+        movement.take(
+            {"0": Engine(2, (5, now, 0.1), False), "1": Engine(2, (5, 7, 0.1), False)}, now
+        )
+        movement.answered(now)
+    assert movement.still_since() == 0.0
+    assert "engine 1 of 2: 2 requests run" in movement.still(9.0)
 
 
 def test_a_server_that_goes_on_within_the_patience_is_waited_for(path, wire, limits):
@@ -181,10 +178,8 @@ def quota(retry_after: str | None, message="You exceeded 60 requests per minute"
     return wire_stub.Reply(body, 429, headers)
 
 
-@pytest.mark.parametrize("retry_after", [None, "7200"])
-def test_a_quota_ends_the_run_by_its_name_and_refuses_no_row(retry_after, path, wire, limits):
-    reply = quota(retry_after)
-    server = wire(lambda request: reply)
+def test_a_quota_ends_the_run_by_its_name_and_refuses_no_row(path, wire, limits):
+    server = wire(lambda request: quota(None))
     began = time.monotonic()
     with pytest.raises(WorkshopError, match="for want of quota") as error:
         run(path, server, limits)
@@ -233,46 +228,6 @@ def test_one_row_that_alone_meets_a_quota_is_no_error(path, wire, limits):
         run(path, server, limits)
     assert not path.with_name("out.jsonl.errors.jsonl").exists()
     assert path.with_name("out.jsonl").read_text().count("\n") == N - 1
-
-
-def test_a_row_that_was_tried_often_is_asked_again_before_the_patience_ends(
-    path, wire, quick, monkeypatch
-):
-    """Its pauses double, and one longer than the patience would end the run at the first 429."""
-    monkeypatch.setattr("workshop.batch.send.sending.random.uniform", lambda *_: 1.0)
-    limits = dataclasses.replace(quick, backoff_s=0.5, longest_backoff_s=30.0, patience_s=5.0)
-    tries = []
-
-    def reply(request):
-        if request.text == "row 3":
-            tries.append(request)
-            if len(tries) <= 4:
-                return quota(None)
-        return wire_stub.answer(request)
-
-    summary = run(path, wire(reply), limits)
-    assert (summary.exit_code, summary.answered, len(tries)) == (0, N, 5)
-
-
-def test_a_server_that_answers_otherwise_meanwhile_refuses_not_everything(
-    path, wire, quick, monkeypatch
-):
-    """429 at first, then an error whose pause is longer than the patience, then the answer."""
-    monkeypatch.setattr("workshop.batch.send.sending.random.uniform", lambda *_: 1.0)
-    limits = dataclasses.replace(quick, backoff_s=2.0, longest_backoff_s=30.0, patience_s=2.0)
-    tries = []
-
-    def reply(request):
-        if request.text != "row 3":
-            return wire_stub.answer(request)
-        tries.append(request)
-        if len(tries) == 1:
-            return quota(None)
-        return wire_stub.Reply(b"{}", 500) if len(tries) == 2 else wire_stub.answer(request)
-
-    summary = run(path, wire(reply), limits)
-    assert (summary.exit_code, summary.answered, len(tries)) == (0, N, 3)
-    assert summary.seconds > 2 * limits.patience_s
 
 
 def test_the_command_says_how_far_it_is_without_a_terminal(path, wire, workshop_home, monkeypatch):

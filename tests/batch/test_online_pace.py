@@ -93,35 +93,19 @@ def test_when_one_of_two_servers_dies_the_other_answers_its_rows(faulty, run, an
     assert dying.asked and lasting.asked
 
 
-def test_the_rows_of_a_server_that_freezes_are_answered_by_the_other(faulty, run, answers):
-    """It keeps its connections open and says nothing; the run waits for it as long as it has patience, and goes on."""
-    freezing, lasting = faulty(freeze_after=10), faulty(delay_s=0.05)
-    options = {"patience_s": PATIENCE_S, "read_timeout_s": 20.0, "concurrency": 4}
-    summary = run((freezing, lasting), 300, **options)
-    assert sorted(line["row"] for line in answers(summary.output)) == list(range(300))
-    # ten answers, four rows that it kept, and the tokens that it was asked for meanwhile
-    assert len(freezing.asked) - freezing.asked.count("The") == 14
-    assert summary.exit_code == 0 and summary.seconds < 15
-
-
-def test_a_server_that_is_gone_ends_the_run_with_what_came(tmp_path, faulty, run, answers):
-    server = faulty(delay_s=0.02)
-    close_after(server, 100)
-    with pytest.raises(WorkshopError, match="has not answered for"):
-        run(server, 4000, concurrency=4, patience_s=PATIENCE_S)
-    rows = [line["row"] for line in answers(tmp_path / "out.jsonl")]
-    assert rows and len(rows) == len(set(rows)) < 4000
-    summary = run(faulty(), 4000)
-    assert summary.exit_code == 0 and summary.new == 4000 - len(rows)
-
-
-def test_no_row_is_refused_because_its_server_died(tmp_path, faulty, run):
+def test_a_server_that_is_gone_ends_the_run_with_what_came_and_refuses_no_row(
+    tmp_path, faulty, run, answers
+):
     server = faulty(
         lambda prompt, times: (server.server.close(), "drop")[1] if len(server.asked) > 40 else None
     )
     with pytest.raises(WorkshopError, match="has not answered for"):
         run(server, 400, concurrency=4, patience_s=PATIENCE_S)
     assert not (tmp_path / "out.jsonl.errors.jsonl").exists()
+    rows = [line["row"] for line in answers(tmp_path / "out.jsonl")]
+    assert rows and len(rows) == len(set(rows)) < 400
+    summary = run(faulty(), 400)
+    assert summary.exit_code == 0 and summary.new == 400 - len(rows)
 
 
 def test_stop_at_the_last_row_interrupts_nothing(faulty, new_batch):
@@ -160,25 +144,47 @@ def test_a_server_that_fails_every_row_is_not_given_the_whole_input(faulty, new_
     assert 4 * 4 < len(server.asked) <= 5 * 4
 
 
-def test_pauses_double_up_to_the_longest_and_the_server_may_say_how_long(monkeypatch):
+@pytest.fixture
+def refused(monkeypatch):
+    """Return a function that refuses a row with (status, Retry-After) again and again: its pauses, and the outage."""
     monkeypatch.setattr(sending.random, "uniform", lambda *_: 1.0)
-    pauses, ledger = [], SimpleNamespace(work=SimpleNamespace(rows=lambda: iter(())))
 
-    async def refused() -> None:
-        asyncio.get_running_loop().call_later = lambda pause, *_: pauses.append(pause)
-        sender = sending.Sender(
-            ledger, [], "m", sending.Limits(attempts=20, backoff_s=0.5, longest_backoff_s=3.0)
-        )
-        attempt = sending.Attempt(row=None)
-        server = SimpleNamespace(outage=Outage())
-        for retry_after in (None, None, None, None, "7", "0", "-1", "1e9", "900", "soon"):
-            attempt.requests_sent += 1
-            headers = {"Retry-After": retry_after} if retry_after else {}
-            sender._refused(attempt, server, 500, b"{}", headers)
+    def refuse(refusals, **limits):
+        pauses = []
+        ledger = SimpleNamespace(work=SimpleNamespace(rows=lambda: iter(())))
+        server = SimpleNamespace(outage=Outage(), pace=Pace())
 
-    asyncio.run(refused())
+        async def send():
+            asyncio.get_running_loop().call_later = lambda pause, *_: pauses.append(pause)
+            sender = sending.Sender(ledger, [], "m", sending.Limits(attempts=20, **limits))
+            attempt = sending.Attempt(row=None)
+            for status, retry_after in refusals:
+                attempt.requests_sent += 1
+                headers = {"Retry-After": retry_after} if retry_after else {}
+                take = sender._outage if status == 429 else sender._refused
+                take(attempt, server, status, b"{}", headers)
+
+        asyncio.run(send())
+        return pauses, server.outage
+
+    return refuse
+
+
+def test_pauses_double_up_to_the_longest_and_the_server_may_say_how_long(refused):
+    headers = (None, None, None, None, "7", "0", "-1", "1e9", "900", "soon")
+    refusals = [(500, retry_after) for retry_after in headers]
+    pauses, _ = refused(refusals, backoff_s=0.5, longest_backoff_s=3.0)
     day = 24 * 3600.0
     assert pauses == [0.5, 1.0, 2.0, 3.0, 7.0, 3.0, 3.0, day, 900.0, 3.0]
+
+
+def test_a_row_that_meets_a_quota_often_is_asked_again_before_the_patience_ends(refused):
+    """Its pauses double, and one longer than the patience would end the run at the first 429."""
+    limits = {"backoff_s": 0.5, "longest_backoff_s": 30.0, "patience_s": 5.0}
+    pauses, outage = refused([(429, None)] * 5, **limits)
+    assert pauses == [0.5, 1.0, 1.25, 1.25, 1.25] and outage.since
+    pauses, outage = refused([(429, None), (500, None)], **limits)
+    assert outage.since is None  # it does not refuse every request
 
 
 def test_a_server_that_is_busy_is_given_less(faulty, run):

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -16,8 +10,9 @@ import openai
 import pytest
 import wire_stub
 
+from workshop.batch import online
 from workshop.batch.send import clock as clock_module
-from workshop.batch.send import retries
+from workshop.batch.send import outage, retries, sending, servers
 from workshop.errors import WorkshopError
 
 N = 40
@@ -133,20 +128,5 @@ def test_time_in_which_the_process_was_stopped_is_no_time():
     assert clock.now() - start == pytest.approx(0.1)
     assert clock.now() - start == pytest.approx(0.1 + clock_module.LONGEST_STEP_S)
     assert clock.now() - start == pytest.approx(0.2 + clock_module.LONGEST_STEP_S)
-
-
-def test_a_run_that_was_stopped_for_longer_than_its_patience_goes_on(put, wire, workshop_home):
-    """As Ctrl-Z and fg, or a virtual machine that is moved."""
-    server = wire(lambda request: dataclasses.replace(wire_stub.answer(request), after_s=0.15))
-    path = put(N)
-    command = [sys.executable, "-P", "-m", "workshop", "batch", path, path.with_name("out.jsonl")]
-    command += ["--url", server.url, "--patience", "3", "--concurrency", "2", "--json"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
-    while len(server.asked) < 6:
-        assert running.poll() is None
-        time.sleep(0.01)
-    running.send_signal(signal.SIGSTOP)
-    time.sleep(5)
-    running.send_signal(signal.SIGCONT)
-    summary = json.loads(running.communicate(timeout=60)[0])
-    assert (summary["exit_code"], summary["answered"], summary["errors"]) == (0, N, 0)
+    for module in (online, outage, sending, servers):
+        assert module.clock is clock_module.clock, module
