@@ -17,7 +17,7 @@ from workshop.simulate.load import on_plan
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
 import public_speed  # noqa: E402      of the folder above
-from closed_loop import closed_loop, public_benchmark  # noqa: E402
+from closed_loop import closed_loop  # noqa: E402
 
 PROMPT, OUTPUT = 512, 64
 SETTINGS: dict[str, Any] = {"tensor_parallel_size": 1, "max_model_len": 4096}
@@ -34,35 +34,6 @@ def test_one_wave_takes_as_long_as_with_the_scheduler_of_vllm(concurrency, versi
     result = on_plan(planned, load, enable_prefix_caching=False)
     assert ours.tpot_ms == pytest.approx(result.of("tpot")["p50"], rel=0.03)
     assert ours.ttft_ms == pytest.approx(result.of("ttft")["p50"], rel=0.1)
-
-
-def test_a_second_wave_waits_for_the_first():
-    planned = plan("llama-3.1-8b", "h100", **SETTINGS)
-    first_wave = closed_loop(planned, 8, PROMPT, OUTPUT, waves=1)
-    both_waves = closed_loop(planned, 8, PROMPT, OUTPUT, waves=2)
-    alone = closed_loop(planned, 1, PROMPT, OUTPUT)
-    assert alone.ttft_ms < both_waves.ttft_ms < 1.5 * first_wave.ttft_ms
-    assert alone.tpot_ms < both_waves.tpot_ms
-
-
-def test_the_public_benchmark_is_a_burst_once_and_then_one_by_one():
-    """Ten waves: a mean first token lies between that of a lone prompt and that of a burst."""
-    planned = plan("llama-3.1-8b", "h100", **SETTINGS)
-    burst = closed_loop(planned, 48, PROMPT, OUTPUT, waves=1)
-    alone = closed_loop(planned, 1, PROMPT, OUTPUT)
-    mean = public_benchmark(planned, 48, PROMPT, OUTPUT)
-    assert alone.ttft_ms < mean.ttft_ms < burst.ttft_ms
-
-
-def test_fewer_waves_of_a_large_load_stand_for_all_ten(monkeypatch):
-    import closed_loop as module
-
-    planned = plan("llama-3.1-8b", "h100", **SETTINGS)
-    few = public_benchmark(planned, 32, PROMPT, 256)
-    monkeypatch.setattr(module, "MOST_OF_ALL_WAVES", 32)
-    ten = public_benchmark(planned, 32, PROMPT, 256)
-    assert few.tpot_ms == pytest.approx(ten.tpot_ms, rel=0.03)
-    assert few.ttft_ms == pytest.approx(ten.ttft_ms, rel=0.15)
 
 
 def test_a_row_of_shared_experts_has_as_many_gpus_as_its_id_says():
@@ -88,13 +59,6 @@ def test_a_left_out_case_has_the_width_of_the_others():
     errors = sorted(abs(math.log1p(row.error("tpot"))) for row in (near, far))
     assert share == 0.5, "the smaller error lies within the larger, and not the other way round"
     assert half == pytest.approx(sum(math.expm1(error) for error in errors) / 2)
-
-
-def test_before_0_14_the_gpus_wait_for_the_host():
-    """Without asynchronous scheduling each step takes at least Python's 1.7 ms longer."""
-    old = closed_loop(plan("llama-3.1-8b", "h100", vllm_version="0.13.0", **SETTINGS), 8, 512, 64)
-    new = closed_loop(plan("llama-3.1-8b", "h100", vllm_version="0.16.0", **SETTINGS), 8, 512, 64)
-    assert old.tpot_ms > new.tpot_ms + 1.7
 
 
 def test_the_record_is_what_the_simulation_gives_now():

@@ -301,16 +301,6 @@ def test_each_engine_of_data_parallelism_writes_its_steps(tmp_path, wide):
     assert ids == [{"0"}, {"1"}]
 
 
-def test_it_says_whether_the_server_keeps_up(p8b):
-    assert on_plan(p8b, drawn(rate=10, seconds=8, seed=0)).keeps_up
-    assert on_plan(
-        p8b, drawn(rate=20, seconds=10, prefix=60, seed=0)
-    ).keeps_up  # though it ends with a few more at once
-    # of 136 tokens: 10,900 a second, more than a burst of 2,000 gets
-    load = drawn(rate=80, seconds=12, seed=0)
-    assert not on_plan(p8b, load).keeps_up
-
-
 def test_what_cannot_be_is_refused_before_anything_starts(monkeypatch):
     monkeypatch.setattr(process, "run", lambda *job, **how: pytest.fail("it started"))
     rows = [
