@@ -19,7 +19,7 @@ from inference_planner.model.drafts import METHODS, mtp_layers, read, weight_byt
 from inference_planner.request import PlanRequest
 
 # vLLM 0.28.0, Qwen3.8-27B (the sizes of qwen3.5-27b) on one L20: FP8 weights and KV cache, 9.28 GiB for the cache.
-# Source: a public experiment log (data/public/points.json, L20-qwen38-27b-fp8-mtp2-0280), which has 0 to 2 draft tokens.
+# Source: a public experiment log (l20-qwen3.8-27b-fp8-mtp of benchmarks/accuracy/public_points.json), which has 0 to 2 draft tokens.
 AVAILABLE = round(9.28 * GIB)
 HYBRID = {
     "gpus_per_node": 1,

@@ -192,7 +192,7 @@ PUBLIC_BLOCKS = [
     ("qwen3.5-27b", "h100", {"max_model_len": 8192}, 357),
     # vllm-project/recipes pull request 551
     ("qwen3.5-27b", "h100", {"quantization": "fp8", "gpu_memory_utilization": 0.95}, 856),
-    # data/public/logs/17.log, vllm-project/vllm issue 49064
+    # log-l40s-qwen3.5-27b-fp8 of benchmarks/accuracy/public_logs.json, vllm-project/vllm issue 49064
     ("qwen3.5-27b", "l40s", {"quantization": "fp8", "max_model_len": 8192}, 184),
     # vllm-project/recipes pull request 831: the next model of the same sizes
     ("qwen3.5-27b", "rtx-pro-6000", {"gpu_memory_utilization": 0.95}, 556),
