@@ -187,6 +187,17 @@ def test_a_planted_fault_is_found_and_no_other(tmp_path):
         assert set(case(tmp_path)) == {kind}, name
 
 
+def test_a_fault_says_how_large_it_is():
+    for plant, load, says in (
+        ({"hits": 0.4}, {"concurrency": 8}, "40% of the prompts' tokens"),
+        ({"restarts": True}, {"concurrency": 8}, "started again during the measurement"),
+        ({}, {"concurrency": 8, "requests": 40}, "100 or more"),
+        ({"answer_ms": 30_000}, {"rate": 10.0}, "before the server was as full as it gets"),
+    ):
+        (fault,) = point_of(plant, **load).faults
+        assert says in fault.sentence, plant
+
+
 def test_a_clean_measurement_has_no_fault(tmp_path):
     for name, case in CLEAN.items():
         assert case(tmp_path) == [], name
