@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import socket
 
-import httpx
 import pytest
-import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, StreamingResponse
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Route
 
 from workshop.guard import auth, keys
 from workshop.guard.revocable import Request
@@ -201,135 +197,57 @@ def test_a_server_that_stops_stops_what_it_serves():
     assert state["stopped"]
 
 
-class Served:
-    """A guard and a small application behind it, in a real uvicorn."""
+class Asking(Client):
+    """A client that sends a body and then waits."""
 
     def __init__(self):
-        self.began: list[str] = []  # the paths of what is or was at work
-        self.stopped: list[str] = []  # … of what was stopped
-        routes = [Route(path, self.answer, methods=["POST"]) for path in PATHS]
-        routes.append(WebSocketRoute("/v1/realtime", self.talk))
-        self.guard = auth.RequireKey(Starlette(routes=routes))
-        self.url = ""
+        super().__init__()
+        self.messages = [{"type": "http.request", "body": b"{}"}]
 
-    async def answer(self, request):
-        if request.url.path == WAITS:
-            await self.endless(request.url.path).__anext__()
-        return StreamingResponse(self.endless(request.url.path), media_type="text/event-stream")
-
-    async def endless(self, path):
-        self.began.append(path)
-        try:
-            while True:
-                if path == STREAMS:
-                    yield b"data: {}\n\n"
-                await asyncio.sleep(0.01)
-        finally:
-            self.stopped.append(path)
-
-    async def talk(self, websocket):
-        await websocket.accept()
-        try:
-            await websocket.receive_text()
-        finally:
-            self.stopped.append("websocket")
-
-    @contextlib.asynccontextmanager
-    async def running(self):
-        config = uvicorn.Config(self.guard, log_level="critical", lifespan="off")
-        server = uvicorn.Server(config)
-        with socket.socket() as listening:
-            listening.bind(("127.0.0.1", 0))
-            listening.listen()
-            self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            task = asyncio.ensure_future(server.serve([listening]))
-            try:
-                async with httpx.AsyncClient(base_url=self.url, timeout=60) as client:
-                    yield client
-            finally:
-                server.should_exit = server.force_exit = True
-                await task
-
-    async def ask(self, client, key: str, path: str, began: asyncio.Event) -> tuple[int, str]:
-        """Return status and text of an answer."""
-        headers = {"Authorization": f"Bearer {key}"}
-        async with client.stream("POST", path, headers=headers, json={"prompt": "a"}) as answer:
-            text = ""
-            async for part in answer.aiter_text():
-                began.set()
-                text += part
-            return answer.status_code, text
+    async def receive(self):
+        return self.messages.pop() if self.messages else await super().receive()
 
 
-STREAMS, WAITS = PATHS = ("/v1/completions", "/v1/chat/completions")
-
-
-@pytest.fixture
-def served(workshop_home, monkeypatch):
+def test_a_guard_ends_what_a_revoked_key_asked_for_and_nothing_else(workshop_home, monkeypatch):
     record = workshop_home / "servers" / "one.json"
     record.parent.mkdir(parents=True)
     record.write_text(json.dumps({"api_key": "owner"}))
     monkeypatch.setenv(auth.RECORD_VARIABLE, str(record))
-    return Served()
-
-
-def test_a_real_server_ends_all_that_a_revoked_key_asked_for_and_nothing_else(served):
     ada, bob = keys.add("ada"), keys.add("bob")
 
-    async def story():
-        async with served.running() as client:
-            began = [asyncio.Event() for _ in range(4)]
-            requests = ((ada, STREAMS), (ada, STREAMS), (bob, STREAMS), ("owner", STREAMS))
-            tasks = []
-            for (key, path), event in zip(requests, began, strict=True):
-                tasks.append(asyncio.ensure_future(served.ask(client, key, path, event)))
-            for event in began:
-                await asyncio.wait_for(event.wait(), 60)
-            waits = asyncio.ensure_future(served.ask(client, ada, WAITS, asyncio.Event()))
-            await until(lambda: WAITS in served.began)
-            assert len(served.guard._learners._served) == 4
-            await asyncio.to_thread(keys.revoke, "ada")
-            streams = await asyncio.wait_for(asyncio.gather(*tasks[:2]), 60)
-            refused = await asyncio.wait_for(waits, 60)
-            await until(
-                lambda: len(served.stopped) == 3
-            )  # Python closes a generator a moment later
-            assert sorted(served.stopped) == sorted([STREAMS, STREAMS, WAITS])
-            assert not tasks[2].done() and not tasks[3].done()
-            for task in tasks[2:]:
-                task.cancel()
-            await until(lambda: not served.guard._learners._served)
-        return streams, refused
-
-    streams, (status, text) = asyncio.run(story())
-    assert status == 401 and "was revoked" in text
-    for status, text in streams:
-        assert status == 200 and text.endswith("\n\n") and "event: error\n" in text[-200:]
-
-
-def test_a_websocket_of_a_real_server_is_closed_and_forgotten(served):
-    connect = pytest.importorskip("websockets.asyncio.client").connect
-    closed = pytest.importorskip("websockets.exceptions").ConnectionClosed
-    ada = keys.add("ada")
+    async def app(scope, receive, send):
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.accept"})
+        else:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await asyncio.sleep(600)
 
     async def story():
-        async with served.running():
-            url = served.url.replace("http", "ws") + "/v1/realtime"
-            headers = {"Authorization": f"Bearer {ada}"}
-            async with connect(url, additional_headers=headers, open_timeout=60) as websocket:
-                await asyncio.to_thread(keys.revoke, "ada")
-                with pytest.raises(closed) as ended:
-                    await asyncio.wait_for(websocket.recv(), 60)
-            await until(lambda: not served.guard._learners._served)
-        return ended.value.rcvd
+        guard = auth.RequireKey(app)
+        clients = [Asking() for _ in range(4)]
+        keys_and_kinds = ((ada, "http"), (ada, "websocket"), (bob, "http"), ("owner", "http"))
+        tasks = []
+        for (key, kind), client in zip(keys_and_kinds, clients, strict=True):
+            headers = [(b"authorization", f"Bearer {key}".encode())]
+            scope = {
+                **HTTP,
+                "type": kind,
+                "method": "POST",
+                "path": "/v1/completions",
+                "headers": headers,
+            }
+            tasks.append(asyncio.ensure_future(guard(scope, client.receive, client.send)))
+            await asyncio.wait_for(client.bodies.get(), 60)
+        await asyncio.to_thread(keys.revoke, "ada")
+        await asyncio.wait_for(asyncio.gather(*tasks[:2]), 60)
+        assert not tasks[2].done() and not tasks[3].done()
+        for task in tasks[2:]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert not guard._learners._served
+        return clients
 
-    frame = asyncio.run(story())
-    assert (frame.code, frame.reason) == (1008, "key revoked")
-    assert served.stopped == ["websocket"]
-
-
-async def until(true) -> None:
-    """Wait until something is true."""
-    async with asyncio.timeout(60):
-        while not true():
-            await asyncio.sleep(0.01)
+    _, websocket, *others = asyncio.run(story())
+    assert websocket.sent[-1]["code"] == 1008
+    assert all(client.sent[-1]["body"] == b"a" for client in others)
