@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import small_server
@@ -38,12 +40,12 @@ def page(*engines: tuple[int, float] | tuple[int, float, float]) -> str:
 class Vllm:
     """A server whose counters and tokens a test decides.
 
-    `pages` takes the seconds since the start and returns /metrics, a Reply, or None for 404.
+    `pages` takes the seconds since the first look and returns /metrics, a Reply, or None for 404.
     `token` takes a request for one token.
     """
 
     def __init__(self, start, pages=lambda seconds: page((0, 5)), token=wire_stub.answer):
-        self.began = time.monotonic()
+        self._began: float | None = None
         self.tokens: list[wire_stub.Asked] = []
         self._pages, self._token = pages, token
         self.stub = start(self._ask_token, get=self._get)
@@ -58,7 +60,8 @@ class Vllm:
             return self._ask_token(request)
         if request.path != "/metrics":
             return None
-        shown = self._pages(time.monotonic() - self.began)
+        self._began = self._began or time.monotonic()
+        shown = self._pages(time.monotonic() - self._began)
         if isinstance(shown, str):
             return wire_stub.Reply(shown.encode())
         return shown
@@ -76,12 +79,21 @@ def vllm():
         yield lambda *args, **kwargs: Vllm(start, *args, **kwargs)
 
 
+def looks(servers: list[Vllm], *arguments: str, within_s: float) -> list[hang.Finding]:
+    """Look at all servers, side by side: most looks wait for `within_s`."""
+    with ThreadPoolExecutor(len(servers)) as pool:
+        futures = [
+            pool.submit(hang.look, server.url, *arguments, within_s=within_s) for server in servers
+        ]
+        return [future.result() for future in futures]
+
+
 def moving(seconds: float) -> str:
     return page((3, 10 * seconds))
 
 
 def test_a_server_hangs_if_requests_run_and_nothing_moves(vllm, subtests):
-    for pages, token, state, says in [
+    rows = [
         # tokens come; the next of a slow step comes after one look and more
         (moving, never, "ready", ""),
         (lambda s: page((3, 5 + (s > 1.2))), never, "ready", ""),
@@ -121,10 +133,11 @@ def test_a_server_hangs_if_requests_run_and_nothing_moves(vllm, subtests):
             "ready",
             "",
         ),
-    ]:
+    ]
+    servers = [vllm(pages, token) for pages, token, _, _ in rows]
+    findings = looks(servers, "secret", "m", within_s=2.0)
+    for (pages, token, state, says), finding in zip(rows, findings, strict=True):
         with subtests.test(f"{pages} {token}"):
-            server = vllm(pages, token)
-            finding = hang.look(server.url, "secret", "m", within_s=2.0)
             assert finding.state == state and says in finding.reason
 
 
@@ -158,12 +171,11 @@ def test_a_model_of_each_kind_gets_a_request_of_its_own(vllm):
 
 
 def test_a_model_of_each_kind_that_hangs_is_seen(vllm):
-    for kind in MODEL_KINDS:
+    def token(request, kind):
+        return never(request) if request.path == kind else wire_stub.Reply(status=400)
 
-        def token(request, kind=kind):
-            return never(request) if request.path == kind else wire_stub.Reply(status=400)
-
-        assert hang.look(vllm(token=token).url, within_s=1.0).state == "hangs"
+    servers = [vllm(token=functools.partial(token, kind=kind)) for kind in MODEL_KINDS]
+    assert {finding.state for finding in looks(servers, within_s=1.0)} == {"hangs"}
 
 
 def test_each_idle_engine_is_asked_for_a_token_of_its_own(vllm):
