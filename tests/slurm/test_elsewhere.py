@@ -110,18 +110,18 @@ def test_an_environment_that_fails_is_the_reason(cluster, function, reason):
 def test_nothing_of_the_persons_environment_needs_to_reach_the_job(cluster):
     with gpus(cluster, "node01", "0, GPU-0, NVIDIA A100-SXM4-40GB, 40960, 40400\n"):
         job = cluster.submit("70b.sbatch", *ONE, "--export=NONE")
-        ended(job, cluster, "GPU 0 of node01 (NVIDIA A100-SXM4-40GB) has 40.0 GiB")
+        sentence = "GPU 0 of node01 (NVIDIA A100-SXM4-40GB) has 40.0 GiB, and the plan needs 75.0"
+        ended(job, cluster, sentence, "KV cache")
 
 
-@pytest.mark.parametrize("options", [("--gres=gpu:1",), ("--gres=none",)])
-def test_a_site_without_gpus_per_node(cluster, options):
-    """`--gres` alone, or nothing: what SLURM does not say the node's own driver does, or site.sh."""
+def test_a_site_without_gpus_per_node(cluster):
+    """How many GPUs there are SLURM does not say, but the node's own driver, or site.sh."""
     script = (
         (cluster.course / "slurm/70b.sbatch").read_text().replace("#SBATCH --gpus-per-node=4", "")
     )
     (cluster.course / "slurm/without.sbatch").write_text(script)
     with gpus(cluster, "node01", "0, GPU-0, NVIDIA A100-SXM4-40GB, 40960, 40400\n"):
-        job = cluster.submit("without.sbatch", *options, "--nodelist=node01")
+        job = cluster.submit("without.sbatch", "--gres=none", "--nodelist=node01")
         ended(job, cluster, "GPU 0 of node01 (NVIDIA A100-SXM4-40GB) has 40.0 GiB")
 
 

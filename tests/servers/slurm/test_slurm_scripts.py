@@ -65,10 +65,9 @@ def test_script_asks_for_what_its_recipe_plans(subtests):
                 recipe.nodes[-1],
                 submission.GPUS_PER_NODE,
             )
-            assert (
-                options["job-name"] == name
-                and f"$WORKSHOP_MODELS/{recipe.model.split('/')[1]}}}" in text
-            )
+            folder = f"$WORKSHOP_MODELS/{recipe.model.split('/')[1]}"
+            assert options["job-name"] == name
+            assert f"\nmodel=${{WORKSHOP_MODEL:-${{WORKSHOP_MODELS:+{folder}}}}}\n" in text
             assert f"\nmax_model_len={recipe.max_model_len}\n" in text
             assert f"--gpu-memory-utilization {recipe.gpu_memory_utilization:.2f}" in text
             split = re.findall(r"\w+_parallel_size=(\S+)", text)[-2:]
