@@ -256,20 +256,6 @@ def test_what_hung_is_said_by_the_stacks_of_every_process(cluster):
     cluster.wait_until_clean()
 
 
-def test_the_network_between_the_nodes_is_tried_before_loading(cluster):
-    job = cluster.submit("405b.sbatch", *TWO_NODES, site="export WORKSHOP_NETWORK_TEST=yes")
-    job.until("[workshop] all-reduce over 2 GPUs on 2 nodes", START_S)
-    line = next(line for line in job.text("error").splitlines() if "all-reduce over" in line)
-    assert (
-        "Socket (Gloo)" in line
-        and "GB/s" in line
-        and "the plan counts with InfiniBand NDR: 50 GB/s" in line
-    )
-    cluster.ask_slurm("scancel", str(job.id))
-    job.until_over(SECONDS)
-    cluster.wait_until_clean()
-
-
 def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
     """With a GraceTime, as sites have it: TERM, time to end, back into the queue; the class's copy follows."""
     path = cluster.bed / "home/teacher/.workshop/servers/preempted.json"

@@ -156,21 +156,21 @@ def commands(script: str, home: Path, key: str | None = "secret") -> list[list[s
 
 @pytest.mark.slurm
 @pytest.mark.timeout(1800)
-def test_a_job_over_two_nodes_answers_and_ends(request):
-    """By tensor parallelism; a pipeline over these nodes answers in test_server.py."""
+def test_a_pipeline_over_two_nodes_answers_and_ends(request):
+    """Tensor parallelism over these nodes answers in test_server.py."""
     cluster = request.getfixturevalue("cluster")
     planned = plan(
         cluster.model,
         gpu="h100",
         gpus_per_node=1,
         nodes=2,
-        tensor_parallel_size=2,
-        pipeline_parallel_size=1,
+        tensor_parallel_size=1,
+        pipeline_parallel_size=2,
         max_model_len=512,
     )
     flags = eager_cpu_pipeline.flags(planned.pipeline_parallel_size)
     on_a_cpu = shlex.join(flag_words({f"--{flag}": value for flag, value in flags.items()}))
-    script = plain.render(planned, "tensor").replace(' "${part[@]}"', f' {on_a_cpu} "${{part[@]}}"')
+    script = plain.render(planned, "staged").replace(' "${part[@]}"', f' {on_a_cpu} "${{part[@]}}"')
     job = submit(cluster, script)
     job.answers_with_the_key_alone()
     job.ends_without_a_process()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cluster import SMALL, Job
 
+from workshop.engine import trace_writer
 from workshop.guard import fairshare
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]  # a busy machine starts engines slowly
@@ -75,7 +76,8 @@ def kill(cluster, node: str, command: str) -> None:
 
 @pytest.fixture(scope="module")
 def served(cluster):
-    """405b.sbatch over two nodes (TP 2), for a class; nodes that call themselves 127.0.1.1, as Debian's do."""
+    """405b.sbatch over two nodes (TP 2), for a class, with a trace and a test of the network; nodes that call themselves
+    127.0.1.1, as Debian's do."""
     for node in ("node01", "node02"):
         hosts = (cluster.bed / "etc/hosts").read_text().splitlines()
         own = [line for line in hosts if not line.endswith(node)]
@@ -83,8 +85,9 @@ def served(cluster):
         cluster.inside(
             node, "mount", "--bind", str(cluster.bed / f"etc/hosts.{node}"), "/etc/hosts"
         )
-    limits = f"site_serve_args+=({shlex.join(fairshare.class_arguments({}))})"
-    job = cluster.submit("405b.sbatch", *TWO_NODES, site=limits)
+    flags = [*fairshare.class_arguments({}), "--scheduler-cls", trace_writer.SCHEDULER]
+    site = f"site_serve_args+=({shlex.join(flags)})\nexport WORKSHOP_NETWORK_TEST=yes"
+    job = cluster.submit("405b.sbatch", *TWO_NODES, site=site)
     job.until("[workshop] ready after", START_S)
     yield job
     cluster.ask_slurm("scancel", str(job.id))
@@ -95,6 +98,17 @@ def served(cluster):
 
 class TestServer:
     """One server, many questions; the last test kills it."""
+
+    def test_the_network_between_the_nodes_is_tried_before_loading(self, served):
+        lines = served.text("error").splitlines()
+        line = next(
+            line for line in lines if "[workshop] all-reduce over 2 GPUs on 2 nodes" in line
+        )
+        assert (
+            "Socket (Gloo)" in line
+            and "GB/s" in line
+            and "the plan counts with InfiniBand NDR: 50 GB/s" in line
+        )
 
     def test_connect_finds_it_without_an_address(self, served, cluster):
         out = python(
@@ -189,6 +203,10 @@ class TestServer:
         followed = workshop(cluster, "logs", "405b", "--follow")
         assert "✓ ready at http://10.77.0.11:" in followed and "CPU KV cache size" in followed
 
+    def test_the_owner_follows_the_engine_by_the_servers_name(self, served, cluster):
+        workshop(cluster, "xray", "405b", "--html", "/tmp/page.html", "--force")
+        assert "tokens of its prompt" in cluster.run("login", "cat", "/tmp/page.html")
+
     def test_killed_worker_ends_the_job_with_the_reason(self, served, cluster):
         served.since = began = time.monotonic()
         kill(cluster, "node02", "VLLM::Worker_TP1")
@@ -221,6 +239,7 @@ class TestEnds:
             "--signal=B:USR1@5",
             site=SMALL,
         )
+        site = cluster.course / "site-extra.sh"  # of the job above: the small engine
         port = 20000 + (limited.id + 1) * 8
         stranger = cluster.spawn(
             "node01", "python3", "-m", "http.server", str(port), "--bind", "10.77.0.11"
@@ -241,6 +260,7 @@ class TestEnds:
             "--trace",
             "--nodelist=node01",
             WORKSHOP_SLURM=str(cluster.course / "slurm"),
+            WORKSHOP_SITE=str(site),
         )
         facts = json.loads(out[out.index("{") :])
         yield {"limited": limited, "submitted": facts, "port": port, "stranger": stranger}
@@ -256,17 +276,14 @@ class TestEnds:
     def test_stranger_on_the_jobs_port_is_avoided(self, jobs, cluster):
         job = Job(cluster, int(jobs["submitted"]["job_id"]))
         job.until("[workshop] ready after", START_S)
-        assert f":{jobs['port']}/v1" not in record(cluster, "70b")["url"]
+        server = record(cluster, "70b")
+        assert f":{jobs['port']}/v1" not in server["url"]
+        assert server["trace"].endswith(".trace.jsonl")
         out = python(
             cluster,
-            "import workshop; print(workshop.connect('70b').complete('A', max_tokens=3).model)",
+            "import workshop; print(workshop.connect('70b').complete('The', max_tokens=3).model)",
         )
         assert out.split()[-1] == "teaching-model"
-
-    def test_the_owner_follows_the_engine_by_the_servers_name(self, jobs, cluster):
-        workshop(cluster, "xray", "70b", "--html", "/tmp/page.html", "--force")
-        assert "tokens of its prompt" in cluster.run("login", "cat", "/tmp/page.html")
-        assert record(cluster, "70b")["trace"].endswith(".trace.jsonl")
 
     def test_stop_cancels_the_job_and_leaves_nothing(self, jobs, cluster):
         out = workshop(cluster, "stop", "70b")
@@ -285,19 +302,14 @@ class TestEnds:
         cluster.wait_until_clean("node02")
 
 
-def test_a_pipeline_over_two_nodes_answers_and_a_killed_head_ends_it(cluster):
-    """Eager on the CPU, as the bed's site has it: the work-around of `workshop serve` counts in a job, too."""
-    site = "unset TORCHDYNAMO_DISABLE"
-    job = cluster.submit(
-        "405b.sbatch", *TWO_NODES, "--job-name=staged", site=site, PARALLEL="pipeline"
-    )
+def test_a_killed_head_ends_a_pipeline_with_its_exit_code(cluster):
+    options = (*TWO_NODES, "--job-name=staged")
+    job = cluster.submit("405b.sbatch", *options, site=SMALL, PARALLEL="pipeline")
     job.until("[workshop] ready after", START_S)
-    assert any("VLLM::Worker_PP1" in line for line in cluster.processes("node02").values())
-    ask = "import workshop; llm = workshop.connect('staged'); "
-    ask += "print(llm.complete('The', max_tokens=4).usage.completion_tokens)"
-    assert python(cluster, ask).split()[-1] == "4"
+    job_file = json.loads((job.folder / f"job_{job.id}.json").read_text())
+    assert (job_file["tensor_parallel_size"], job_file["pipeline_parallel_size"]) == (1, 2)
     job.since = began = time.monotonic()
-    kill(cluster, "node01", "vllm_main serve")
+    kill(cluster, "node01", "engine.py")
     assert job.until_over(WITHIN_S) == "FAILED"
     assert time.monotonic() - began < WITHIN_S
     assert "node01 first, exit code 137" in record(cluster, "staged")["reason"]

@@ -37,4 +37,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+if os.environ.get("SLURM_NODEID", "0") != "0":  # a headless vLLM
+    time.sleep(600)
 http.server.ThreadingHTTPServer((JOB["api_host"], JOB["api_port"]), Handler).serve_forever()
