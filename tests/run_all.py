@@ -22,9 +22,9 @@ LOGS = ROOT / ".ci" / "output"  # of the parts that run beside another
 MARKS = {
     "quick": "not (live or starts or browser or slurm or upstream)",
     "servers": "(live or starts) and not (browser or slurm or notebook or upstream)",
-    "notebooks": "notebook and (live or starts) and not (browser or slurm)",
-    "slurm": "slurm",
-    "browser": "browser and not slurm",
+    "notebooks": "notebook and (live or starts) and not (browser or slurm or upstream)",
+    "slurm": "slurm and not upstream",
+    "browser": "browser and not (slurm or upstream)",
 }
 # What a file says that has tests of a part: collecting all files takes 25 s of a processor.
 NAMED = {

@@ -34,12 +34,14 @@ def run_of(monkeypatch, tmp_path):
     return replace
 
 
-def test_every_test_belongs_to_one_part():
+def test_every_test_belongs_to_one_part_and_one_of_upstream_to_none():
     for count in range(len(MARKERS) + 1):
         for marked in itertools.combinations(MARKERS, count):
             values = {marker: marker in marked for marker in MARKERS} | UPSTREAM
             parts = [part for part, marks in run_all.MARKS.items() if eval(marks, {}, values)]
             assert len(parts) == 1, (marked, parts)
+            values["upstream"] = True
+            assert not any(eval(marks, {}, values) for marks in run_all.MARKS.values()), marked
 
 
 def test_each_part_is_given_the_files_that_have_its_marks():

@@ -1,4 +1,7 @@
-"""What vLLM does on SIGTERM, with and without the argument of the component drain: measured on the CPU."""
+"""What vLLM does on SIGTERM, with and without the argument of the component drain: measured on the CPU.
+
+Sentences about vLLM alone: they run when its version changes. That the component has the argument: test_many_users.py.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ import pytest
 from workshop.servers.host.machine import free_port
 from workshop.servers.local import TEACHING_FOLDER
 
-pytestmark = pytest.mark.starts
+pytestmark = pytest.mark.upstream
 READY_S = 600
 TOKENS = 500
 ON_THE_CPU = ["--enforce-eager", "--kv-cache-memory-bytes=67108864"]
@@ -120,7 +123,6 @@ def status(url: str, post: bool = False) -> int:
         return 0
 
 
-@pytest.mark.upstream  # a sentence about vLLM alone: it runs when vLLM's version changes
 def test_without_drain_sigterm_aborts_the_answer(tmp_path):
     ending = end_in_the_middle(tmp_path, free_port("127.0.0.1"))
     assert ending.tokens < TOKENS
