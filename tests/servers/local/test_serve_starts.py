@@ -28,7 +28,6 @@ READY_S = 240
 
 
 STARTS = ("usual start", "forked")  # the ways in which vLLM starts on a CPU
-in_each_way = pytest.mark.parametrize("own_home", STARTS, indirect=True)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +69,6 @@ def engine_core(pid: int) -> psutil.Process:
     )
 
 
-@in_each_way
 def test_background_answers_and_a_killed_engine_is_explained(tmp_path):
     """Started among planted files, of which none runs, in whichever of vLLM's processes."""
     planted = Planted(tmp_path)
@@ -129,13 +127,15 @@ def test_two_ranks_answer_as_one_does_and_end_with_each_other(client):
     wait_until(lambda: not session_of(pid), 90, "nothing is left running")
 
 
-@in_each_way
-def test_ctrl_c_in_the_foreground_leaves_nothing():
+@pytest.mark.parametrize("own_home", ["usual start"], indirect=True)
+def test_the_foreground_answers_and_ctrl_c_leaves_nothing(tmp_path):
+    planted = Planted(tmp_path)
     process = subprocess.Popen(
         [*CLI, "serve", "--name", "front"],
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        cwd=planted.folder,
     )
     wait_until(
         lambda: (
@@ -144,6 +144,8 @@ def test_ctrl_c_in_the_foreground_leaves_nothing():
         READY_S,
         "the server must become ready",
     )
+    assert workshop.connect("front").complete("San", max_tokens=4).usage.completion_tokens == 4
+    assert not planted.ran
     pid = records.read("front").pid
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
@@ -151,7 +153,7 @@ def test_ctrl_c_in_the_foreground_leaves_nothing():
     assert not records.path_of("front").exists() and not session_of(pid)
 
 
-@in_each_way
+@pytest.mark.parametrize("own_home", STARTS, indirect=True)
 def test_a_killed_watcher_takes_the_engine_with_it():
     process = subprocess.Popen(
         [*CLI, "serve", "--name", "orphan"],
