@@ -34,38 +34,40 @@ def submit(*options: str) -> Exception | None:
     return CliRunner().invoke(command, ["submit", "70b", *options]).exception
 
 
+OF_THE_JOB = {  # what the sentence says → flags, of which the first goes through `workshop slurm submit`
+    "quotation mark": ('--a "b', "--a \\"),
+    "follows from the GPUs": (
+        "--tensor-parallel-size 99",
+        "--tensor-par 99",
+        "-tp 99",
+        "--pipeline-parallel-size 2",
+        "--data-parallel-size 2",
+    ),
+    "address and ports": ("--uds x", "--port 1", "--seed 1 --port=1"),
+    "each of its nodes": (
+        "--headless",
+        "-n2",
+        "--node-rank 1",
+        "--master-addr x",
+        "--distributed-executor-backend ray",
+    ),
+    "the record says": ("--served-model-name x",),
+    "the job's own": ("--middleware x",),
+    "is no flag": ("llama",),
+    "line break": ("--seed '1\n--port 1'",),
+}
+
+
 def test_flags_that_the_job_sets_are_refused_before_sbatch(sbatch, subtests):
-    for text, message in [
-        ('--a "b', "quotation mark"),
-        ("--a \\", "backslash"),
-        ("--tensor-parallel-size 99", "follows from the GPUs"),
-        ("--tensor-par 99", "follows from the GPUs"),
-        ("-tp 99", "follows from the GPUs"),
-        ("--pipeline-parallel-size 2", "follows from the GPUs"),
-        ("--data-parallel-size 2", "follows from the GPUs"),
-        ("--uds x", "address and ports"),
-        ("--port 1", "address and ports"),
-        ("--seed 1 --port=1", "address and ports"),
-        ("--headless", "each of its nodes"),
-        ("-n2", "each of its nodes"),
-        ("--node-rank 1", "each of its nodes"),
-        ("--master-addr x", "each of its nodes"),
-        ("--distributed-executor-backend ray", "each of its nodes"),
-        ("--served-model-name x", "the record says"),
-        ("--middleware x", "the job's own"),
-        ("--api-ke x", "--api-key"),
-        ("--model x", "model comes first"),
-        ("llama", "is no flag"),
-        ("--ssl-keyfile x", "HTTP"),
-        ("--seed '1\n--port 1'", "line break"),
-        ("--max-modellen 100", "did you mean --max-model-len?"),
-        ("--dtype flot16", "did you mean float16?"),
-        ("--max-num-seqs", "expected one argument"),
-    ]:
-        with subtests.test(text):
-            error = submit("--vllm", text)
-            assert isinstance(error, BadInput) and message in error.message and error.remedy, error
-            assert not sbatch.exists()
+    for message, texts in OF_THE_JOB.items():
+        for text in texts:
+            with subtests.test(text):
+                with pytest.raises(BadInput) as caught:
+                    flags.check_for_job(flags.split([text]))
+                assert message in caught.value.message and caught.value.remedy
+        error = submit("--vllm", texts[0])
+        assert isinstance(error, BadInput) and message in error.message, error
+        assert not sbatch.exists()
 
 
 def test_flags_in_a_file_count_as_well(sbatch, tmp_path):
@@ -115,58 +117,31 @@ def test_any_flags_are_taken_or_refused(texts):
         assert error.message.isprintable() and error.remedy
 
 
-def test_names_and_numbers_that_are_none_are_refused_before_sbatch(sbatch, subtests):
+def test_names_numbers_and_models_that_are_none_are_refused_before_sbatch(sbatch, subtests):
     for arguments in [
-        ("--name", "../x"),
-        ("--name", "a b"),
-        ("--name", "-x"),
-        ("--name", "$(id)"),
-        ("--name", "x" * 65),
-        ("other.sh",),
-        ("--time", "٣"),
-        ("--time", "9" * 5000),
-        ("--nodes", "0"),
-        ("--nodes", "9" * 4000),
-        ("--gpus-per-node", "-1"),
-        ("--max-model-len", "9" * 4000),
-        ("--max-model-len", "0"),
-        ("--gpu", "x[/]"),
-        ("--gpu", "\x1b[31m"),
+        ("70b", "--name", "$(id)"),
+        ("70b", "--time", "9" * 5000),
+        ("70b", "--nodes", "0"),
+        ("70b", "--gpu", "\x1b[31m"),
+        ("~nobody-of-that-name/m",),
+        ("a\nb",),
     ]:
         with subtests.test(str(arguments)):
-            error = submit(*arguments)
-            assert isinstance(error, BadInput) or error.code == 2, error
+            error = CliRunner().invoke(command, ["submit", *arguments]).exception
+            if isinstance(error, BadInput):
+                assert error.message.isprintable()
+            else:
+                assert error.code == 2, error
             assert not sbatch.exists()
-
-
-def test_models_that_are_none_are_refused_before_sbatch(sbatch, subtests):
-    for model in [
-        "~nobody-of-that-name/m",
-        "x" * 5000,
-        "../x",
-        "/nowhere",
-        "\x1b[31m",
-        "a\nb",
-        ";id",
-    ]:
-        with subtests.test(model):
-            error = CliRunner().invoke(command, ["submit", model]).exception
-            assert (
-                isinstance(error, BadInput) and error.message.isprintable() and not sbatch.exists()
-            )
 
 
 def test_sbatch_that_answers_nonsense_is_one_sentence(sbatch, subtests):
     for answer in [
         "true",
-        "echo",
         "echo Submitted batch job 77",
         r"printf '\377\376'",
-        "echo '-1'",
-        "echo '\x1b[31m7'",
         "kill -9 $$",
         "echo x >&2; false",
-        r"printf '\377' >&2; false",
     ]:
         with subtests.test(str(answer)):
             stand_in(sbatch.parent / "bin", "sbatch", answer)
@@ -182,21 +157,13 @@ def test_sbatch_that_does_not_answer_is_one_sentence(sbatch, monkeypatch):
     assert "does not answer" in submit().message
 
 
-ODD = [
-    "",
-    "x",
-    "|||||||",
-    "7|a|b|c|d|e|f",
-    "7|n|RUNNING|None|n1|1|1|/w|more",
-    "\x1b[31m|\x1b[2J|\x1b]0;\x07|a|b|c|d|e",
-    "7|n||None|n1|1|1|/w",
-    "7|n|RUNNING|None|n1|1|1|" + "w" * 5000,
-    "JobState=",
-    "JobState=RUNNING",
-]
-
-
-TALKERS = [*(("squeue", answer) for answer in ODD), ("scontrol", ODD[4]), ("sacct", ODD[4])]
+TALKERS = (
+    ("squeue", "|||||||"),
+    ("squeue", "\x1b[31m|\x1b[2J|\x1b]0;\x07|a|b|c|d|e"),
+    ("squeue", "JobState="),
+    ("scontrol", "7|n|RUNNING|None|n1|1|1|/w|more"),
+    ("sacct", "7|n|RUNNING|None|n1|1|1|/w|more"),
+)
 
 
 def test_odd_words_of_the_queue_are_a_status_or_one_sentence(
