@@ -15,16 +15,12 @@ from needs import lacking
 from planted_files import Planted
 from stand_ins import stand_in
 
-from workshop import preloaded, python_process, worker_process
+from workshop import preloaded, python_process
 from workshop.batch import offline
 from workshop.engine import exact
 from workshop.engine.exact import plan
-from workshop.errors import WorkshopError
 from workshop.lab import jupyter
 from workshop.servers import local, vm
-from workshop.servers.local import supervise
-from workshop.servers.slurm.job import fabric
-from workshop.simulate import process as simulate_process
 from workshop.vllm_package import installed
 
 ROOT = Path(__file__).parents[1]
@@ -81,26 +77,6 @@ class Started(Exception):
     pass
 
 
-def of_exact(monkeypatch) -> None:
-    monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
-    monkeypatch.setattr(exact, "version", lambda: "0.32.0")
-    monkeypatch.setattr(worker_process.subprocess, "Popen", Start)
-    exact.ExactWorker().build({})
-
-
-def of_exact_with_another_python(monkeypatch) -> None:
-    monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", os.path.relpath(sys.executable))
-    monkeypatch.setattr(worker_process.subprocess, "Popen", Start)
-    exact.ExactWorker().build({})
-
-
-def of_simulate(monkeypatch) -> None:
-    monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
-    monkeypatch.setattr(simulate_process, "check_installed", lambda: None)
-    monkeypatch.setattr(worker_process.subprocess, "Popen", Start)
-    simulate_process.Worker()
-
-
 def of_serve(monkeypatch) -> None:
     monkeypatch.setattr(local, "engine_device", lambda: "cpu")
     launch = local.prepare()
@@ -116,24 +92,8 @@ def of_serve_help(monkeypatch) -> None:
     serve.command.make_context("serve", ["--help=max-num-seqs"])
 
 
-def of_the_watcher(monkeypatch) -> None:
-    from small_server import launch
-
-    monkeypatch.setattr(supervise.processes.subprocess, "Popen", Start)
-    planned = launch()
-    try:
-        supervise._watcher(planned, supervise.new_record(planned), with_parent=False)
-    finally:
-        planned.let_go()
-
-
 def of_jupyter(monkeypatch) -> None:
     Start(jupyter.command(Path.cwd(), "127.0.0.1", 1, "x.ipynb"), env=jupyter.environment("token"))
-
-
-def of_the_fabric(monkeypatch) -> None:
-    monkeypatch.setattr(fabric.subprocess, "Popen", Start)
-    fabric.test(0, 1, 1, "127.0.0.1", 1, "lo")
 
 
 def of_a_machine(monkeypatch) -> None:
@@ -154,17 +114,7 @@ def of_a_machine(monkeypatch) -> None:
     Start(command, env=unit_env, cwd=lines["WorkingDirectory"])
 
 
-STARTS = (
-    of_exact,
-    of_exact_with_another_python,
-    of_simulate,
-    of_serve,
-    of_serve_help,
-    of_the_watcher,
-    of_jupyter,
-    of_the_fabric,
-    of_a_machine,
-)
+STARTS = (of_serve, of_serve_help, of_jupyter, of_a_machine)
 
 
 @pytest.mark.parametrize("start", STARTS, ids=lambda start: start.__name__)
@@ -295,63 +245,18 @@ def test_the_kernel_of_another_jupyterlab_ignores_the_folder_of_a_notebook(
     assert done.returncode == 0 and "IPKernelApp" in done.stdout and not planted.ran
 
 
-class TestWhatAChildSays:
-    """The last line of a process that failed stands in the sentence about it."""
-
-    @pytest.fixture
-    def python(self, tmp_path, monkeypatch):
-        """Put a script in the place of the Python that has vLLM."""
-        monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))
-
-        def put(script: str) -> None:
-            stand_in(tmp_path, "python", script)
-            monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", str(tmp_path / "python"))
-
-        return put
-
-    @pytest.mark.parametrize(
-        ("script", "message"),
-        [
-            (
-                "echo 'ImportError: libcuda.so.1' >&2; exit 3",
-                "(exit code 3): ImportError: libcuda.so.1",
-            ),
-            ("read -r job; echo 'bad line' >&2; exit 1", "(exit code 1): bad line"),
-            (
-                "printf 'ValueError: x\\nleaked 1 object\\n' >&2; exit 1",
-                "(exit code 1): ValueError: x",
-            ),
-            ("kill -9 $$", "(Killed, signal 9)"),
-            ("read -r job; echo '[1'", "ended without an answer"),
-            ("printf '\\033[31mred\\n' >&2; exit 1", "red"),
-        ],
+def test_what_the_engines_python_says_last_stands_in_the_commands_sentence(tmp_path):
+    error = "ModuleNotFoundError: No module named 'pydantic'"
+    stand_in(tmp_path, "python", f'echo "{error}" >&2; exit 1')
+    done = subprocess.run(
+        [WORKSHOP, "plan", "llama-3.2-1b", "--gpu", "h100", "--exact"],
+        capture_output=True,
+        text=True,
+        env=os.environ
+        | {"WORKSHOP_VLLM_PYTHON": str(tmp_path / "python"), "WORKSHOP_HOME": str(tmp_path)},
     )
-    def test_of_exact(self, python, script, message):
-        python(script)
-        with exact.ExactWorker() as worker:
-            assert message in worker.build({})["error"]
-
-    def test_of_exact_in_the_commands_sentence(self, python):
-        python("echo \"ModuleNotFoundError: No module named 'pydantic'\" >&2; exit 1")
-        done = subprocess.run(
-            [WORKSHOP, "plan", "llama-3.2-1b", "--gpu", "h100", "--exact"], capture_output=True
-        )
-        error_output = done.stderr.decode()
-        assert (
-            done.returncode == 2
-            and "No module named 'pydantic'" in error_output
-            and "Traceback" not in error_output
-        )
-
-    def test_of_simulate(self, python):
-        python("printf 'Traceback\\nMemoryError: no\\nat exit\\n' >&2; exit 1")
-        with pytest.raises(WorkshopError, match="ended early: MemoryError: no"):
-            simulate_process.Worker().run({})
-
-    def test_of_the_fabric(self):
-        assert (
-            fabric.why(["", "one\nmodule torch is not there\n", ""]) == "module torch is not there"
-        )
+    assert done.returncode == 2 and "No module named 'pydantic'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 STARTERS = ("executable", "ProcessPoolExecutor")  # of sys; of concurrent.futures

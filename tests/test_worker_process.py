@@ -1,7 +1,6 @@
 """Worker processes: one class starts them, and one format of messages stands at both ends."""
 
 import ast
-import sys
 import time
 from pathlib import Path
 
@@ -41,14 +40,32 @@ def test_a_worker_answers_one_message_after_the_other(tmp_path, monkeypatch, mes
         process.end()
 
 
-def test_a_worker_that_ends_is_named_with_its_exit_code_and_last_line(tmp_path, monkeypatch):
-    process = worker(tmp_path, monkeypatch, "raise SystemExit('no memory left')", Pickles())
+@pytest.mark.parametrize(
+    ("script", "ending"),
+    [
+        (
+            "echo 'ImportError: libcuda.so.1' >&2; exit 3",
+            " (exit code 3): ImportError: libcuda.so.1",
+        ),
+        ("read -r message; echo 'bad line' >&2; exit 1", " (exit code 1): bad line"),
+        # what libraries say after the error
+        (
+            "printf 'ValueError: x\\nleaked 1 object\\n' >&2; exit 1",
+            " (exit code 1): ValueError: x",
+        ),
+        ("kill -9 $$", " (Killed, signal 9)"),
+        ("read -r message; echo '[1'", ""),  # no message
+        ("printf '\\033[31mred\\n' >&2; exit 1", " (exit code 1): \x1b[31mred"),
+    ],
+)
+def test_a_worker_that_ends_is_named_with_how_it_ended_and_its_last_line(tmp_path, script, ending):
+    stand_in(tmp_path, "python", script)
+    python = str(tmp_path / "python")
+    process = WorkerProcess("a_worker", JsonLines(), python=python)
     try:
         with pytest.raises(NoAnswer):
             process.ask(1)
-        assert process.failure() == (
-            f"{sys.executable} ended without an answer (exit code 1): no memory left"
-        )
+        assert process.failure() == f"{python} ended without an answer{ending}"
     finally:
         process.end()
 
@@ -68,16 +85,6 @@ def test_a_worker_without_an_answer_is_killed_at_its_time_limit(tmp_path, monkey
 def test_an_interpreter_that_is_not_there_cannot_be_run(tmp_path):
     with pytest.raises(OSError):
         WorkerProcess("a_worker", JsonLines(), python=str(tmp_path / "none"))
-
-
-def test_what_is_no_message_is_no_answer(tmp_path):
-    stand_in(tmp_path, "python", "read -r message; echo '[1'")
-    process = WorkerProcess("a_worker", JsonLines(), python=str(tmp_path / "python"))
-    try:
-        with pytest.raises(NoAnswer):
-            process.ask(1)
-    finally:
-        process.end()
 
 
 def test_no_room_starts_a_worker_by_itself():

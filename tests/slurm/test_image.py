@@ -65,7 +65,7 @@ def test_a_job_with_an_image_is_requeued_and_says_so(cluster, quick, tmp_path):
     for path in (*planted, foreign / "re.py", foreign / "sitecustomize.py"):
         path.write_text(f"open({str(ran)!r}, 'a').write(__file__ + '\\n')\nraise SystemExit(1)\n")
     try:
-        job = quick("--job-name=imaged", PYTHONPATH=f":{foreign}:.")
+        job = quick("--job-name=imaged", PYTHONPATH=f":{foreign}:.", PYTHONHOME=str(foreign))
         cluster.wait(lambda: job.facts["Restarts"] == "1", SECONDS, "it was not requeued", job.text)
     finally:
         for path in planted:

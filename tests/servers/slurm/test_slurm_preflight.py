@@ -164,6 +164,7 @@ def test_card_tells_infiniband_from_roce():
 def test_network_that_fails_is_told_in_nccls_words():
     log = "n1:1:1 [0] bootstrap.cc:143 NCCL WARN Bootstrap : no socket interface found\nRuntimeError: NCCL error\n"
     assert fabric.why(["backend nccl\n", log]) == "Bootstrap : no socket interface found"
+    assert fabric.why(["", "one\nmodule torch is not there\n", ""]) == "module torch is not there"
 
 
 # The raylet's own words, as Ray's documentation has them (ray-core/scheduling/ray-oom-prevention), after srun's label.
