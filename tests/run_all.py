@@ -34,7 +34,7 @@ NAMED = {
     "browser": ("mark.browser",),
 }
 # Two rows of parts run side by side. A third one made all of them slower on two processors.
-ROWS = (("quick", "servers"), ("slurm", "browser", "notebooks"))
+ROWS = (("quick", "servers", "notebooks"), ("slurm", "browser"))
 PRINTED = ROWS[0]  # at once; what the others print comes when all are done
 # Files in the order of their names: the order of their numbers of tests leaves long ones to the end.
 OPTIONS = {"quick": ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")}
