@@ -1,4 +1,4 @@
-"""What the plan and the simulation say of figures that other people published (public_points.json), for docs/cards.py."""
+"""Plan and simulate what other people published (public_points.json), for docs/cards.py."""
 
 from __future__ import annotations
 

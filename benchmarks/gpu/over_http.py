@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import platform
 import random
 import shutil
@@ -25,11 +24,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean
 
 import httpx
+from prometheus_client.parser import text_string_to_metric_families
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -49,6 +50,7 @@ HISTOGRAMS = (
     "request_prefill_time_seconds",
     "request_decode_time_seconds",
 )
+IDS = range(300, 8000)  # of prompts: tokens of the teaching model that are text
 READY_WITHIN_S = 300.0
 
 
@@ -67,15 +69,11 @@ def write_model(name: str, folder: Path) -> None:
 
 def sums() -> dict[str, tuple[float, float]]:
     """Return sum and count of the server's histograms."""
-    text = httpx.get(f"{URL}/metrics", timeout=30).text
-    readings: dict[str, tuple[float, float]] = {}
-    for name in HISTOGRAMS:
-        totals = []
-        for ending in ("sum", "count"):
-            lines = [line for line in text.splitlines() if line.startswith(f"vllm:{name}_{ending}")]
-            totals.append(sum(float(line.rsplit(" ", 1)[1]) for line in lines))
-        readings[name] = (totals[0], totals[1])
-    return readings
+    totals: Counter[str] = Counter()
+    for family in text_string_to_metric_families(httpx.get(f"{URL}/metrics", timeout=30).text):
+        for sample in family.samples:
+            totals[sample.name] += sample.value
+    return {name: (totals[f"vllm:{name}_sum"], totals[f"vllm:{name}_count"]) for name in HISTOGRAMS}
 
 
 def means_ms(before: dict[str, tuple[float, float]], after: dict[str, tuple[float, float]]) -> dict:
@@ -91,20 +89,20 @@ def means_ms(before: dict[str, tuple[float, float]], after: dict[str, tuple[floa
 def bodies(at_once: int, prompt: int, answer: int, text: bool) -> list[dict]:
     """Return the requests of a load; no two have a prefix in common."""
     dice = random.Random(prompt)
-    pieces: list[str] = []
+    pieces: dict[int, str] = {}
     if text:
         from tokenizers import Tokenizer
 
         tokenizer = Tokenizer.from_file(
             str(ROOT / "workshop" / "teaching_model" / "tokenizer.json")
         )
-        pieces = [tokenizer.decode([number]) for number in range(300, 8000)]
+        pieces = {number: tokenizer.decode([number]) for number in IDS}
     requests = []
     for _ in range(max(FEWEST, WAVES * at_once)):
-        ids = [dice.randrange(300, 8000) for _ in range(prompt)]
+        ids = dice.choices(IDS, k=prompt)
         requests.append(
             {
-                "prompt": "".join(pieces[number - 300] for number in ids) if text else ids,
+                "prompt": "".join(pieces[number] for number in ids) if text else ids,
                 "max_tokens": answer,
                 "min_tokens": answer,
                 "ignore_eos": True,
@@ -115,7 +113,7 @@ def bodies(at_once: int, prompt: int, answer: int, text: bool) -> list[dict]:
 
 
 async def load(text: str, as_text: bool) -> dict:
-    """Send a load; return its rows and what the server says of them."""
+    """Send a load; return its means at the client, and in the server."""
     from workshop.client.client import Client
     from workshop.client.reach import record_of_address
     from workshop.measure import timed
@@ -127,10 +125,10 @@ async def load(text: str, as_text: bool) -> dict:
         await timed.send_together(sender, bodies(at_once, 64, 8, as_text)[:at_once], at_once)
         before = sums()
         cpu_s, began_s = time.process_time(), sender.now()
-        answers = await timed.send_together(sender, requests, at_once)
+        received = await timed.send_together(sender, requests, at_once)
         client_share = (time.process_time() - cpu_s) / (sender.now() - began_s)
         after = sums()
-    outcomes = [timed_answer.outcome() for timed_answer in answers]
+    outcomes = [timed_answer.outcome() for timed_answer in received]
     return {
         "requests_at_once": at_once,
         "prompt_tokens": prompt,
@@ -144,8 +142,18 @@ async def load(text: str, as_text: bool) -> dict:
     }
 
 
+def answers() -> bool:
+    """Return True once the server says that it is healthy."""
+    try:
+        return httpx.get(f"{URL}/health", timeout=2).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
 def main() -> None:
     """Start the server, send the loads, write the record after each, and stop the server."""
+    from workshop.servers.local.stopping import end
+
     parser = argparse.ArgumentParser(description="Measure what HTTP adds.")
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="llama-3.1-8b", help="of the catalog")
@@ -163,14 +171,10 @@ def main() -> None:
             server = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         began = time.time()
         try:
-            while True:
+            while not answers():
                 if server.poll() is not None or time.time() - began > READY_WITHIN_S:
                     sys.exit(f"The server did not start: {log}")
-                try:
-                    if httpx.get(f"{URL}/health", timeout=2).status_code == 200:
-                        break
-                except httpx.TransportError:
-                    time.sleep(0.5)
+                time.sleep(0.5)
             record = {
                 "model": options.model,
                 "measured": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -185,11 +189,7 @@ def main() -> None:
                 options.out.write_text(json.dumps(record))
                 print(text, record["loads"][-1], flush=True)
         finally:
-            os.killpg(server.pid, 15)
-            try:
-                server.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(server.pid, 9)
+            end(server)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def picture(url: str) -> dict:
 
 
 def problem_of(body: bytes, generates: bool = True) -> str:
-    """What a class says of a request with this body."""
+    """Return what a class says of a request with this body."""
     return FairShare(None)._judge(body, generates, {"type": "http"}).problem
 
 

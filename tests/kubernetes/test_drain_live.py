@@ -1,4 +1,4 @@
-"""What vLLM does on SIGTERM, with and without the argument of the component drain: measured on the CPU.
+"""SIGTERM ends vLLM at once, or after its answers with the argument of the component drain: measured on the CPU.
 
 Sentences about vLLM alone: they run when its version changes. That the component has the argument: test_many_users.py.
 """

@@ -125,7 +125,7 @@ def stream(body: dict) -> bytes:
 
 
 def test_an_answer_that_is_none_is_named(odd):
-    """What `received` refuses, and the fields that are read here alone."""
+    """It may be one that `received` refuses, or odd in a field that is read here alone."""
     choice = {"index": 0, "text": "x", "token_ids": 7}
     cached = {"prompt_tokens_details": {"cached_tokens": "many"}}
     for more, raw in (

@@ -131,7 +131,6 @@ class Ledger:
         if self._joules_before is not None:
             joules_now = energy.taken_joules()
             used_energy = energy.between(self._joules_before, joules_now, self.completion_tokens)
-        finish_reasons = self.work.finish_reasons.most_common()
         return Summary(
             state=state,
             rows=self.work.rows_of_shard,
@@ -146,7 +145,7 @@ class Ledger:
             output=self._paths.output,
             errors_file=errors_file,
             reason=reason or self.first_said,
-            finish_reasons={reason: count for reason, count in finish_reasons if count},
+            finish_reasons=dict((+self.work.finish_reasons).most_common()),
             retried=self.work.retried,
             full=self.work.full,
             energy=used_energy,

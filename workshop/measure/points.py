@@ -281,10 +281,9 @@ def percentiles_of(outcomes: Sequence[Outcome]) -> Figures:
 
 
 def figures_of(outcomes: Sequence[Outcome], limits: Mapping[str, float]) -> dict[str, Any]:
-    """Return the figures of simulated requests.
+    """Return tokens_per_s, goodput_per_s, prefix_hit_share and the times of simulated requests.
 
-    They are tokens_per_s, goodput_per_s, prefix_hit_share (of the prompts' tokens), and p50, p95,
-    p99 and mean of ttft_ms, tpot_ms and e2el_ms.
+    Each of ttft_ms, tpot_ms and e2el_ms has p50, p95, p99 and mean.
 
     Args:
         limits: of the SLO in ms by name (ttft, tpot, e2el); empty without an SLO.
