@@ -259,9 +259,11 @@ def simulated_share(path: Path, load: str, tpot_ms: float) -> float:
     """Return the share of a recorded load's requests that are in time in the simulation."""
     record = json.loads(path.read_text())
     workload = next(entry for entry in record["workloads"] if entry["name"] == load)
+    p = planned(record, path.stem.split("_")[0])
     outcome = on_plan(
-        planned(record, path.stem.split("_")[0]),
+        p,
         arrivals_of(workload),
+        clock=clock_of(p, host_of(path.stem)),
         slo={"ttft": TTFT_SLO_MS, "tpot": tpot_ms},
         num_gpu_blocks=record["kv_blocks"],
     )
