@@ -155,7 +155,7 @@ def _agenda(now: str, deck: str) -> str:
         cls = " now" if number == now else ""
         rows.append(
             f'<span class="n{cls}">{number}</span><span class="t{cls}">{title}<small>{under}</small></span>'
-            f'<span class="m">{minutes:g} min</span>'
+            f'<span class="m">{minutes:.0f} min</span>'
         )
     return f'<div class="agenda{" some" if now != "0" else ""}">' + "".join(rows) + "</div>"
 

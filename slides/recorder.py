@@ -1,7 +1,7 @@
 """Record what the slides show: `workshop serve --background && python slides/recorder.py answers chat`, and `capacity`.
 
 What is on a slide was said by this course's teaching model; nothing is made up. Needs the server's `--max-logprobs -1`.
-`prompts` labels notebook 7's sample by its two prompts. `capacity` is simulated: it needs no server, and some minutes.
+`prompts` labels notebook 7's sample by its two prompts, `one_word` asks for notebook 5's asthma. `capacity` is simulated: it needs no server, and some minutes.
 """
 
 from __future__ import annotations
@@ -137,6 +137,7 @@ def chat(llm) -> dict:
     }
 
 
+ASTHMA = 1397  # its number in the collection, as in notebook 5
 MODEL, GPU, SPLIT = "llama-3.1-70b", "h100", 4
 # requests a second of each replica
 RATES, REPLICAS, SLO = (4, 8, 10, 11, 12, 14), (1, 2, 3), "ttft=1s,tpot=60ms"
@@ -152,6 +153,18 @@ def prompts(llm) -> dict:
         "long": labelled(llm, sample, longer_prompt),
         "all": {"rows": len(collection), **labelled(llm, collection, abstracts.prompt)},
     }
+
+
+def one_word(llm) -> dict:
+    """Return how probable the first token of each label is for notebook 5's abstract, with either word."""
+    text = abstracts.load()[ASTHMA]["text"]
+    labels = {}
+    for word in ("children", "patients"):
+        prompt = abstracts.prompt(text.replace("children", word))
+        answer = llm.complete(prompt, max_tokens=1, temperature=0, logprobs=3)
+        best = answer.choices[0].logprobs.top_logprobs[0]
+        labels[word] = {token.strip(): round(math.exp(value), 4) for token, value in best.items()}
+    return {"labels": labels}
 
 
 def longer_prompt(text: str) -> str:
@@ -204,7 +217,8 @@ def capacity(_llm=None) -> dict:
 
 
 def main(names: list[str]) -> int:
-    makers = {"answers": record, "chat": chat, "prompts": prompts, "capacity": capacity}
+    makers = {"answers": record, "chat": chat, "prompts": prompts, "one_word": one_word,
+              "capacity": capacity}  # fmt: skip
     for name in names or ["answers", "chat"]:
         llm = None if name == "capacity" else connect()
         about = {

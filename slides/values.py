@@ -88,6 +88,8 @@ def _memory() -> dict[str, str]:
         "70b.fp8_gb": f"{weight_bytes(load_model('llama-3.1-70b-fp8')) / 1e9:.1f}",
         "fill.model": "Llama 3.1 8B",
         "fill.name": FILLED["model"],
+        "fill.usable": f"{p.requested_gib_per_gpu:.1f}",
+        "fill.work": f"{sum(item.bytes for item in p.overheads) / 2**30:.1f}",
         "fill.kv_tokens": f"{p.kv_cache_tokens:,}",
         "fill.abstracts": f"{p.kv_cache_tokens // ABSTRACT_TOKENS:,}",
         "fill.max_len_flag": f"{p.max_model_len}",

@@ -317,7 +317,7 @@ def one_change() -> Canvas:
         84,
         WIDTH - limit - 180,
         34,
-        f"{needed:.0f} GiB needed",
+        f"{needed - p.available_kv_gib_per_gpu:.0f} GiB too much",
         "#ffffff",
         size=20,
         bold=True,

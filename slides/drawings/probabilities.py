@@ -169,7 +169,9 @@ def cuts() -> Chart:
     description = (
         f"What three parameters leave of the same distribution: {'; '.join(descriptions)}."
     )
-    return _panels(cases, description, [f"{count} tokens left" for count in left])
+    labels = [f"{count} tokens left" for count in left]
+    labels[2] += f": {0.05 * max(next_token().values()):.1%} or more"  # this share of the best
+    return _panels(cases, description, labels)
 
 
 def logprob_scale() -> Canvas:
@@ -244,7 +246,30 @@ def prompts() -> Chart:
     return c
 
 
+def one_word() -> Canvas:
+    """Notebook 5's abstract about asthma, with either of two words: its most probable label, and how sure."""
+    labels = recorded("one_word")["labels"]
+    best = {word: max(listed.items(), key=lambda item: item[1]) for word, listed in labels.items()}
+    c = Canvas(
+        190,
+        "An abstract about asthma, one word changed: "
+        + "; ".join(f"with “{word}” {label} {p:.1%}" for word, (label, p) in best.items())
+        + ".",
+    )
+    for n, (word, (label, p)) in enumerate(best.items()):
+        y = 8 + n * 96
+        c.text(0, y + 47, "… the health outcomes of", SMALL)
+        c.label(270, y + 12, 140, 54, word, ORANGE, bold=True, size=23)
+        c.text(424, y + 47, "who …", SMALL)
+        c.arrow(500, y + 39, 556, y + 39)
+        c.text(740, y + 47, label, SMALL, anchor="end", bold=True)
+        c.box(756, y + 20, 280 * p, 38, BLUE, radius=3)
+        c.text(770 + 280 * p, y + 47, f"{p:.1%}", 19)
+    return c
+
+
 FIGURES = {
+    "one_word": one_word,
     "token_loop": token_loop,
     "order": order,
     "temperatures": temperatures,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @cache
 def recorded(name: str) -> dict:
-    """Return a file of recorded/: answers, chat, prompts or capacity."""
+    """Return a file of recorded/: answers, chat, prompts, one_word or capacity."""
     return json.loads(
         (Path(__file__).parents[1] / "recorded" / f"{name}.json").read_text(encoding="utf-8")
     )

@@ -24,7 +24,7 @@ GIVEN = {
     r"in 16 bits": "the dtype of embeddings",
     r"0\.5, 0\.2, 0\.15, 0\.1, 0\.05|top_p=0\.8": "the exercise of notebook 4",
     r"−0\.02, −0\.03 and −1\.20": "the exercise of notebook 5",
-    r"says 80 %, and about \*\*70 % are right|over 99 %": "notebook 5, which measures both",
+    r"says 80 %, and about 70 % are right": "notebook 5, which measures both",
     r"one in 50, in 500 or in 5,000": "a question's choices",
     r"1 is a coin toss, 10 is one in 1,000": "what a bit is",
     r"× 2 directions": "to and fro",
