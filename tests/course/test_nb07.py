@@ -82,14 +82,6 @@ def test_each_tenth_of_a_sorted_table_has_its_wrong_labels():
     assert (tenths["least sure"], tenths["3"], tenths["surest"]) == (2, 1, 1)
 
 
-def test_progress_counts_whole_lines_by_their_second(tmp_path):
-    output = tmp_path / "many.jsonl"
-    lines = [json.dumps({"response": {"body": {"created": 100 + s}}}) for s in (0, 5, 0, 2)]
-    output.write_text("\n".join(lines) + '\n{"response": {"bo')
-    batches = nb07.progress({"first": output, "none": tmp_path / "none.jsonl"})
-    assert batches == {"first": {0: 0, 1: 2, 2: 2, 3: 3, 4: 3, 5: 3, 6: 4}}
-
-
 def test_the_commands_of_the_steps_and_the_card_choose_among_the_fields():
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     (recap,) = ["".join(cell["source"]) for cell in cells if cell["id"] == "offline-recap"]

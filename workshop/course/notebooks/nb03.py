@@ -276,9 +276,7 @@ def compared(log: Path, model: str | Path | None = None, gpu: str | None = None)
         predicted, actual = figure_of(row.predicted), figure_of(row.actual)
         error = ""
         if row.error_percent is not None:
-            error = f"{row.error_percent:+.2f} %"
-        if row.error_percent and predicted == actual:
-            predicted = f"{row.predicted:,.3f}"  # the log rounds to two decimals, the plan does not
+            error = f"{row.error_percent:+.1f} %"  # the log's two decimals carry no more
         rows.append((QUANTITIES[row.quantity], predicted, actual, error))
     return Table(("", "the plan", "vLLM's log", "error of the plan"), rows)
 

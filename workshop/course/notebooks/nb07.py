@@ -12,9 +12,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections import Counter
-from collections.abc import Mapping
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +33,6 @@ __all__ = [
     "kill_when_written",
     "named",
     "offline",
-    "progress",
     "wrong_by_tenth",
 ]
 
@@ -83,26 +80,6 @@ def _batch(
     for option, value in named(server).items():
         arguments += [f"--{option}", value]
     return arguments
-
-
-def progress(outputs: Mapping[str, Path]) -> dict[str, dict[int, int]]:
-    """Return how many answers each batch had after so many seconds, by the times in its own file.
-
-    A file that does not exist, or has no whole line yet, is left out.
-    """
-    lines: dict[str, dict[int, int]] = {}
-    for name, output in outputs.items():
-        if not output.exists():
-            continue
-        answers = [
-            json.loads(line) for line in output.read_text().splitlines(True) if line[-1] == "\n"
-        ]
-        counts = Counter(answer["response"]["body"]["created"] for answer in answers)
-        if counts:
-            seconds = range(min(counts), max(counts) + 1)
-            totals = accumulate(counts[second] for second in seconds)
-            lines[name] = {0: 0} | dict(enumerate(totals, 1))
-    return lines
 
 
 def wrong_by_tenth(table: pd.DataFrame) -> dict[str, int]:

@@ -118,7 +118,7 @@ class Attention:
         return ""
 
     def describe_token(self, model: ModelConfig) -> str:
-        """Describe what one token leaves in the cache of one layer, such as "2 × 8 heads × 128"."""
+        """Describe what one token leaves in the cache of one layer, such as "2 × 8 KV heads × 128"."""
         return f"{self.token_elements(model)} elements"
 
     def describe_cache(self, model: ModelConfig) -> str:

@@ -32,7 +32,7 @@ class Heads(Attention):
         return f"{self.label(model)} {model.num_attention_heads}/{model.num_key_value_heads}"
 
     def describe_token(self, model: ModelConfig) -> str:
-        return f"2 × {model.num_key_value_heads} heads × {model.head_dim}"
+        return f"2 × {model.num_key_value_heads} KV heads × {model.head_dim}"
 
     def token_elements(self, model: ModelConfig, tp: int = 1) -> int:
         """Return K and V of each head: in all layers and in 16 bits, the line of notebook 1."""

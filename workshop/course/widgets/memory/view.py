@@ -126,7 +126,7 @@ class MemorySliders(make.Explorer[Memory]):
             "kv_cache_dtype": kv_cache,
             "context": "tokens of one request, prompt and answer together (max_model_len).",
             "requests": "at the same moment, all as long as that.",
-            "gpu": f"{gpu.marketing_gb} GB on the box, {gpu.engine_gib:.1f} GiB for the engine.",
+            "gpu": f"{gpu.marketing_gb} GB in its name; vLLM sees {gpu.engine_gib:.1f} GiB.",
             "gpus": split,
             "gpu_memory_utilization": f"vLLM may use {limit} of each GPU; 0.92 is its default.",
         }
