@@ -16,15 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from workshop.course.drawing import chart, figure_svg, html
-from workshop.course.drawing.figure_svg import (
-    Series,
-    colours_of,
-    rows_of,
-    series_of,
-    spread,
-    words_of,
-)
+from workshop.course.drawing.figure_svg import spread
 from workshop.course.drawing.readable_numbers import number
+from workshop.course.drawing.series import Series, colours_of, rows_of, series_of, words_of
 from workshop.course.widgets import style
 from workshop.errors import BadInput
 

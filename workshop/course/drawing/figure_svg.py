@@ -1,41 +1,16 @@
-"""Draws the course's figures as SVG where matplotlib is missing.
-
-It also has what both ways of drawing share: series of numbers, their names, colours and
-descriptions.
-"""
+"""Draws the course's figures as SVG where matplotlib is missing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workshop.course.drawing import chart
 from workshop.course.drawing.readable_numbers import number
+from workshop.course.drawing.series import Series, rows_of
 from workshop.course.widgets import style
 
 LETTER = 6.8  # a letter's width in SVG units, at a size of 12
 # SVG units of a pixel: text of 11 units still has 10 pixels where a page leaves 440 of 560.
 SCALE = 0.84
-MEANING = {
-    "weights": style.WEIGHTS,
-    "KV cache": style.KV_CACHE,
-    "overhead": style.OVERHEAD,
-    "Float16": style.WEIGHTS,
-    "Float8": style.SKY,
-    "INT4": "#B5DDF3",
-    "with a KV cache": style.KV_CACHE,
-    "without a cache": style.VERMILLION,
-    "workshop plan": style.GREEN,
-    "sent, no token yet": style.ORANGE,
-    "tokens come": style.BLUE,
-}
-Series = tuple[str, list, list[float]]  # label, x (numbers or names), y
-
-
-def rows_of(series: Sequence[Series]) -> list[str]:
-    """Return the names of a chart's rows, in order: every x once."""
-    rows: dict[str, None] = {}
-    for _, xs, _ in series:
-        rows |= dict.fromkeys(map(str, xs))
-    return list(rows)
 
 
 def spread(values: Sequence[float], apart: float) -> list[float]:
@@ -47,70 +22,6 @@ def spread(values: Sequence[float], apart: float) -> list[float]:
     for n in sorted(range(len(values)), key=values.__getitem__):
         out[n] = below = max(values[n], below + apart)
     return out
-
-
-def series_of(data: Any) -> list[Series]:
-    """Return a table's columns as (label, x, y), without NaN.
-
-    Tables of pandas and dictionaries both have `items`.
-    """
-    columns = list(data.items())
-    if columns and not hasattr(columns[0][1], "items"):
-        columns = [("", data)]
-    series = []
-    for label, column in columns:
-        xs, ys = [], []
-        for x, y in column.items():
-            if y == y:  # NaN is not itself
-                xs.append(x)
-                ys.append(float(y))
-        series.append((str(label), xs, ys))
-    return series
-
-
-def colours_of(series: Sequence[Series], chosen: Mapping[str, str] | None) -> dict[str, str]:
-    """Return label → colour: chosen, by the label's meaning, or the next in the course's order."""
-    labels = [label for label, _, _ in series]
-    unnamed = style.BLUE
-    if len(series) > 1:
-        unnamed = "none"
-    by_label = {**MEANING, **(chosen or {}), "": unnamed}
-    used_colours = set(map(by_label.get, labels))
-    free = [colour for colour in style.CYCLE if colour not in used_colours]
-    order = iter(free + list(style.CYCLE) * len(series))
-    colours = {}
-    for label in labels:
-        colours[label] = by_label.get(label) or next(order)
-    return colours
-
-
-def words_of(series: Sequence[Series], title: str, xlabel: str, ylabel: str) -> str:
-    """Return a sentence with the title, the axes and the numbers.
-
-    For a line of more than 16 points it has the first and the last number only.
-    """
-    axes = " against ".join(filter(None, (ylabel, xlabel)))
-    parts = [title, axes]
-    for label, xs, ys in series:
-        points = []
-        for x, y in zip(xs, ys, strict=True):
-            points.append(f"{_x_in_words(x)}: {number(y)}")
-        if len(points) > 16:
-            points = [points[0], points[-1]]
-        numbers = ", ".join(points)
-        if label:
-            numbers = f"{label}: {numbers}"
-        parts.append(numbers)
-    sentences = []
-    for part in filter(None, parts):
-        sentences.append(part.rstrip(".:"))
-    return ". ".join(sentences) + "."
-
-
-def _x_in_words(x: Any) -> str:
-    if isinstance(x, str):
-        return x
-    return number(x)
 
 
 def picture(
