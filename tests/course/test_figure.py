@@ -139,6 +139,57 @@ def test_what_lies_beyond_the_limit_stands_at_the_edge_with_its_number(way):
     assert ">+90<" in both("points", way)
 
 
+def bars(drawn: str) -> list[tuple[float, float]]:
+    """Left and right edges of the bars of a picture without matplotlib, then of its legend."""
+    places = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', drawn)
+    return [(float(x), float(x) + float(width)) for x, width in places]
+
+
+def dots(drawn: str) -> list[tuple[float, float]]:
+    """The middles of the dots of a picture without matplotlib."""
+    places = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', drawn)
+    return [(float(x), float(y)) for x, y in places]
+
+
+def test_without_matplotlib_stacked_bars_begin_where_those_before_end(without_matplotlib):
+    edges = bars(shown(figure.figure(WAITED, "stacked")))
+    for row in (0, 1):
+        gap, waiting, tokens = edges[row:6:2]
+        assert waiting[0] == pytest.approx(gap[1], abs=0.2)
+        assert tokens[0] == pytest.approx(waiting[1], abs=0.2)
+    assert edges[1][1] - edges[1][0] == pytest.approx(5 * (edges[2][1] - edges[2][0]), abs=0.3)
+
+
+def test_without_matplotlib_a_negative_bar_is_left_of_a_positive_one_their_numbers_outside(
+    without_matplotlib,
+):
+    drawn = shown(figure.figure({"less": -3, "more": 6}, "barh"))
+    less, more = bars(drawn)
+    assert less[1] == pytest.approx(more[0], abs=0.2)
+    assert 2 * (less[1] - less[0]) == pytest.approx(more[1] - more[0], abs=0.3)
+    numbers = re.findall(r'<text x="([\d.]+)"[^>]* text-anchor="(\w+)"[^>]*"600">([-\d]+)<', drawn)
+    (x_less, *beside_less), (x_more, *beside_more) = numbers
+    assert float(x_less) < less[0] and beside_less == ["end", "-3"]
+    assert float(x_more) > more[1] and beside_more == ["start", "6"]
+
+
+def test_without_matplotlib_lines_below_zero_and_with_other_names_stay_between_their_axes(
+    without_matplotlib,
+):
+    drawn = shown(figure.figure({"one": {"a": -1, "b": 2}, "two": {"b": 3, "c": -4}}))
+    left, top, bottom, right = map(
+        float, re.search(r'd="M(\S+) (\S+)V(\S+)H(\S+)"', drawn).groups()
+    )
+    (a, _), (b, _), (b_of_two, _), (c, lowest) = dots(drawn)
+    assert a == left and b == b_of_two == pytest.approx((left + right) / 2) and c == right
+    assert lowest == bottom and all(top <= y <= bottom for _, y in dots(drawn))
+
+
+def test_without_matplotlib_points_of_the_first_series_lie_over_the_others(without_matplotlib):
+    colours = re.findall(r'<circle [^>]*fill="([^"]+)"', both("points", "svg"))
+    assert colours == [style.BLUE] * 2 + [style.GREEN] * 2
+
+
 def test_points_have_their_names_and_a_repeated_x_is_two_points(way):
     made = figure.figure(
         pd.Series([160.0, 290.0, 300.0], index=[0.2, 0.3, 0.3]), names=["1 at once", "2", "4"]

@@ -11,12 +11,12 @@ import hashlib
 import io
 import re
 import textwrap
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from workshop.course.drawing import chart, figure_svg, html
-from workshop.course.drawing.figure_svg import spread
 from workshop.course.drawing.readable_numbers import number
 from workshop.course.drawing.series import Series, colours_of, rows_of, series_of, words_of
 from workshop.course.widgets import style
@@ -75,19 +75,9 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
         from matplotlib.figure import Figure
         from matplotlib.style import context
     except ImportError:
-        return figure_svg.picture(
-            series,
-            kind,
-            colours_of(series, colours),
-            xlabel,
-            ylabel,
-            title,
-            names=names,
-            limit=limit,
-            width=width,
-            height=height,
-            description=description,
-        )
+        axes = figure_svg.Axes(width, height)
+        draw(axes, data, kind, colours, names=names, limit=limit)
+        return axes.picture(title, xlabel, ylabel, description)
     with context(STYLE):
         # not pyplot's, which shows it again
         fig = Figure(figsize=(width / 72, height / 72), layout="constrained")
@@ -96,7 +86,7 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
         axes = fig.subplots()
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.set_title(textwrap.fill(title, _letters_of_title(series, kind, width)))
-        draw(axes, series, kind, colours, names=names, limit=limit)
+        draw(axes, data, kind, colours, names=names, limit=limit)
     show_figures()
     return fig
 
@@ -130,24 +120,39 @@ def draw(
     limit: float | None = None,
     legend: bool = True,
 ) -> None:
-    """Draw data into matplotlib's axes; the arguments are figure's."""
-    series = data
-    if not isinstance(data, list):
-        series = series_of(data)
+    """Draw data into axes, matplotlib's or figure_svg's; the other arguments are figure's."""
+    series = series_of(data)
     colours = colours_of(series, colours)
     if kind == "line":
         _lines(axes, series, colours, names)
+    else:
+        rows = rows_of(series)
+        axes.set_yticks(range(len(rows)), rows)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        in_rows = []
+        for label, xs, ys in series:
+            in_rows.append((label, [rows.index(str(x)) for x in xs], ys))
+        if kind == "points":
+            _points(axes, in_rows, colours, limit)
+        elif kind == "stacked":
+            _stacked_bars(axes, in_rows, colours)
+        else:
+            _bars(axes, in_rows, colours)
+    if not isinstance(axes, figure_svg.Axes):
+        _finish(axes, series, kind, legend)
+
+
+def _finish(axes, series: list[Series], kind: str, legend: bool) -> None:
+    """Give matplotlib's axes numbers, a grid and a legend; figure_svg's have their own."""
+    if kind != "line" or not isinstance(series[0][1][0], str):
+        axes.xaxis.set_major_formatter(lambda value, _: number(value))
+    if kind == "line":
+        axes.yaxis.set_major_formatter(lambda value, _: number(value))
         return
-    rows = rows_of(series)
-    axes.set_yticks(range(len(rows)), rows)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.tick_params(axis="y", labelcolor=INK)
     axes.grid(axis="y", visible=kind == "points")
     if kind == "points":
-        _points(axes, series, rows, colours, limit)
-    else:
-        _bars(axes, series, rows, colours, stacked=kind == "stacked")
-    axes.xaxis.set_major_formatter(lambda value, _: number(value))
+        axes.axvline(0, color=SOFT, linewidth=1)
     labels = [label for label, _, _ in series if label]
     if legend and len(labels) > 1:
         label_width = axes.xaxis.label.get_size() * (0.6 * max(map(len, labels)) + 4)
@@ -156,111 +161,99 @@ def draw(
 
 
 def _lines(axes, series: list[Series], colours: Mapping[str, str], names: Sequence[str]) -> None:
+    """Draw lines, with a label at the end of each or the names of the points of the only one."""
     lowest = 0.0
-    last_values = []
     for label, xs, ys in series:
         marker = ""
         if len(xs) <= 20:
             marker = "o"
         axes.plot(xs, ys, color=colours[label], marker=marker, clip_on=False)
         lowest = min(lowest, *ys)
-        last_values.append(ys[-1])
-    axes.set_ylim(bottom=lowest)
-    axes.yaxis.set_major_formatter(lambda value, _: number(value))
-    _, xs, ys = series[0]
-    if not isinstance(xs[0], str):
-        axes.xaxis.set_major_formatter(lambda value, _: number(value))
-    beside = {
-        "xytext": (10, 0),
-        "textcoords": "offset points",
-        "annotation_clip": False,
-        "weight": "bold",
-    }
+    axes.set_ylim(lowest)
     if not names:
-        rows = axes.get_subplotspec().get_gridspec().nrows
-        height = axes.figure.get_figheight() * 72 / rows
-        apart = 2.4 * axes.xaxis.label.get_size() / height * axes.get_ylim()[1]
-        for (label, xs, _), y in zip(series, spread(last_values, apart), strict=True):
-            axes.annotate(label, (xs[-1], y), va="center", **beside)
+        apart = _label_height(axes) * axes.get_ylim()[1]
+        heights = spread([ys[-1] for _, _, ys in series], apart)
+        for (label, xs, _), y in zip(series, heights, strict=True):
+            _write(axes, label, (xs[-1], y), 10, annotation_clip=False)
+    _, xs, ys = series[0]
     for n, name in enumerate(names):
         # Where the line falls to the next point, there is room above.
         side = "top"
         if n + 1 < len(ys) and ys[n + 1] < ys[n]:
             side = "bottom"
-        axes.annotate(name, (xs[n], ys[n]), va=side, **beside)
+        _write(axes, name, (xs[n], ys[n]), 10, va=side, annotation_clip=False)
 
 
-def _bars(
-    axes, series: list[Series], rows: list[str], colours: Mapping[str, str], *, stacked: bool
-) -> None:
-    if stacked:
-        _stacked_bars(axes, series, rows, colours)
-        return
+def _label_height(axes) -> float:
+    """Return the share of the height of axes that the label of a line needs."""
+    if isinstance(axes, figure_svg.Axes):
+        return axes.label_height
+    rows = axes.get_subplotspec().get_gridspec().nrows
+    height = axes.figure.get_figheight() * 72 / rows
+    return 2.4 * axes.xaxis.label.get_size() / height
+
+
+def spread(values: Sequence[float], apart: float) -> list[float]:
+    """Return the values, the larger ones raised until all are at least `apart` from each other.
+
+    The names at the ends of lines need it.
+    """
+    out, below = [0.0] * len(values), float("-inf")
+    for n in sorted(range(len(values)), key=values.__getitem__):
+        out[n] = below = max(values[n], below + apart)
+    return out
+
+
+def _write(axes, text: str, place: tuple[Any, float], away: float, **more: Any) -> None:
+    """Write a text so many pixels to the right of a place; a negative number is to the left."""
+    look = {"ha": "left", "va": "center", "weight": "bold", **more}
+    if away < 0:
+        look["ha"] = "right"
+    axes.annotate(text, place, (away, 0), textcoords="offset points", **look)
+
+
+def _bars(axes, series: list[Series], colours: Mapping[str, str]) -> None:
+    """Draw the bars of a row one below the other, each with its number at its end."""
     thick = 0.76 / len(series)
-    for n, (label, xs, ys) in enumerate(series):
+    for n, (label, rows, ys) in enumerate(series):
         offset = (n - (len(series) - 1) / 2) * thick
-        places = [place + offset for place in _places(xs, rows)]
-        drawn = axes.barh(places, ys, 0.94 * thick, left=0, color=colours[label], label=label)
-        numbers = list(map(number, ys))
-        axes.bar_label(drawn, numbers, padding=5, color=INK, weight="bold")
-
-
-def _places(xs: list, rows: list[str]) -> list[int]:
-    """Return the number of the row of each x."""
-    return [rows.index(str(x)) for x in xs]
-
-
-def _stacked_bars(axes, series: list[Series], rows: list[str], colours: Mapping[str, str]) -> None:
-    """Draw bars one after the other, with the sum of each row at its end."""
-    ends = [0.0] * len(rows)
-    for label, xs, ys in series:
-        places = _places(xs, rows)
-        left = [ends[place] for place in places]
-        axes.barh(places, ys, 0.94 * 0.7, left=left, color=colours[label], label=label)
+        places = [row + offset for row in rows]
+        left = [0.0] * len(ys)
+        axes.barh(places, ys, 0.94 * thick, left=left, color=colours[label], label=label)
         for place, y in zip(places, ys, strict=True):
-            ends[place] += y
-    look = {"textcoords": "offset points", "va": "center", "weight": "bold"}
-    for place, end in enumerate(ends):
-        axes.annotate(number(end), (end, place), (6, 0), **look)
+            away = 5
+            if y < 0:
+                away = -5
+            _write(axes, number(y), (y, place), away)
 
 
-def _points(
-    axes, series: list[Series], rows: list[str], colours: Mapping[str, str], limit: float | None
-) -> None:
-    far = limit or _farthest(series)
+def _stacked_bars(axes, series: list[Series], colours: Mapping[str, str]) -> None:
+    """Draw bars one after the other, with the sum of each row at its end."""
+    ends: dict[int, float] = defaultdict(float)
+    for label, rows, ys in series:
+        left = [ends[row] for row in rows]
+        axes.barh(rows, ys, 0.94 * 0.7, left=left, color=colours[label], label=label)
+        for row, y in zip(rows, ys, strict=True):
+            ends[row] += y
+    for row, end in ends.items():
+        _write(axes, number(end), (end, row), 6)
+
+
+def _points(axes, series: list[Series], colours: Mapping[str, str], limit: float | None) -> None:
+    """Draw a dot for each number: those of the first series larger, and over the others."""
+    far = limit or max(abs(y) for _, _, ys in series for y in ys)
     axes.set_xlim(-far, far)
-    axes.axvline(0, color=SOFT, linewidth=1)
-    look: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
-    for n, (label, xs, ys) in enumerate(series):
-        places = _places(xs, rows)
+    look: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 9, "clip_on": False}
+    for n, (label, rows, ys) in enumerate(series):
         inside = [max(-far, min(far, y)) for y in ys]
-        size = 7
-        if n == 0:
-            size = 9
-        axes.plot(
-            inside,
-            places,
-            "o",
-            label=label,
-            clip_on=False,
-            color=colours[label],
-            zorder=9 - n,
-            ms=size,
-        )
-        for y, x, place in zip(ys, inside, places, strict=True):
+        axes.plot(inside, rows, color=colours[label], label=label, zorder=9 - n, **look)
+        look["markersize"] = 7
+        for y, x, row in zip(ys, inside, rows, strict=True):
             # The number of a point beyond the axis stands inside, where there is room.
             if y > x:
-                axes.annotate(f"{y:+.0f}", (x, place), xytext=(-9, 0), ha="right", **look)
+                _write(axes, f"{y:+.0f}", (x, row), -9, weight="normal")
             elif y < x:
-                axes.annotate(f"{y:+.0f}", (x, place), xytext=(9, 0), ha="left", **look)
-
-
-def _farthest(series: list[Series]) -> float:
-    """Return the largest distance of a value from 0."""
-    farthest = 0.0
-    for _, _, ys in series:
-        farthest = max(farthest, *map(abs, ys))
-    return farthest
+                _write(axes, f"{y:+.0f}", (x, row), 9, weight="normal")
 
 
 def svg(fig, *, alone: bool = False) -> str:

@@ -1,206 +1,151 @@
 """Draws the course's figures as SVG where matplotlib is missing."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from workshop.course.drawing import chart
 from workshop.course.drawing.readable_numbers import number
-from workshop.course.drawing.series import Series, rows_of
 from workshop.course.widgets import style
 
 LETTER = 6.8  # a letter's width in SVG units, at a size of 12
 # SVG units of a pixel: text of 11 units still has 10 pixels where a page leaves 440 of 560.
 SCALE = 0.84
+BASE_LINE = {"top": 12, "center": 4, "bottom": -4}  # of a text, below the place that it is for
 
 
-def spread(values: Sequence[float], apart: float) -> list[float]:
-    """Return the values, the larger ones raised until all are at least `apart` from each other.
+class Axes:
+    """The methods of matplotlib's axes that `figure.draw` calls, and `picture`, which shows them.
 
-    The names at the ends of lines need it.
+    Their arguments are matplotlib's; what only matplotlib needs (`_`) changes nothing.
     """
-    out, below = [0.0] * len(values), float("-inf")
-    for n in sorted(range(len(values)), key=values.__getitem__):
-        out[n] = below = max(values[n], below + apart)
-    return out
 
+    def __init__(self, width: int, height: int):
+        self.pixels = width
+        self.width, self.height = round(width * SCALE), round(height * SCALE)
+        self.label_height = 16 / (self.height - 92)  # a line of text, as a share of the field
+        # Where a mark stands is clear when all are there: (zorder, what draws it in a field).
+        self.marks: list[tuple[float, Callable[[chart.Axes], str]]] = []
+        self.colours: dict[str, str] = {}  # by label, for the legend
+        self.rows: Sequence[str] = ()  # names on the y axis
+        self.columns: dict[str, float] = {}  # names on the x axis → their places
+        self.xs: list[float] = []
+        self.ys: list[float] = []
+        self.x_ends: tuple[float, float] | None = None
+        self.y_ends: tuple[float, float | None] = (0.0, None)
+        self.longest_text = 0
 
-def picture(
-    series: Sequence[Series],
-    kind: str,
-    colours: Mapping[str, str],
-    xlabel: str,
-    ylabel: str,
-    title: str,
-    *,
-    names: Sequence[str],
-    limit: float | None,
-    width: int,
-    height: int,
-    description: str,
-) -> chart.Picture:
-    """Return the figure; the arguments are those of `figure.figure`.
+    def plot(
+        self, xs, ys, *, color, marker, linestyle="-", markersize=7, zorder=2, label="", **_
+    ) -> None:
+        places = [self._place(x) for x in xs]
+        self.xs += places
+        self.ys += ys
+        self.colours[label] = color
 
-    Width and height are in pixels. `description` is for screen readers.
-    """
-    pixels = width
-    width, height = round(width * SCALE), round(height * SCALE)
-    labels = _legend(series, kind)
-    label_width = 34 + LETTER * max(map(len, labels), default=0)
-    per_line = max(1, int(width // label_width))
-    lines = -(-len(labels) // per_line)
-    foot = height - 8 - 20 * lines
-    if kind == "line":
-        axes, drawn = _lines(series, colours, names, width, height)
-    else:
-        axes, drawn = _rows(series, kind, colours, limit, width, foot)
-    for n, label in enumerate(labels):
-        x = n % per_line * label_width
-        y = foot + 10 + 20 * (n // per_line)
-        drawn += [chart.box(x, y, 12, 12, colours[label]), chart.text(x + 18, y + 11, label)]
-    y_label_x = 0
-    if ylabel:
-        y_label_x = axes.left - 50
-    title_x = max(0.0, min(axes.left, width - 8 * len(title)))  # a long one begins further left
-    drawn.insert(0, chart.text(title_x, 18, title, bold=True, size=14))
-    drawn.append(chart.text(axes.left, foot, xlabel, fill=style.MUTED))
-    drawn.append(chart.text(y_label_x, 36, ylabel, fill=style.MUTED))
-    return chart.Picture("".join(drawn), width, height, description, most_pixels=pixels)
+        def drawn(field: chart.Axes) -> str:
+            points = field.points(places, ys)
+            marks = ""
+            if linestyle:
+                marks = chart.line(points, color)
+            if marker:
+                for x, y in points:
+                    marks += chart.dot(x, y, 0.56 * markersize, color)
+            return marks
 
+        self.marks.append((zorder, drawn))
 
-def _legend(series: Sequence[Series], kind: str) -> list[str]:
-    """Return the labels of a legend: none for lines, labelled at their ends, or a single series."""
-    labels = []
-    for label, _, _ in series:
-        if label:
-            labels.append(label)
-    if kind == "line" or len(labels) < 2:
-        return []
-    return labels
+    def barh(self, places, lengths, height: float, *, left, color: str, label: str) -> None:
+        ends = [start + length for start, length in zip(left, lengths, strict=True)]
+        self.xs += [*left, *ends]
+        self.colours[label] = color
 
+        def drawn(field: chart.Axes) -> str:
+            bars = ""
+            for place, *edges in zip(places, left, ends, strict=True):
+                start, end = sorted(map(field.x, edges))
+                top, bottom = field.y(place - height / 2), field.y(place + height / 2)
+                bars += chart.box(start, top, end - start, bottom - top, color)
+            return bars
 
-def _lines(series, colours, names, width, height) -> tuple[chart.Axes, list[str]]:
-    has_names = isinstance(series[0][1][0], str)  # on its x axis, in place of numbers
-    places_of_x: dict[Any, float] = {}
-    highest = 0.0
-    texts = list(names)
-    for label, xs, ys in series:
-        texts.append(label)
-        for n, x in enumerate(xs):
-            places_of_x[x] = x
-            if has_names:
-                places_of_x[x] = n
-        highest = max(highest, *ys)
-    room = 20 + LETTER * max(map(len, texts))
-    first, last = min(places_of_x.values()), max(places_of_x.values())
-    y_end = chart.round_up(highest)
-    axes = chart.Axes(
-        64, 48, width - room, height - 44, last, y_start=0, x_start=first, y_end=y_end
-    )
-    drawn = [chart.path(f"M{axes.left} {axes.top}V{axes.bottom}H{axes.right}"), axes.y_ticks()]
-    if has_names:
-        ticks = series[0][1]
-        drawn.append(axes.x_ticks(range(len(ticks)), ticks.__getitem__))
-    else:
-        drawn.append(axes.x_ticks())
-    apart = 16 / (axes.bottom - axes.top) * axes.y_end
-    ends = spread([ys[-1] for _, _, ys in series], apart)
-    for (label, xs, ys), end in zip(series, ends, strict=True):
-        places = axes.points([places_of_x[x] for x in xs], ys)
-        drawn.append(chart.line(places, colours[label]))
-        if len(xs) <= 20:
-            drawn += [chart.dot(x, y, 4, colours[label]) for x, y in places]
-        for (x, y), name in zip(places, names, strict=False):
-            drawn.append(chart.text(x + 10, y + 12, name, bold=True))
-        if not names:
-            drawn.append(chart.text(places[-1][0] + 10, axes.y(end) + 4, label, bold=True))
-    return axes, drawn
+        self.marks.append((1, drawn))
 
+    def annotate(self, text: str, place, offset, *, ha: str, va: str, weight: str, **_) -> None:
+        x, y = self._place(place[0]), place[1]
+        anchor = {"left": "start", "right": "end"}[ha]
+        self.longest_text = max(self.longest_text, len(text))
 
-def _sums(series: Sequence[Series], rows: Sequence[str]) -> dict[str, float]:
-    """Return how long each row of a stacked chart is."""
-    sums = dict.fromkeys(rows, 0.0)
-    for _, xs, ys in series:
-        for x, y in zip(xs, ys, strict=True):
-            sums[str(x)] += y
-    return sums
+        def drawn(field: chart.Axes) -> str:
+            left, base = field.x(x) + offset[0], field.y(y) + BASE_LINE[va]
+            return chart.text(left, base, text, anchor=anchor, bold=weight == "bold")
 
+        self.marks.append((3, drawn))
 
-def _far(series: Sequence[Series], kind: str, limit: float | None) -> float:
-    """Return the number at the end of the axis."""
-    if kind == "stacked":
-        return max(_sums(series, rows_of(series)).values())
-    if limit:
-        return limit
-    farthest = 0.0
-    for _, _, ys in series:
-        farthest = max(farthest, *map(abs, ys))
-    return farthest
+    def set_yticks(self, _places, names: Sequence[str]) -> None:
+        self.rows = names
 
+    def set_xlim(self, start: float, end: float) -> None:
+        self.x_ends = start, end
 
-def _rows(series, kind, colours, limit, width, foot) -> tuple[chart.Axes, list[str]]:
-    rows = rows_of(series)
-    far = _far(series, kind, limit)
-    start = 0
-    if kind == "points":
-        start = -far
-    left = 16 + LETTER * max(map(len, rows))
-    axes = chart.Axes(left, 32, width - 56, foot - 36, far, x_start=start)
-    tall = (axes.bottom - axes.top) / len(rows)
-    middles = {}
-    drawn = []
-    for n, row in enumerate(rows):
-        middles[row] = axes.top + (n + 0.5) * tall
-        drawn.append(chart.text(left - 8, middles[row] + 4, row, anchor="end"))
-    drawn += [chart.path(f"M{axes.x(0)} {axes.top}V{axes.bottom}"), axes.x_ticks()]
-    if kind == "points":
-        drawn += _points(axes, series, colours, middles, far)
-    elif kind == "stacked":
-        drawn += _stacked_bars(axes, series, colours, middles, 0.7 * tall)
-    else:
-        drawn += _bars(axes, series, colours, middles, 0.76 * tall / len(series))
-    return axes, drawn
+    def set_ylim(self, bottom: float, top: float | None = None) -> None:
+        self.y_ends = bottom, top
 
+    def get_ylim(self) -> tuple[float, float]:
+        bottom, top = self.y_ends
+        if top is None:
+            top = chart.round_up(max(self.ys))
+        return bottom, top
 
-def _stacked_bars(axes, series, colours, middles, thick) -> list[str]:
-    """Draw bars one after the other, and at the end of each row its sum."""
-    drawn = []
-    ends = dict.fromkeys(middles, 0.0)
-    for label, xs, ys in series:
-        for row, y in zip(map(str, xs), ys, strict=True):
-            top = middles[row] - thick / 2
-            width = axes.x(y) - axes.left
-            drawn.append(chart.box(axes.x(ends[row]), top, width, 0.94 * thick, colours[label]))
-            ends[row] += y
-    for row, end in ends.items():
-        drawn.append(chart.text(axes.x(end) + 6, middles[row] + 4, number(end), bold=True))
-    return drawn
+    def _place(self, x: Any) -> float:
+        """Return where x stands: a name has the next place, as in matplotlib."""
+        if isinstance(x, str):
+            return self.columns.setdefault(x, len(self.columns))
+        return x
 
+    def picture(self, title: str, xlabel: str, ylabel: str, description: str) -> chart.Picture:
+        """Return the figure; `description` is for screen readers."""
+        foot, legend = self._legend()
+        left, top = 64.0, 32
+        if self.rows:
+            left = 16 + LETTER * max(map(len, self.rows))
+        if ylabel:
+            top = 48
+        right = self.width - 20 - LETTER * self.longest_text
+        x_start, x_end = self.x_ends or (min(self.xs), max(self.xs))
+        y_start, y_end = self.get_ylim()
+        field = chart.Axes(left, top, right, foot - 36, x_end, y_end, x_start, y_start)
+        title_x = max(0.0, min(left, self.width - 8 * len(title)))  # a long one begins further left
+        drawn = [chart.text(title_x, 18, title, bold=True, size=14), self._scales(field)]
+        for _, mark in sorted(self.marks, key=lambda mark: mark[0]):
+            drawn.append(mark(field))
+        drawn.append(chart.text(left, foot, xlabel, fill=style.MUTED))
+        drawn.append(chart.text(0, 36, ylabel, fill=style.MUTED))
+        body = "".join(drawn) + legend
+        return chart.Picture(body, self.width, self.height, description, most_pixels=self.pixels)
 
-def _bars(axes, series, colours, middles, thick) -> list[str]:
-    """Draw bars one below the other, each with its number."""
-    drawn = []
-    for n, (label, xs, ys) in enumerate(series):
-        for row, y in zip(map(str, xs), ys, strict=True):
-            top = middles[row] - (len(series) / 2 - n) * thick
-            width = axes.x(y) - axes.left
-            drawn.append(chart.box(axes.left, top, width, 0.94 * thick, colours[label]))
-            drawn.append(chart.text(axes.x(y) + 6, top + thick / 2 + 4, number(y), bold=True))
-    return drawn
+    def _scales(self, field: chart.Axes) -> str:
+        """Return the lines of the axes and the numbers or names beside them."""
+        names = {place: name for name, place in self.columns.items()}
+        ticks = field.x_ticks(names, lambda x: names.get(x, number(x)))
+        if not self.rows:
+            edges = chart.path(f"M{field.left} {field.top}V{field.bottom}H{field.right}")
+            return edges + ticks + field.y_ticks()
+        for n, row in enumerate(self.rows):
+            ticks += chart.text(field.left - 8, field.y(n) + 4, row, anchor="end")
+        return ticks + chart.path(f"M{field.x(0)} {field.top}V{field.bottom}")
 
-
-def _points(axes, series, colours, middles, far) -> list[str]:
-    drawn = []
-    for label, xs, ys in reversed(series):  # the first over the others
-        for row, y in zip(map(str, xs), ys, strict=True):
-            at = axes.x(max(-far, min(far, y)))
-            drawn.append(
-                chart.dot(at, middles[row], 5, colours[label], title=f"{label}: {number(y)}")
-            )
-            if abs(y) > far:  # beyond the axis: its number stands inside, where there is room
-                side, anchor = 9, "start"
-                if y > 0:
-                    side, anchor = -9, "end"
-                drawn.append(
-                    chart.text(at + side, middles[row] + 4, f"{y:+.0f}", size=11, anchor=anchor)
-                )
-    return drawn
+    def _legend(self) -> tuple[float, str]:
+        """Return how far down the figure has room for axes, and the legend below."""
+        foot = self.height - 8
+        labels = list(filter(None, self.colours))
+        if len(labels) < 2:
+            return foot, ""
+        label_width = 34 + LETTER * max(map(len, labels))
+        per_line = max(1, int(self.width // label_width))
+        foot -= 20 * math.ceil(len(labels) / per_line)
+        drawn = ""
+        for n, label in enumerate(labels):
+            x, y = n % per_line * label_width, foot + 10 + 20 * (n // per_line)
+            drawn += chart.box(x, y, 12, 12, self.colours[label])
+            drawn += chart.text(x + 18, y + 11, label)
+        return foot, drawn

@@ -70,25 +70,17 @@ def words_of(series: Sequence[Series], title: str, xlabel: str, ylabel: str) -> 
 
     For a line of more than 16 points it has the first and the last number only.
     """
-    axes = " against ".join(filter(None, (ylabel, xlabel)))
-    parts = [title, axes]
+    parts = [title, " against ".join(filter(None, (ylabel, xlabel)))]
     for label, xs, ys in series:
         points = []
         for x, y in zip(xs, ys, strict=True):
-            points.append(f"{_x_in_words(x)}: {number(y)}")
+            if not isinstance(x, str):
+                x = number(x)
+            points.append(f"{x}: {number(y)}")
         if len(points) > 16:
             points = [points[0], points[-1]]
         numbers = ", ".join(points)
         if label:
             numbers = f"{label}: {numbers}"
         parts.append(numbers)
-    sentences = []
-    for part in filter(None, parts):
-        sentences.append(part.rstrip(".:"))
-    return ". ".join(sentences) + "."
-
-
-def _x_in_words(x: Any) -> str:
-    if isinstance(x, str):
-        return x
-    return number(x)
+    return ". ".join(part.rstrip(".:") for part in parts if part) + "."
