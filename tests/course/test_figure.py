@@ -293,3 +293,10 @@ def test_numbers_have_three_digits_and_thousands_their_commas(subtests):
 def test_written_numbers_keep_their_digits(way):
     drawn = shown(figure.figure({"city": 0.9656, "port": 0.02442}, "barh"))
     assert ">0.966<" in drawn and ">0.0244<" in drawn
+
+
+def test_a_legend_of_many_long_labels_leaves_the_bars_their_height():
+    steps = {f"a name that takes a whole line, part {part}": {"before": 2.0, "after": 1.0} for part in range(7)}
+    drawn = figure.figure(steps, "stacked")
+    drawn.draw_without_rendering()
+    assert drawn.axes[0].get_window_extent().height > 2 * 25  # two rows

@@ -9,6 +9,7 @@ first figure.
 
 import hashlib
 import io
+import math
 import re
 import textwrap
 from collections import defaultdict
@@ -24,6 +25,7 @@ from workshop.errors import BadInput
 
 KINDS = ("line", "barh", "stacked", "points")
 WIDTH = 560  # pixels of a figure, with text of 13: 10 where the page leaves 440
+TEXT_SIZE = 13  # as in course.mplstyle
 TITLE_LETTER = 8.4  # pixels of a letter of the title
 # The theme's own stand for them where a notebook shows the figure.
 INK, SOFT, HAIR = style.INK, style.SOFT, style.HAIR
@@ -70,7 +72,7 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
             "There are no numbers to draw.", "Give a table with at least one row and one column."
         )
     description = description or words_of(series, title, xlabel, ylabel)
-    height = height or _height(series, kind)
+    height = height or _height(series, kind, width)
     try:
         from matplotlib.figure import Figure
         from matplotlib.style import context
@@ -99,14 +101,15 @@ def _letters_of_title(series: list[Series], kind: str, width: int) -> int:
     return max(20, int((width - left) / TITLE_LETTER))
 
 
-def _height(series: list[Series], kind: str) -> int:
+def _height(series: list[Series], kind: str, width: int) -> int:
     """Return the height of a figure in pixels: of bars and points by the number of rows."""
     if kind == "line":
         return 280
     row = {"barh": 10 + 22 * len(series), "stacked": 34, "points": 26}[kind]
     height = 92 + len(rows_of(series)) * row
-    if len(series) > 1:
-        height += 22 * (1 + len(series) // 4)  # the legend
+    labels = [label for label, _, _ in series if label]
+    if len(labels) > 1:
+        height += 22 * math.ceil(len(labels) / _columns(labels, width, TEXT_SIZE))
     return height
 
 
@@ -155,9 +158,14 @@ def _finish(axes, series: list[Series], kind: str, legend: bool) -> None:
         axes.axvline(0, color=SOFT, linewidth=1)
     labels = [label for label, _, _ in series if label]
     if legend and len(labels) > 1:
-        label_width = axes.xaxis.label.get_size() * (0.6 * max(map(len, labels)) + 4)
-        columns = max(1, int(axes.figure.get_figwidth() * 72 // label_width))
+        width = axes.figure.get_figwidth() * 72
+        columns = _columns(labels, width, axes.xaxis.label.get_size())
         axes.figure.legend(loc="outside lower left", ncols=columns)
+
+
+def _columns(labels: Sequence[str], width: float, text_size: float) -> int:
+    """Return how many labels of a legend stand side by side in so many pixels."""
+    return max(1, int(width // (text_size * (0.6 * max(map(len, labels)) + 4))))
 
 
 def _lines(axes, series: list[Series], colours: Mapping[str, str], names: Sequence[str]) -> None:
