@@ -22,12 +22,20 @@ EXPERTS = "Qwen/Qwen3-30B-A3B"
 FORMATS = {
     "FP8": 8,
     "FP8-dynamic": 8,
+    "FP8-KV": 8,
+    "FP8-Static-PerTensor": 8,
     "quantized.w8a8": 8,
     "AWQ": 4.25,
+    "Int4-AWQ": 4.25,
+    "AWQ-W4A16": 4.25,
     "GPTQ-Int4": 4.125,
+    "GPTQ-W4A16": 4.125,
     "quantized.w4a16": 4.125,
     "NVFP4": 4.5,
+    "NVFP4-W4A4": 4.5,
+    "FP4": 4.5,
     "MXFP4": 4.25,
+    "w-mxfp4-a-fp8": 4.25,
     "bnb-4bit": 4.5,
 }
 # 16-bit weights: embeddings and lm_head, and of experts often the attention
@@ -139,6 +147,46 @@ def test_what_may_change_the_shape_is_not_guessed():
             pytest.fail(f"{name} was taken")
 
 
+def test_a_variant_for_other_inputs_tasks_or_languages_is_not_the_plain_model():
+    for name in [
+        "Qwen/Qwen3-VL-14B-Instruct",
+        "Qwen/Qwen3-Omni-4B",
+        "Qwen/Qwen3-8B-TTS",
+        "Qwen/Qwen3-ASR-0.6B",
+        "Qwen/Qwen3-ForcedAligner-0.6B",
+        "somebody/Llama-3.1-8B-OCR",
+        "mistralai/Voxtral-Small-24B-2507",
+        "elyza/Llama-3-ELYZA-JP-8B",
+        "somebody/Qwen3-8B-Japanese",  # may have words of its own, and other positions
+        "RedHatAI/Qwen3-8B-speculator.eagle3",
+        "deepseek-ai/DeepSeek-V3-FP3",
+    ]:
+        with pytest.raises(errors.BadInput, match="no model of the shapes"):
+            load_model(name)
+            pytest.fail(f"{name} was taken")
+
+
+def test_four_bits_in_the_names_of_each_maker_are_those_of_its_hardware():
+    """FP4 was NVIDIA's name for NVFP4; w-mxfp4-a-fp8 is AMD's for inputs in FP8."""
+    for name, method, activation_bits in [
+        ("nvidia/DeepSeek-R1-FP4", "modelopt_fp4", 16),
+        ("nvidia/Llama-3.1-405B-Instruct-FP4", "modelopt_fp4", 16),
+        ("amd/gpt-oss-20b-w-mxfp4-a-fp8", "quark", 8),
+        ("amd/Llama-3.3-70B-Instruct-MXFP4", "quark", 4),
+    ]:
+        quantization = load_model(name).quantization
+        read = (quantization.method, quantization.weight_bits, quantization.activation_bits)
+        assert read == (method, 4, activation_bits), name
+
+
+def test_a_checkpoint_with_kv_in_its_format_wants_an_8_bit_cache():
+    for name in [
+        "neuralmagic/Meta-Llama-3-8B-Instruct-FP8-KV",
+        "amd/Llama-3.1-70B-Instruct-FP8-KV",
+    ]:
+        assert load_model(name).quantization.kv_cache_dtype == "fp8", name
+
+
 def test_a_date_that_changes_the_positions_is_a_model_of_its_own():
     """Qwen3-4B-Instruct-2507 reads 262,144 tokens (its config.json), Qwen3-4B 40,960."""
     assert load_model("Qwen/Qwen3-4B-Instruct-2507-FP8").max_position_embeddings == 262144
@@ -170,6 +218,9 @@ def test_a_name_is_read_in_parts():
         ("nvidia/DeepSeek-R1-0528-NVFP4-v2", ("nvidia", "deepseek-r1-0528", "nvfp4")),
         ("unsloth/Qwen3-8B-unsloth-bnb-4bit", ("unsloth", "qwen3-8b", "unsloth-bnb-4bit")),
         ("mistralai/Ministral-3-3B-Reasoning-2512", ("mistralai", "ministral-3-3b-2512", "")),
+        ("somebody/Llama-3_1-8B-Instruct-FP8", ("somebody", "llama-3.1-8b", "fp8")),
+        ("huihui-ai/Qwen3-8B-abliterated", ("huihui-ai", "qwen3-8b", "")),
+        ("nvidia/DeepSeek-R1-0528-FP4-v2", ("nvidia", "deepseek-r1-0528", "fp4")),
     ]:
         read = read_name(name)
         assert (read.maker, read.model, read.weights) == parts, name

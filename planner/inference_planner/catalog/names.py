@@ -1,7 +1,7 @@
 """Read the name of a checkpoint: who made it, which model it is, and how it is quantized.
 
 The rules are in names.json. A name is taken apart at its hyphens. Words for the tuning, such as
-Instruct, change no shape. Dates and sizes stay: what they change is another model.
+Instruct, change no shape. Dates, sizes and languages stay: what they change is another model.
 """
 
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 FORMATLESS = ("", "bf16", "fp16")
+VERSION = re.compile(r"(?<=\d)_(?=\d)")  # 3_1 is 3.1
 HUB_ID = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", re.ASCII)
 
 
@@ -62,6 +63,7 @@ def read_name(name: str) -> Checkpoint:
         model = model[: ending.start()]
     for prefix in _rules()["makers"]:
         model = model.removeprefix(prefix)
+    model = VERSION.sub(".", model)
     shape = [part for part in re.split("[-_]", model) if part not in _rules()["tuning"]]
     return Checkpoint(maker, "-".join(shape), weights)
 
