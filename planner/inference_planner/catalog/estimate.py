@@ -38,6 +38,8 @@ SHARED = (
 )
 # MiniMax M3: an indexer of the usual attention, which keeps keys of its own
 SPARSE = ("sparse_attention_config", "index_topk_blocks")
+# Inkling, in vLLM's and in Transformers' spelling: convolutions of K, V and outputs keep caches
+CONVOLVED = ("sconv_kernel_size", "rel_extent")
 # vLLM takes these for granted if the config does not name them (iquest_loopcoder.py,
 # configs/minimax_m3.py)
 LOOPED_BY_DEFAULT = ("IQuestLoopCoderForCausalLM",)
@@ -55,7 +57,8 @@ def unknown_part(raw: Mapping[str, Any], has_checkpoint: bool) -> str:
     - with compressed attention (DeepSeek V4) weights are up to 90 % and the cache 74 % off;
     - with shared or looped layers (Zamba2, HRM-Text) weights are up to 182 % too large, and the
       cache is not that of the class, even if the checkpoint's size is known;
-    - with an indexer of the usual attention (MiniMax M3) weights are 81 % too large.
+    - with an indexer of the usual attention (MiniMax M3) weights are 81 % too large;
+    - with short convolutions beside attention (Inkling) the cache is 80 % too small.
 
     Args:
         raw: the whole config.json.
@@ -69,6 +72,8 @@ def unknown_part(raw: Mapping[str, Any], has_checkpoint: bool) -> str:
         return "its shared or looped layers"
     if names.intersection(SPARSE) or architecture in SPARSE_BY_DEFAULT:
         return "its sparse attention"
+    if names.intersection(CONVOLVED):
+        return "the caches of its short convolutions"
     if has_checkpoint or architecture in tower.FORMULAS:
         return ""
     names_encoder = any(_is_encoder(name, value) for name, value in raw.items())

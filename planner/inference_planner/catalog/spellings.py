@@ -78,6 +78,7 @@ def fields(config: Fields) -> Fields:
     """Return the fields of the language model under our names, its number of layers filled in."""
     where = config.where
     text = _language_model(config.raw)
+    text |= _delta_net_groups(text, where)
     text |= _delta_net_layers(text, where)
     text |= _window_pattern(text)
     if isinstance(text.get("block_configs"), list):
@@ -105,6 +106,21 @@ def _language_model(raw: Mapping[str, Any]) -> dict[str, Any]:
         text = {**inner, **outer}
         inner = nested(text)
     return text
+
+
+def _delta_net_groups(text: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the delta net of Ling 3.0 as Kimi has it: the last layer of a group attends."""
+    if text.get("layer_group_size") is None or text.get("short_conv_kernel_size") is None:
+        return {}
+    fields = Fields(text, where)
+    size, layers = fields.int("layer_group_size"), fields.int("num_hidden_layers")
+    delta = {
+        "num_heads": fields.int("num_attention_heads"),
+        "head_dim": fields.int("head_dim"),
+        "short_conv_kernel_size": fields.int("short_conv_kernel_size"),
+        "full_attn_layers": list(range(size, layers + 1, size)),
+    }
+    return {"linear_attn_config": delta}
 
 
 def _delta_net_layers(text: dict[str, Any], where: str) -> dict[str, Any]:
