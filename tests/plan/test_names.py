@@ -184,10 +184,14 @@ def test_four_bits_in_the_names_of_each_maker_are_those_of_its_hardware():
         assert read == (method, 4, activation_bits), name
 
 
-def test_a_checkpoint_with_kv_in_its_format_wants_an_8_bit_cache():
+def test_a_checkpoint_with_scales_of_kv_wants_an_8_bit_cache():
     for name in [
         "neuralmagic/Meta-Llama-3-8B-Instruct-FP8-KV",
         "amd/Llama-3.1-70B-Instruct-FP8-KV",
+        # the recipes of Laguna: "weights + FP8 KV cache", in each format
+        "poolside/Laguna-S-2.1-FP8",
+        "poolside/Laguna-S-2.1-NVFP4",
+        "poolside/Laguna-S-2.1-INT4",
     ]:
         assert load_model(name).quantization.kv_cache_dtype == "fp8", name
 
