@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
+from inference_planner.catalog.families import has_formulas
 from inference_planner.catalog.gpus import MIB
 from inference_planner.memory.peaks import runner
 from inference_planner.model import drafts
@@ -153,8 +154,16 @@ def _partial_sums(deployment: Deployment) -> int:
     """
     if not deployment.gpu.is_hopper:
         return 0
-    heads = deployment.model.num_attention_heads // deployment.tp
+    heads = _most_heads(deployment.model) // deployment.tp
     return GRAPH_SPLITS * heads * main_kind(deployment.model).summed_width(deployment.model) * 4
+
+
+def _most_heads(model: ModelConfig) -> int:
+    """Return the attention heads of the layer that has most."""
+    per_layer = model.raw.get("num_attention_heads_per_layer")
+    if isinstance(per_layer, list):
+        return max(cast("list[int]", per_layer))
+    return model.num_attention_heads
 
 
 def _layer_graphs(model: ModelConfig) -> int:
@@ -188,17 +197,24 @@ def _has_mrope(model: ModelConfig) -> bool:
 def _times_summed_again(deployment: Deployment) -> int:
     """Return how often the second full graph holds partial sums under 0.32.0.
 
-    Twice where layers keep more beside them (latents, norms of q and k, positions in three
-    dimensions, several ranks), but once beside a stream of shared experts and in dense hybrids
-    (Qwen3.5 27B, two runs), and not at all where splits are not planned (windows that differ).
+    Twice where layers keep more beside them (latents, norms of q and k, gates, positions in three
+    dimensions, several ranks), but once in dense hybrids (Qwen3.5 27B, two runs) and beside a
+    stream of shared experts, and not at all where splits are not planned (windows that differ). A
+    class without formulas is taken to have such norms, as new ones have (Muse Glimmer, Mellum 2
+    and Laguna on an H200, 0.33.0).
     """
     model = deployment.model
-    if any(model.layer_windows):
-        return 0
     if main_kind(model).graphs_keep_more:
         return 2
-    is_dense_hybrid = has_states(model) and not model.moe and deployment.settings.draft is None
-    if _has_shared_stream(model) or is_dense_hybrid:
+    if has_states(model) and not model.moe and deployment.settings.draft is None:
         return 1
-    keeps_more = model.traits.qk_norm or model.traits.gated_attention or _has_mrope(model)
-    return 2 if keeps_more or deployment.tp > 1 else 1
+    traits = model.traits
+    if traits.qk_norm or traits.gated_attention or _has_mrope(model):
+        return 2
+    if not has_formulas(model.architecture) and not has_states(model):
+        return 2
+    if any(model.layer_windows):
+        return 0
+    if _has_shared_stream(model):
+        return 1
+    return 2 if deployment.tp > 1 else 1
