@@ -135,14 +135,33 @@ def decoder(fields: Fields) -> dict[str, Any]:
     return facts
 
 
+# Classes without formulas whose queries and keys have norms of their own, if the config does not
+# say otherwise (vLLM 0.33.0, model_executor/models).
+NORMS_OF_QUERIES = {
+    "AfmoeForCausalLM",
+    "Exaone4ForCausalLM",
+    "HYV3ForCausalLM",
+    "LagunaForCausalLM",
+    "MellumForCausalLM",
+    "MiniMaxM2ForCausalLM",
+    "Olmo3ForCausalLM",
+    "OlmoeForCausalLM",
+    "Qwen3ASRForConditionalGeneration",
+    "Qwen3VLForConditionalGeneration",
+    "Qwen3VLMoeForConditionalGeneration",
+    "Step3p5ForCausalLM",
+}
+
+
 def _traits(fields: Fields, architecture: str) -> Traits:
-    """Return whether the MLP and the queries have gates, and q, k and v a bias."""
+    """Return what the MLP, the queries and their projections have: gates, norms, a bias."""
     activations = [fields.text(name, "") for name in ACTIVATIONS if fields.has(name)]
     # Muse Glimmer gates without saying so (vLLM 0.32.0, model_executor/models/muse_glimmer.py)
     is_gated = fields.has("linear_num_key_heads") or architecture.startswith("MuseGlimmer")
     return Traits(
         gated_mlp=not activations or activations[0] not in UNGATED,
         qkv_bias=fields.raw.get("attention_bias") is True,
+        qk_norm="head" if fields.flag("use_qk_norm", architecture in NORMS_OF_QUERIES) else "",
         gated_attention=fields.flag(
             "attn_output_gate", fields.flag("use_attn_output_gate", is_gated)
         ),

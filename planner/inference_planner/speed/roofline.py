@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from inference_planner.catalog.architectures import LAYER_US_OF_CLASS
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GPU
 from inference_planner.catalog.weight import ExpertSplit
@@ -49,15 +50,6 @@ MOE_LAYER_US = 20.0  # routing and gathering of experts
 PREFILL_STEP_MS = 4.0  # a first token also waits for the request to be taken in and scheduled
 FP8_LAYER_US = 8.4  # quantizing activations
 EXTRA_NORMS_US = 11.7  # Gemma's two more norms
-# What a layer of these classes takes longer: projections into latents (MiniCPM 3), gates and norms
-# of queries (Muse Glimmer, Laguna), Mamba 1 beside experts (Jamba). One run of each on an H200
-# (0.33.0, docs/gpu.md).
-CLASS_LAYER_US = {
-    "MiniCPM3ForCausalLM": 35.0,
-    "JambaForCausalLM": 31.0,
-    "MuseGlimmerForCausalLM": 26.0,
-    "LagunaForCausalLM": 18.5,
-}
 STEP_MS = 0.34  # scheduling, sampling, the head's small kernels
 # Python from a step's answers to the next step's first kernel: six loads of 8B on one H100 (0.25.1)
 HOST_STEP_MS = 2.35
@@ -119,7 +111,7 @@ def _small_kernels_ms(deployment: Deployment) -> float:
     model = deployment.model
     gpu = deployment.gpu
     layers = model.num_hidden_layers
-    us = layers * (LAYER_US + CLASS_LAYER_US.get(model.architecture, 0.0))
+    us = layers * (LAYER_US + LAYER_US_OF_CLASS.get(model.architecture, 0.0))
     if model.moe:
         us += len(model.moe.layers) * MOE_LAYER_US
     us += sum(len(of_kind) * kind.kernels_us(model) for kind, _, of_kind in grouped(model))
