@@ -296,7 +296,10 @@ def test_written_numbers_keep_their_digits(way):
 
 
 def test_a_legend_of_many_long_labels_leaves_the_bars_their_height():
-    steps = {f"a name that takes a whole line, part {part}": {"before": 2.0, "after": 1.0} for part in range(7)}
+    steps = {
+        f"a name that takes a whole line, part {part}": {"before": 2.0, "after": 1.0}
+        for part in range(7)
+    }
     drawn = figure.figure(steps, "stacked")
     drawn.draw_without_rendering()
     assert drawn.axes[0].get_window_extent().height > 2 * 25  # two rows

@@ -7,7 +7,7 @@ everywhere.
 >>> "#SBATCH --gpus-per-node=1" in nb03.plain("llama-3.1-8b", gpu="h100", max_model_len=8192)
 True
 >>> nb03.compared(nb03.START_8B, gpu="h100").rows[2]      # the plan beside vLLM's own log
-('KV cache, tokens', '451,248', '450,976', '+0.06 %')
+('KV cache, tokens', '451,248', '450,976', '+0.1 %')
 >>> nb03.moments(nb03.recorded_text("70b"))[-1].kv_cache_tokens       # what that start's log says
 1229264
 """
