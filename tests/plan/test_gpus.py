@@ -36,6 +36,8 @@ SPELLINGS = {
     "rtx-pro-6000": "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
     "rtx-3090-ti": "3090Ti",
     "rtx-4080": "NVIDIA_GeForce_RTX_4080",
+    "rtx-pro-5000": "PRO 5000",
+    "rx-7900-xtx": "7900 XTX",
 }
 
 

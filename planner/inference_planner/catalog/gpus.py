@@ -106,14 +106,16 @@ def _spelt(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
-    """Return whose name each spelling is: NVML's, Kubernetes', with the size on the box."""
+    """Return whose name each spelling is: NVML's, Kubernetes', also without "rtx-", with the size."""
     names: dict[str, str] = {}
     for name, gpu in _gpus().items():
         for alias in (name, gpu.title, gpu.kubernetes_product, *gpu.aliases):
             if alias:
                 names[_spelt(alias)] = name
     for alias, name in list(names.items()):
-        names.setdefault(f"{alias}-{_gpus()[name].marketing_gb}gb", name)
+        for spelling in (alias, re.sub("^(rtx|rx)-", "", alias)):
+            names.setdefault(spelling, name)
+            names.setdefault(f"{spelling}-{_gpus()[name].marketing_gb}gb", name)
     return names
 
 
