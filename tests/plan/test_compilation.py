@@ -1,4 +1,4 @@
-"""--compilation-config: what it changes is computed, what it may change is a doubt, the rest is refused."""
+"""--compilation-config: what it changes is computed, what it may change is a doubt, a wrong value is refused."""
 
 from __future__ import annotations
 
@@ -97,15 +97,12 @@ def test_a_field_without_a_formula_is_passed_on_with_a_doubt(default):
     assert "settings of the compiler" in doubts(passes)
     assert passes.kv_cache_tokens == default.kv_cache_tokens
     assert "pass_config" in passes.command
-    newer = planned({"a_field_of_tomorrow": 1}, vllm_version="0.33.0")
-    assert "settings of the compiler" in doubts(newer)
+    assert "settings of the compiler" in doubts(planned({"a_field_of_tomorrow": 1}))
 
 
 WRONG = [
     ("cudagraph_mode", "'cudagraph_mode' is no JSON object"),
     ("[1]", "is no JSON object"),
-    ({"cudagraph_modes": "NONE"}, "no field 'cudagraph_modes'. Did you mean cudagraph_mode?"),
-    ({"level": 0}, "no field 'level'"),
     ({"mode": 4}, "mode '4' is not known"),
     ({"mode": True}, "is not known"),
     ({"cudagraph_mode": "SOME"}, "Choose from: NONE, PIECEWISE"),

@@ -218,13 +218,12 @@ def test_the_models_that_overflow_in_float16_are_vllm_s(answers):
 
 
 def test_the_fields_and_modes_of_compilation_are_those_of_the_release(answers):
-    assert compilation.READ_RELEASE == VLLM
-    assert {*compilation.COMPUTED, *compilation.PASSED_ON} == set(answers["fields"])
+    assert {*compilation.COMPUTED, *compilation.HARMLESS} <= set(answers["fields"])
     assert answers["modes"] == compilation.MODES
     graph_modes = {name: tuple(graphs) for name, graphs in answers["graph_modes"].items()}
     assert graph_modes == compilation.GRAPH_MODES
     for name, decode_graphs in answers["uncompiled"].items():
-        checked = compilation.checked({"mode": 0, "cudagraph_mode": name}, VLLM)
+        checked = compilation.checked({"mode": 0, "cudagraph_mode": name})
         assert checked.decode_graphs == decode_graphs, name
 
 

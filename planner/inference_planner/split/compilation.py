@@ -9,7 +9,6 @@ _set_cudagraph_sizes).
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, cast
 
 from inference_planner.errors import BadInput
@@ -28,37 +27,7 @@ GRAPH_MODES = {
     "FULL_DECODE_ONLY": (FULL, NONE),
     "FULL_AND_PIECEWISE": (FULL, PIECEWISE),
 }
-READ_RELEASE = "0.32.0"  # whose fields these are
 COMPUTED = ("mode", "cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size")
-# The other fields that CompilationConfig takes
-PASSED_ON = (
-    "debug_dump_path",
-    "cache_dir",
-    "compile_cache_save_format",
-    "backend",
-    "custom_ops",
-    "ir_enable_torch_wrap",
-    "splitting_ops",
-    "compile_mm_encoder",
-    "cudagraph_mm_encoder",
-    "encoder_cudagraph_token_budgets",
-    "encoder_cudagraph_max_vision_items_per_batch",
-    "encoder_cudagraph_max_frames_per_batch",
-    "cudagraph_decoder_replay",
-    "decoder_replay_cudagraph_capture_sizes",
-    "decoder_replay_trim_threshold",
-    "compile_sizes",
-    "compile_ranges_endpoints",
-    "inductor_compile_config",
-    "inductor_passes",
-    "cudagraph_num_of_warmups",
-    "cudagraph_copy_inputs",
-    "cudagraph_specialize_lora",
-    "use_inductor_graph_partition",
-    "pass_config",
-    "dynamic_shapes_config",
-    "fast_moe_cold_start",
-)
 # Where files are written: no effect on memory or speed
 HARMLESS = ("debug_dump_path", "cache_dir", "compile_cache_save_format")
 MOST_SIZES = 4096
@@ -97,26 +66,17 @@ class Compilation:
 DEFAULT_COMPILATION = Compilation()
 
 
-def checked(config: str | Mapping[str, Any] | None, vllm_version: str) -> Compilation:
+def checked(config: str | Mapping[str, Any] | None) -> Compilation:
     """Return what a --compilation-config means.
 
     Args:
         config: JSON as vLLM takes it, or an object.
-        vllm_version: a field that READ_RELEASE does not have may be one of another release.
 
-    Raises BadInput: it is neither, has a field that vLLM does not know, or a value that vLLM
-    refuses.
+    Raises BadInput: it is neither, or has a value that vLLM refuses.
     """
     if config is None or config == "":
         return DEFAULT_COMPILATION
     fields = json_setting("compilation_config", config, REMEDY)
-    for name in fields:
-        if name not in COMPUTED + PASSED_ON and vllm_version == READ_RELEASE:
-            nearest = get_close_matches(name, COMPUTED + PASSED_ON, n=1)
-            remedy = f"Did you mean {nearest[0]}?" if nearest else REMEDY
-            raise BadInput(
-                f"The compilation_config of vLLM {vllm_version} has no field {name[:80]!r}.", remedy
-            )
     mode = _mode(fields.get("mode"))
     decode_graphs, mixed_graphs = _graphs(fields.get("cudagraph_mode"), mode)
     has_graphs = (decode_graphs, mixed_graphs) != (NONE, NONE)

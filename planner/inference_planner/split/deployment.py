@@ -216,7 +216,7 @@ def deployment_of(
         draft=drafts.read(config, request),
         adapters=adapters.checked(request),
         moe_backend=moe_backend,
-        compilation=compilation.checked(request.compilation_config, version.name),
+        compilation=compilation.checked(request.compilation_config),
     )
     encoders.check_inputs(config, chosen)
     if encoders.skips_tower(config, chosen):
