@@ -9,7 +9,7 @@ import click
 from workshop.cli.say import console, json_option, say, say_json, shown
 
 if TYPE_CHECKING:
-    from workshop.engine.log.facts import EngineLog
+    from workshop.engine.reconcile.case import LoggedRun
 
 NUMBERS = ("predicted", "actual", "error")
 
@@ -66,14 +66,10 @@ def command(
     log: Path,
     model: str | None,
     gpu: str | None,
-    tensor_parallel_size: int | None,
-    pipeline_parallel_size: int | None,
-    vllm_version: str | None,
-    gpu_memory_utilization: float | None,
-    gpu_memory_gib: float | None,
     no_keep: bool,
     anonymise: bool,
     as_json: bool,
+    **of_the_run: Any,
 ) -> None:
     """Compare the plan with vLLM's own LOG, line by line.
 
@@ -86,20 +82,14 @@ def command(
       workshop reconcile vllm.log --anonymise > out.log  a copy that can be shared
     """
     from workshop.engine import log as engine_log
-    from workshop.engine.reconcile.compare import reconcile
+    from workshop.engine.reconcile.case import make_case
+    from workshop.engine.reconcile.compare import compare
 
     if anonymise:
         _anonymise(log)
         return
-    of_the_run: Any = {
-        "tensor_parallel_size": tensor_parallel_size,
-        "pipeline_parallel_size": pipeline_parallel_size,
-        "vllm_version": vllm_version,
-        "gpu_memory_utilization": gpu_memory_utilization,
-        "gpu_memory_gib": gpu_memory_gib,
-    }
-    read = engine_log.read(log)
-    result = reconcile(read, model, gpu, **of_the_run)
+    case = make_case(engine_log.read(log), model, gpu, **of_the_run)
+    result = compare(case)
     for assumption in result.assumed:
         say(f"· {assumption}", err=True)
     if as_json:
@@ -107,7 +97,7 @@ def command(
     else:
         _print(result)
     if not no_keep and not _is_of_the_course(log):
-        _keep(read, model, gpu, **of_the_run)
+        _keep(case)
 
 
 def _is_of_the_course(log: Path) -> bool:
@@ -117,11 +107,11 @@ def _is_of_the_course(log: Path) -> bool:
     return log.resolve().is_relative_to(DATA.resolve())
 
 
-def _keep(log: EngineLog, model: str | None, gpu: str | None, **of_the_run: Any) -> None:
+def _keep(case: LoggedRun) -> None:
     """Keep what a start measured, and say so where something was."""
     from workshop.engine.reconcile import keeping
 
-    file = keeping.keep_start(log, model, gpu, **of_the_run)
+    file = keeping.keep_run(case)
     if file:
         say(
             "· Kept: plans of this card, version and kind of model use what this start measured "

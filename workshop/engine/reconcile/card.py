@@ -7,7 +7,7 @@ from inference_planner.catalog import GPU, list_gpus, load_gpu
 from inference_planner.catalog.gpus import load_card
 
 from workshop.engine.log.facts import EngineLog
-from workshop.engine.reconcile.model import LONGEST_NAME
+from workshop.engine.reconcile.model import LONGEST_NAME, contradiction
 from workshop.errors import BadInput
 
 ANOTHER_MEMORY = 0.05  # a total that is farther from a GPU's is another GPU's
@@ -116,9 +116,8 @@ def find_gpu(
 def _check_given_memory(log: EngineLog, memory_gib: float) -> None:
     total_gib = log.profile.get("total_gpu_memory_gib")
     if total_gib and abs(memory_gib / total_gib - 1) > SAME_MEMORY:
-        raise BadInput(
-            f"The log reports {total_gib:g} GiB on a GPU, not {memory_gib:g}.",
-            "Leave --gpu-memory out, or give the log's.",
+        raise contradiction(
+            "--gpu-memory", f"reports {total_gib:g} GiB on a GPU", f"{memory_gib:g}"
         )
 
 

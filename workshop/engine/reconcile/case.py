@@ -26,6 +26,7 @@ from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.rules import LARGEST, parse_arguments
 from workshop.engine.reconcile.card import check_memory, find_gpu, with_logged_memory
 from workshop.engine.reconcile.model import (
+    contradiction,
     find_model,
     moe_backend,
     quantization_of_weights,
@@ -246,11 +247,11 @@ def make_case(
         log: what was read from the log.
         model: catalog name, folder or ModelConfig; None takes the one that the log names.
         gpu: catalog name or GPU; None takes the one that the log names.
-        tensor_parallel_size: ranks of a stage, where the log does not say it.
-        pipeline_parallel_size: stages, where the log does not say it.
-        vllm_version: release, where the log does not say it.
-        gpu_memory_utilization: share of the GPU's memory, where the log does not say it.
-        gpu_memory_gib: memory of one GPU in GiB, where the log does not say it.
+        tensor_parallel_size: ranks of a stage; needed if the log does not say it and it is not 1.
+        pipeline_parallel_size: stages; needed if the log does not say it and it is not 1.
+        vllm_version: release; needed if the log does not say it.
+        gpu_memory_utilization: needed if the log does not say it and it is not vLLM's default.
+        gpu_memory_gib: memory of one GPU in GiB as vLLM sees it, for a card of another size.
 
     Raises:
         BadInput: the log is of the V0 engine or of a release before 0.10, the model or the GPU is
@@ -314,10 +315,7 @@ def _with_utilization(log: EngineLog, share: float) -> EngineLog:
         raise BadInput(f"{flag} {share:g} is no share.", "Give a number above 0, and at most 1.")
     logged = log.gpu_memory_utilization
     if logged and abs(logged - share) > SHARE_ROUNDING:
-        raise BadInput(
-            f"The log is of {flag} {logged:g}, not {share:g}.",
-            f"Leave {flag} out, or give the log's.",
-        )
+        raise contradiction(flag, f"is of {flag} {logged:g}", f"{share:g}")
     return replace(log, gpu_memory_utilization=logged or share)
 
 

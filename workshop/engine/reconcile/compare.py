@@ -65,12 +65,7 @@ def reconcile(
     source: str | Path | EngineLog,
     model: str | Path | ModelConfig | None = None,
     gpu: str | GPU | None = None,
-    *,
-    tensor_parallel_size: int | None = None,
-    pipeline_parallel_size: int | None = None,
-    vllm_version: str | None = None,
-    gpu_memory_utilization: float | None = None,
-    gpu_memory_gib: float | None = None,
+    **of_the_run: Any,
 ) -> Reconciliation:
     """Compare a log with the plan of the same run.
 
@@ -78,11 +73,7 @@ def reconcile(
         source: a log file, or the result of `workshop.engine.log.read`.
         model: catalog name or folder; needed if the catalog has no model of the log's name.
         gpu: catalog name; vLLM's logs do not name the GPU.
-        tensor_parallel_size: ranks of a stage; needed if the log does not say it and it is not 1.
-        pipeline_parallel_size: stages; needed if the log does not say it and it is not 1.
-        vllm_version: release; needed if the log does not say it.
-        gpu_memory_utilization: needed if the log does not say it and it is not vLLM's default.
-        gpu_memory_gib: memory of one GPU in GiB as vLLM sees it, for a card of another size.
+        of_the_run: what the log does not say: keywords of `make_case`, such as vllm_version.
 
     Raises:
         BadInput: this is no vLLM log, or one of the V0 engine or of a release before 0.10; the
@@ -90,16 +81,12 @@ def reconcile(
         WorkshopError: the log ends before there is anything to compare; the message says why.
     """
     log = source if isinstance(source, EngineLog) else engine_log.read(source)
-    case = make_case(
-        log,
-        model,
-        gpu,
-        tensor_parallel_size=tensor_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
-        vllm_version=vllm_version,
-        gpu_memory_utilization=gpu_memory_utilization,
-        gpu_memory_gib=gpu_memory_gib,
-    )
+    return compare(make_case(log, model, gpu, **of_the_run))
+
+
+def compare(case: LoggedRun) -> Reconciliation:
+    """Compare a logged run with its plan."""
+    log = case.log
     rows = _cpu_rows(case) if case.gpu is None else _gpu_rows(case)
     failure = ""
     notes = [*case.assumed, *log.notes]

@@ -1,30 +1,41 @@
 """Keep what a start of this site measured, without being asked, so that later plans use it."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from workshop.engine.log.facts import EngineLog
 from workshop.errors import WorkshopError
 
+if TYPE_CHECKING:
+    from workshop.engine.reconcile.case import LoggedRun
 
-def keep_start(
-    log: EngineLog, model: str | None = None, gpu: str | None = None, **of_the_run: Any
-) -> Path | None:
-    """Keep what a start measured; return the file, or None where nothing can be kept.
 
-    Nothing is kept of a CPU, of a start that ended before it knew its KV cache, or of a card or a
-    model that is not known.
+def keep_start(log: EngineLog) -> Path | None:
+    """Keep what the start of a server measured; return the file, or None as `keep_run` does.
 
-    Args:
-        of_the_run: what the log does not say of the run, as for `make_case`.
+    Nothing is kept of a start that ended before it knew its KV cache, or of a card or a model that
+    is not known.
     """
     if log.platform == "cpu":
         return None
     # the catalog is imported only in the process of a server on a GPU
-    from workshop.engine.reconcile import learned, recording
     from workshop.engine.reconcile.case import make_case
 
     try:
-        return learned.keep(recording.kept_start(make_case(log, model, gpu, **of_the_run)))
+        return keep_run(make_case(log, None, None))
+    except WorkshopError:
+        return None
+
+
+def keep_run(case: LoggedRun) -> Path | None:
+    """Keep what a run measured; return the file, or None: it ran on a CPU, or cannot be kept."""
+    from workshop.engine.reconcile import learned, recording
+
+    if case.gpu is None:
+        return None
+    try:
+        return learned.keep(recording.kept_start(case))
     except (WorkshopError, OSError):
         return None

@@ -26,6 +26,11 @@ LONGEST_NAME = 80  # letters of what a log calls a GPU, a model or a quantizatio
 ANOTHER_WEIGHTS = 0.05  # weights that are farther from a model's are in another precision
 
 
+def contradiction(flag: str, fact: str, value: str) -> BadInput:
+    """Return the error of a flag whose value the log contradicts: it `fact` ("is of vLLM 0.32.0")."""
+    return BadInput(f"The log {fact}, not {value}.", f"Leave {flag} out, or give the log's.")
+
+
 def find_model(
     log: EngineLog, requested: str | Path | ModelConfig | None, assumed: list[str]
 ) -> ModelConfig:

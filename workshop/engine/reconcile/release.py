@@ -5,7 +5,7 @@ from dataclasses import replace
 from inference_planner.releases import versions
 
 from workshop.engine.log.facts import EngineLog
-from workshop.engine.reconcile.model import LONGEST_NAME
+from workshop.engine.reconcile.model import LONGEST_NAME, contradiction
 from workshop.errors import BadInput
 
 
@@ -22,10 +22,7 @@ def with_version(log: EngineLog, version: str) -> EngineLog:
         )
     if log.version is not None:
         if not versions.names_release(name, log.version):
-            raise BadInput(
-                f"The log is of vLLM {log.version[:LONGEST_NAME]}, not {name}.",
-                f"Leave {flag} out, or give the log's.",
-            )
+            raise contradiction(flag, f"is of vLLM {log.version[:LONGEST_NAME]}", name)
         return log
     newest = log.newest_release
     if newest is not None and versions.is_later_minor(name, newest):

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from workshop.engine.log.facts import EngineLog
+from workshop.engine.reconcile.model import contradiction
 from workshop.errors import BadInput
 
 MOST_RANKS = 100_000  # of one replica; more was not printed by an engine
@@ -53,9 +54,7 @@ def _check_size(kind: str, logged: int | None, size: int | None, shown_by: str) 
         raise BadInput(f"--{kind}-parallel-size {size} is not a size.", "Give a number from 1.")
     if logged and size and logged != size and (shown_by == "log" or logged > size):
         flag = f"--{kind}-parallel-size"
-        raise BadInput(
-            f"The log is of {flag} {logged}, not {size}.", f"Leave {flag} out, or give the log's."
-        )
+        raise contradiction(flag, f"is of {flag} {logged}", str(size))
 
 
 RANK_NAME = re.compile(r"(?<![A-Za-z])(?P<kind>DP|PP|TP|EP)(?P<rank>\d{1,4})(?!\d)")
