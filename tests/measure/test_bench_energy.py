@@ -12,19 +12,20 @@ import small_server
 from small_nvml import fake_nvml
 
 from workshop.cli import bench as bench_command
-from workshop.measure import conversations, points
+from workshop.measure import points
 from workshop.measure.points import Point
 from workshop.servers.host import gpus
 from workshop.servers.host.gpus import Gpu
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.report import Outcome
-from workshop.simulate.sessions import Sessions
 
 GPU = "GPU-a"
 WARMUP_TOKENS = 2  # of these tests
 MILLIJOULES = 3000  # of each request of the planted server
-SESSIONS = Sessions(
-    sessions=2, turns=(3, 3), think_s=0.01, system=8, prompt=(4, 4), tool=(4, 4), output=(5, 5)
+(SESSIONS,) = points.session_loads(
+    [2],
+    {"turns": (3, 3), "think_s": 0.01}
+    | {"system": 8, "prompt": (4, 4), "tool": (4, 4), "output": (5, 5)},
 )
 
 
@@ -102,7 +103,7 @@ def test_a_point_counts_the_joules_of_its_load_without_the_warm_up(planted, reco
 
 
 def test_sessions_count_the_joules_of_their_turns_without_the_warm_up(planted, record):
-    point = conversations.measure(record, "m", SESSIONS)
+    point = points.measure(record, "m", SESSIONS)
     assert point.load.requests == 6
     assert point.to_dict()["energy"]["joules"] == 6 * MILLIJOULES / 1000
     assert point.to_dict()["energy"]["joules_per_token"] == 3 / 5
@@ -114,7 +115,7 @@ def test_sessions_count_the_joules_of_their_turns_without_the_warm_up(planted, r
 
 def test_a_server_on_another_machine_has_no_energy(planted, record):
     elsewhere = ServerRecord(**{**vars(record), "where": "slurm"})
-    point = conversations.measure(elsewhere, "m", SESSIONS)
+    point = points.measure(elsewhere, "m", SESSIONS)
     assert point.energy is None and "joules" not in in_text(point)
 
 
@@ -127,9 +128,9 @@ def test_the_predicted_goodput_of_sessions_stands_beside_the_measured_one(plante
             outcomes.append(outcome)
         return outcomes
 
-    point = conversations.measure(record, "m", SESSIONS, slo="ttft=1s", simulate=simulate)
+    point = points.measure(record, "m", SESSIONS, slo="ttft=1s", simulate=simulate)
     assert point.predicted is not None
     assert point.predicted["goodput_per_s"] == pytest.approx(1 / 4)
     assert point.goodput_per_s == pytest.approx(6 / point.seconds)
-    without = conversations.measure(record, "m", SESSIONS, simulate=simulate)
+    without = points.measure(record, "m", SESSIONS, simulate=simulate)
     assert without.predicted is not None and without.predicted["goodput_per_s"] is None

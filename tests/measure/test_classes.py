@@ -16,7 +16,7 @@ from command_line import run_arguments
 
 from workshop.cli import bench, group
 from workshop.course.notebooks import class_steps
-from workshop.errors import BadInput, WorkshopError
+from workshop.errors import WorkshopError
 from workshop.measure import classes
 from workshop.measure.classes import Step
 from workshop.servers.records import ServerRecord
@@ -149,15 +149,17 @@ def test_a_learner_who_is_far_too_late_leaves_steps_out(monkeypatch):
     assert not point.holds and point.errors == {classes.TOO_LATE: 3}, "the third step begins late"
 
 
-def test_a_number_that_makes_no_class_is_refused(monkeypatch):
+def test_a_number_that_cannot_be_is_refused():
     for options in (
-        {"learners": 0},
-        {"learners": 501},
-        {"seconds": 9.9},
-        {"seconds": float("nan")},
+        "--class 0",
+        "--class 501",
+        "--class 2 --seconds 9.9",
+        "--class 2 --seconds nan",
+        "--rates 1 --requests 0",
     ):
-        with pytest.raises(BadInput, match=r"A class of .* cannot be\."):
-            measure(monkeypatch, token, **options)
+        done = run_arguments("bench", *options.split())
+        assert done.code == 2, options
+        assert f"Invalid value for '{options.split()[-2]}'" in done.err, options
 
 
 def command(*arguments, home, **more) -> subprocess.CompletedProcess:
@@ -176,7 +178,6 @@ def test_wrong_use_is_one_sentence(workshop_home, monkeypatch):
     nobody = "http://127.0.0.1:9/v1"
     rows = [
         (["--class", "2"], 1, "No server is known here"),
-        (["--class", "0"], 2, "Give 1 to 500"),
         ([], 2, "--class 30"),
         (["--class", "2", "--rates", "1"], 2, "not clear how requests are sent"),
         (["--seconds", "20", "--rates", "1"], 2, "--seconds is about a class"),

@@ -8,7 +8,7 @@ import pytest
 
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput
-from workshop.measure import checks, conversations, points, results
+from workshop.measure import checks, points, results
 from workshop.servers import records
 from workshop.simulate.arrivals import NEXT_ANSWER
 from workshop.simulate.report import Outcome
@@ -144,8 +144,8 @@ def test_sessions_find_their_conversations_in_the_prefix_cache(server, live_home
     (record, *_) = [record for record in records.own() if record.state == "ready"]
     options = {"turns": (3, 3), "think_s": 0.1, "system": 256, "prompt": (128, 128)}
     options |= {"tool": (128, 128), "output": (8, 8)}
-    (sessions,) = conversations.loads([3], options)
-    point = conversations.measure(record, record.model, sessions)
+    (sessions,) = points.session_loads([3], options)
+    point = points.measure(record, record.model, sessions)
     assert {fault.kind for fault in point.faults} == {"too short"}  # nine requests
     # prompts of 384, 520 and 656 tokens: 0, 392 and 528 came before (with answers), and 256 in all sessions but one
     returning = (3 * (392 + 528) + 2 * 256) / (3 * (384 + 520 + 656))

@@ -10,7 +10,7 @@ import pytest
 import small_server
 
 from workshop.engine.metrics import Metrics
-from workshop.measure import conversations, points, results
+from workshop.measure import checks, points, results
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.report import Outcome
 from workshop.simulate.sessions import Sessions, drawn_sessions
@@ -223,13 +223,13 @@ def test_the_limits_reach_the_prediction_of_a_load_of_random_prompts():
 
 def test_turns_share_what_came_before_and_lose_it_by_a_fault():
     options = Sessions(sessions=3, turns=(4, 4), system=100, prompt=(50, 50), tool=(20, 20), output=(10, 10))  # fmt: skip
-    returning = conversations.returning_share(drawn_sessions(options))
+    returning = checks.returning_share(drawn_sessions(options))
     # prompts of 150, 180, 210, 240: the system prompt returns in the first of two sessions, and all but the 20 new
     assert returning == pytest.approx((2 * 100 + 3 * (160 + 190 + 220)) / (3 * 780))
     before = Metrics(0.0, prompt_tokens_total=0, prefix_hits_total=0)
     intact = Metrics(0.0, prompt_tokens_total=2340, prefix_hits_total=1700)
     lost = Metrics(0.0, prompt_tokens_total=2340, prefix_hits_total=300)
-    assert conversations.hits_of_sessions(before, intact, returning) == (1700 / 2340, None)
-    _, fault = conversations.hits_of_sessions(before, lost, returning)
+    assert checks.hits_of_sessions(before, intact, returning) == (1700 / 2340, None)
+    _, fault = checks.hits_of_sessions(before, lost, returning)
     assert fault is not None and fault.kind == "prefixes lost"
     assert "82% of the prompts' tokens came again in later turns, and 13%" in fault.sentence

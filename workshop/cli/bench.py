@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workshop.cli.plan import command as plan_command
-from workshop.cli.say import force_option, json_option, say, say_json, waiting
+from workshop.cli.say import Seconds, force_option, json_option, say, say_json, waiting
 from workshop.cli.simulate import ENGINE, PLACE, Range
 from workshop.errors import BadInput, WorkshopError
 
 if TYPE_CHECKING:
     from workshop.measure.classes import ClassPoint
-    from workshop.measure.points import Load, Point, Simulate
+    from workshop.measure.points import Load, Point, SessionLoad, Simulate
     from workshop.servers.records.record_file import ServerRecord
-    from workshop.simulate.sessions import Sessions
 
 HEADER = (
     f"{'':<14}{'tokens/s':>10}{'ttft p50':>10}{'p95':>9}{'tpot p50':>10}{'p95':>9}{'goodput/s':>11}"
@@ -57,13 +56,15 @@ class Numbers(click.ParamType):
     "--concurrencies", type=Numbers(int), help="Or: requests at once, one point for each."
 )
 @click.option("--sessions", type=Numbers(int), help="Or: so many agents, whose prompts grow with each turn.")  # fmt: skip
-@click.option("--class", "learners", type=int, help="Or: a class of so many learners, who run the cells of the notebooks.")  # fmt: skip
-@click.option("--seconds", type=float, help="Of a class: how long [80: a cell every 10 s].")
+@click.option("--class", "learners", type=click.IntRange(1, 500), help="Or: a class of so many learners, who run the cells of the notebooks.")  # fmt: skip
+@click.option(
+    "--seconds", type=Seconds(10, 3600), help="Of a class: how long [80: a cell every 10 s]."
+)
 @click.option("--turns", type=Range(), help="Of sessions: requests of each [3:6].")
 @click.option("--think", "think_s", type=float, help="Of sessions: mean seconds from an answer to the next request [3].")  # fmt: skip
 @click.option("--system", type=int, help="Of sessions: tokens that every prompt begins with [1024].")  # fmt: skip
 @click.option("--tool", type=Range(), help="Of sessions: new tokens of each later turn [64:512]; --prompt is the first.")  # fmt: skip
-@click.option("--requests", default=100, show_default=True, help="Requests of each point.")
+@click.option("--requests", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Requests of each point.")  # fmt: skip
 @click.option("--prompt", type=Range(), default="256", show_default=True, help="Tokens of each prompt; they are random.")  # fmt: skip
 @click.option("--output", "output_tokens", type=Range(), default="64", show_default=True, help="Tokens of each answer.")  # fmt: skip
 @click.option("--slo", help="Limits, as ttft=500ms,tpot=50ms: counts the requests that meet them.")
@@ -126,7 +127,7 @@ def command(
         return
     from workshop.client import reach
     from workshop.course.notebooks import class_steps
-    from workshop.measure import classes, conversations, points
+    from workshop.measure import classes, points
     from workshop.simulate.report import parse_slo
 
     loads_chosen = [rates, concurrencies, sessions, learners is not None]
@@ -137,23 +138,20 @@ def command(
             "--sessions 10,40 and --class 30.",
         )
     of_sessions = {"turns": turns, "think_s": think_s, "system": system, "tool": tool}
-    agents: list[Sessions] = []
-    loads: list[Load] = []
+    loads: list[Load | SessionLoad] = []
     if sessions:
         of_sessions |= {"prompt": prompt, "output": output_tokens, "seed": seed}
-        agents = conversations.loads(sessions, of_sessions)
+        loads += points.session_loads(sessions, of_sessions)
     else:
         _refuse_options(of_sessions, "sessions", "--sessions 10,40")
-    if learners is not None:
-        classes.check(learners, seconds)
-    else:
+    if learners is None:
         _refuse_options({"seconds": seconds}, "a class", "--class 30")
     if rates or concurrencies:
         prompt_tokens, answer_tokens = (
             _exactly("--prompt", prompt),
             _exactly("--output", output_tokens),
         )
-        loads = points.loads(
+        loads += points.loads(
             rates or [], concurrencies or [], requests, prompt_tokens, answer_tokens
         )
     parse_slo(slo)
@@ -166,12 +164,7 @@ def command(
     simulate = None
     if predict and learners is None:
         simulate = _simulation(server, root or model, gpu, plan_options)
-    measured = []
-    for options in agents:
-        with waiting(f"{options.sessions} sessions …"):
-            measured.append(
-                conversations.measure(server, model, options, slo=slo, simulate=simulate)
-            )
+    measured: list[Point] = []
     if learners is not None:
         with waiting(f"{learners} learners …"):
             measured.append(

@@ -48,7 +48,7 @@ def say_remedy(remedy: str, *, err: bool = False, **style: Any) -> None:
 
 
 class Seconds(click.FloatRange):
-    """An option that says how long to wait, in seconds: from `min` to four months.
+    """An option that says how long to wait, in seconds: from `min` to `max`, or four months.
 
     NaN, which is neither below nor above, is refused.
     """
@@ -57,9 +57,10 @@ class Seconds(click.FloatRange):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         seconds = super().convert(value, param, ctx)
-        if not seconds <= 1e7:
+        most = self.max or 1e7
+        if not seconds <= most:
             self.fail(
-                f"{seconds} s cannot be waited for: give {self.min:g} to 10,000,000.", param, ctx
+                f"{seconds} s cannot be waited for: give {self.min:g} to {most:,.0f}.", param, ctx
             )
         return seconds
 

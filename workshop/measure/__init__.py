@@ -1,7 +1,7 @@
 """Timed requests to a server, and what could spoil their figures.
 
-`timed` is the one sender. `points` measures loads of random prompts, `conversations` the turns of
-agents, `classes` a class of learners, `server_clock` how long a step of a server on this machine
+`timed` is the one sender. `points` measures loads of random prompts and the turns of agents,
+`classes` a class of learners, `server_clock` how long a step of a server on this machine
 takes. `checks` names the faults of a measurement, `prediction` has the simulated figures beside the
 measured ones, and `results` reads the files of other measurements.
 """

@@ -5,9 +5,11 @@ Each fault is one sentence, from figures that were observed beside the measureme
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workshop.engine.metrics import Metrics
+from workshop.simulate.arrivals import Arrival
 
 # A percentile is told apart from the maximum only if at least one request lies beyond it.
 FEWEST_REQUESTS = {"p50": 2, "p95": 20, "p99": 100}
@@ -17,6 +19,8 @@ LATE_BY_S = 0.5  # a shorter delay is the start of the client
 COUNTED = 0.9  # of the requests: the last ones may be counted a moment after their answer
 # of the prompts' tokens: of somebody else's few requests, which are a fault of their own
 FEW_HITS = 0.01
+LOST = 0.5  # of the prefixes that return: fewer hits mean that something destroys them
+ENOUGH_TO_RETURN = 0.1  # of all prompt tokens: below it nothing is to be found
 # times as long as an answer takes: shorter loads end before the server is as full as it gets
 FULL_LOAD = 2.0
 
@@ -51,6 +55,44 @@ def prefix_hits(before: Metrics, after: Metrics) -> tuple[float | None, Fault | 
         "has read them before. Leave --seed out, or restart the server."
     )
     return share, Fault("prefix cache", sentence)
+
+
+def returning_share(arrivals: Sequence[Arrival]) -> float:
+    """Return the share of all prompt tokens that came before in the load.
+
+    An earlier prompt or answer had them at the same place.
+    """
+    prompts: set[tuple[tuple[str, int], ...]] = set()
+    returning = 0
+    prompt_tokens = 0
+    for arrival in arrivals:
+        prompt_tokens += arrival.prompt_tokens
+        for end in range(1, len(arrival.pieces) + 1):
+            if arrival.pieces[:end] in prompts:
+                returning += arrival.pieces[end - 1][1]
+            prompts.add(arrival.pieces[:end])
+        if arrival.answer:
+            prompts.add((*arrival.pieces, (arrival.answer, arrival.output_tokens)))
+    return returning / prompt_tokens
+
+
+def hits_of_sessions(
+    before: Metrics, after: Metrics, returning: float
+) -> tuple[float | None, Fault | None]:
+    """Return the share of prompt tokens from the prefix cache, and the fault if prefixes were lost.
+
+    Args:
+        returning: share of the prompts' tokens that came before; hits cannot be more.
+    """
+    share, _ = prefix_hits(before, after)
+    if share is None or returning < ENOUGH_TO_RETURN or share >= LOST * returning:
+        return share, None
+    sentence = (
+        f"{returning:.0%} of the prompts' tokens came again in later turns, and {share:.0%} were found in the prefix "
+        "cache: a changing line at the start of prompts, a router that sends turns to different servers, or a KV cache "
+        "too small for all sessions."
+    )
+    return share, Fault("prefixes lost", sentence)
 
 
 def other_requests(before: Metrics, after: Metrics, sent: int) -> Fault | None:
@@ -138,6 +180,7 @@ def of_sending(
     starts_s: list[float],
     answer_s: float,
     cpu_share: float | None = None,
+    more: str = "",
 ) -> list[Fault]:
     """Return the faults of a slow client, and of a load that is too short.
 
@@ -147,8 +190,10 @@ def of_sending(
         starts_s: when each was sent.
         answer_s: how long nine of ten answers took at most.
         cpu_share: of one core that the client took.
+        more: what gives more requests, where that is not --requests.
     """
     arriving_s = None
     if rate is not None and len(starts_s) > 1:
         arriving_s = max(starts_s) - min(starts_s)
-    return slow_client(cpu_share, rate, starts_s) + too_short(requests, arriving_s, answer_s)
+    slow = slow_client(cpu_share, rate, starts_s)
+    return slow + too_short(requests, arriving_s, answer_s, more)

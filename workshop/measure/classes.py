@@ -9,21 +9,19 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from workshop.client import reach, refusals
 from workshop.client.client import Client
-from workshop.errors import BadInput, WorkshopError
+from workshop.errors import WorkshopError
 from workshop.measure import checks, timed
 from workshop.measure.checks import Fault
-from workshop.measure.points import Point, Watch, goodput, percentiles_of
+from workshop.measure.points import Point, Watch, percentiles_of, point_of
 from workshop.measure.timed import Timed
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.report import Outcome, parse_slo
 
-MOST_LEARNERS = 500
-LEAST_S, MOST_S = 10.0, 3600.0
 EVERY_S = 10.0  # between two steps, where the time is not given
 BUNCH_S = 8.0  # everybody begins a step within so many seconds, half of them within a sixth of it
 THINK_S = 1.0  # before the next step, after one that took too long
@@ -130,18 +128,17 @@ def measure(
     Args:
         server: where it is, and its key.
         model: the name that requests give.
-        learners: 1 to 500.
+        learners: how many.
         course: what one learner runs.
-        seconds: how long, 10 to 3600; by default a step every 10 s. In less time the steps follow
-            faster, in more they begin again.
+        seconds: how long; by default a step every 10 s. In less time the steps follow faster, in
+            more they begin again.
         slo: the longest times for 95 of 100 requests, by default `SLO`.
         seed: of who runs what when.
 
     Raises:
-        BadInput: a number that makes no class.
+        BadInput: a limit that is none.
         WorkshopError: the server does not answer the first learner.
     """
-    check(learners, seconds)
     limits = parse_slo(slo or SLO)
     client = Client(server, model)
     steps, left_out = timed.run(_taken(client, course(random.Random(seed))))
@@ -157,36 +154,17 @@ def measure(
         faults = [fault for fault in faults if fault.kind not in ("other requests", "restarted")]
         faults.append(_unanswered(errors, len(sent)))
     faults += checks.slow_client(watch.cpu_share, None, [])
+    load = ClassLoad(learners, timetable.seconds, len(sent))
     output_tokens = sum(answer.output_tokens for _, answer in answered)
+    # without prefix_hit_share: learners send the same prompts, and hits are no fault
+    point = point_of(load, seed, watch, outcomes, output_tokens, slo or SLO)
     return ClassPoint(
-        load=ClassLoad(learners, timetable.seconds, len(sent)),
-        seed=seed,
-        seconds=watch.seconds,
-        tokens_per_s=output_tokens / watch.seconds,
-        requests_per_s=len(answered) / watch.seconds,
-        goodput_per_s=goodput(outcomes, limits, watch.seconds),
-        figures=percentiles_of(outcomes),
-        prefix_hit_share=None,  # learners send the same prompts: hits are no fault
-        client_cpu_share=watch.cpu_share,
-        energy=watch.energy(output_tokens),
-        faults=faults,
+        **vars(replace(point, faults=faults)),
         steps=_waits(sent),
         errors=dict(errors.most_common()),
         left_out=left_out,
         limits=limits,
     )
-
-
-def check(learners: int, seconds: float | None) -> None:
-    """Raise BadInput for numbers that make no class."""
-    if not 1 <= learners <= MOST_LEARNERS:
-        raise BadInput(
-            f"A class of {learners:,} learners cannot be.", f"Give 1 to {MOST_LEARNERS}."
-        )
-    if seconds is not None and not LEAST_S <= seconds <= MOST_S:
-        raise BadInput(
-            f"A class of {seconds:g} s cannot be.", f"Give {LEAST_S:g} to {MOST_S:g} --seconds."
-        )
 
 
 class Timetable:

@@ -1,4 +1,4 @@
-"""One measured point for each rate or concurrency.
+"""One measured point for each rate, concurrency or number of sessions.
 
 A point has a new seed, a warm-up, the figures, and what could spoil them.
 """
@@ -25,7 +25,7 @@ from workshop.servers.host.energy import Energy
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.arrivals import NEXT_ANSWER, Arrival
 from workshop.simulate.report import Outcome, parse_slo, percentiles_of_measure
-from workshop.simulate.sessions import Sessions
+from workshop.simulate.sessions import Sessions, drawn_sessions
 
 MEASURES = ("ttft", "tpot", "e2el")
 WARMUPS = 4  # requests before each point, which are not counted
@@ -58,6 +58,7 @@ class Load:
     output_tokens: int
     rate: float | None = None
     concurrency: int | None = None
+    more = ""  # what gives more requests, where that is not --requests
 
     @property
     def name(self) -> str:
@@ -103,13 +104,24 @@ class Load:
             return arrivals
         return arrivals[: GENERATIONS * self.concurrency]
 
+    def hits(
+        self, before: Metrics, after: Metrics, arrivals: Sequence[Arrival]
+    ) -> tuple[float | None, Fault | None]:
+        """Return the share of prompt tokens from the prefix cache, and the fault if it is one."""
+        return checks.prefix_hits(before, after)
+
 
 @dataclass(frozen=True)
 class SessionLoad:
-    """Sessions of agents as one load. requests: all turns of all sessions."""
+    """Sessions of agents as one load. requests: all turns of all sessions.
+
+    Lengths and times are of the options' seed; the texts are new in each measurement.
+    """
 
     options: Sessions
     requests: int
+    rate = None  # each turn follows an answer
+    more = "--sessions or --turns"
 
     @property
     def name(self) -> str:
@@ -125,6 +137,18 @@ class SessionLoad:
     def counts(self) -> str:
         """Return what `amount` counts."""
         return "sessions"
+
+    def arrivals(self, seed: int) -> list[Arrival]:
+        """Return all turns of all sessions."""
+        return drawn_sessions(replace(self.options, seed=seed))
+
+    simulated_arrivals = arrivals
+
+    def hits(
+        self, before: Metrics, after: Metrics, arrivals: Sequence[Arrival]
+    ) -> tuple[float | None, Fault | None]:
+        """Return the share of prompt tokens from the prefix cache, and the fault if it is small."""
+        return checks.hits_of_sessions(before, after, checks.returning_share(arrivals))
 
 
 class AnyLoad(Protocol):
@@ -183,8 +207,6 @@ def loads(
 
     Raises BadInput: a number out of range.
     """
-    if not 1 <= requests <= MOST_REQUESTS:
-        raise BadInput(f"{requests} requests cannot be.", f"Give 1 to {MOST_REQUESTS:,}.")
     for name, tokens in (("--prompt", prompt_tokens), ("--output", output_tokens)):
         if not 1 <= tokens <= MOST_TOKENS:
             raise BadInput(f"{name} {tokens} cannot be.", f"Give 1 to {MOST_TOKENS:,} tokens.")
@@ -202,43 +224,69 @@ def loads(
     return result
 
 
+def session_loads(sessions: Sequence[int], options: Mapping[str, Any]) -> list[SessionLoad]:
+    """Return the sessions to measure, one load for each number of them.
+
+    Args:
+        options: fields of Sessions; None leaves one at its default. Without a seed each load has
+            lengths of its own.
+
+    Raises BadInput: a number out of range.
+    """
+    fields = {name: value for name, value in options.items() if value is not None}
+    result = []
+    for count in sessions:
+        drawn = Sessions(sessions=count, **{"seed": secrets.randbelow(LARGEST_SEED), **fields})
+        # drawn now: what cannot be is refused before anything is sent
+        result.append(SessionLoad(drawn, len(drawn_sessions(drawn))))
+    return result
+
+
 def measure(
     server: ServerRecord,
     model: str,
-    load: Load,
+    load: Load | SessionLoad,
     *,
     slo: str | None = None,
     seed: int | None = None,
     simulate: Simulate | None = None,
 ) -> Point:
-    """Measure one load of random prompts, and look for what could spoil the figures.
+    """Measure one load after a warm-up, and look for what could spoil the figures.
 
     Args:
         server: where it is, and its key.
         model: the name that requests give.
         slo: limits such as "ttft=500ms,tpot=50ms".
         seed: of the prompts and their times; None draws a new one, so that no prompt was seen
-            before.
+            before. Sessions have their own.
         simulate: predicts the same load.
 
     Raises:
         WorkshopError: a request was not answered.
     """
     seed = secrets.randbelow(LARGEST_SEED) if seed is None else seed
+    seed_of_texts: int | None = seed
+    if isinstance(load, SessionLoad):  # drawn already, and the same sessions have new texts
+        seed, seed_of_texts = load.options.seed, None
+    arrivals = load.arrivals(seed)
     client = Client(server, model)
-    warm_up(client, load.prompt_tokens, load.output_tokens)
+    longest = max(arrivals, key=lambda arrival: arrival.prompt_tokens)
+    warm_up(client, longest.prompt_tokens, longest.output_tokens)
     with Watch(server) as watch:
-        outcomes = timed.run(send(client, load.arrivals(seed), seed))
+        outcomes = timed.run(send(client, arrivals, seed_of_texts))
     faults = watch.faults(load.requests)
     hit_share = None
     if watch.before and watch.after:
-        hit_share, hits = checks.prefix_hits(watch.before, watch.after)
-        if hits:
-            faults.append(hits)
-    point = point_of(load, seed, watch, outcomes, slo)
+        hit_share, fault = load.hits(watch.before, watch.after, arrivals)
+        if fault:
+            faults.append(fault)
+    output_tokens = sum(outcome.output_tokens for outcome in outcomes)
+    point = point_of(load, seed, watch, outcomes, output_tokens, slo)
     starts_s = [outcome.arrival_s for outcome in outcomes]
     answer_s = (point.figures["e2el"]["p95"] or 0.0) / 1e3
-    faults += checks.of_sending(load.requests, load.rate, starts_s, answer_s, watch.cpu_share)
+    faults += checks.of_sending(
+        load.requests, load.rate, starts_s, answer_s, watch.cpu_share, load.more
+    )
     predicted = None
     if simulate:
         predicted = figures_of(simulate(load.simulated_arrivals(seed)), parse_slo(slo))
@@ -257,10 +305,14 @@ async def send(
 
 
 def point_of(
-    load: AnyLoad, seed: int, watch: Watch, outcomes: Sequence[Outcome], slo: str | None
+    load: AnyLoad,
+    seed: int,
+    watch: Watch,
+    outcomes: Sequence[Outcome],
+    output_tokens: int,
+    slo: str | None,
 ) -> Point:
     """Return the figures of a load that was watched."""
-    output_tokens = sum(outcome.output_tokens for outcome in outcomes)
     return Point(
         load=load,
         seed=seed,
