@@ -7,7 +7,8 @@
     python benchmarks/exact.py page                 # the table of these in docs/exact.md
 
 `record`, `registry` and `ours` need vLLM (the CPU build does); the first two go on where they stopped. `record` writes
-planner/inference_planner/data/exact/*.json, from which plans are made where there is no vLLM, and which tests compare the formulas with.
+planner/inference_planner/data/exact/catalog.json, from which models without formulas are planned where there is no vLLM, and
+tests/data/exact/catalog.json, with which tests compare the formulas.
 Run it again when the version of vLLM is raised, then `compare`.
 """
 
@@ -29,6 +30,7 @@ from inference_planner.catalog import list_models, load_model  # noqa: E402
 from inference_planner.catalog.config import ModelConfig  # noqa: E402
 from inference_planner.catalog.estimate import unknown_part  # noqa: E402
 from inference_planner.catalog.families import FAMILIES as FORMULAS  # noqa: E402
+from inference_planner.catalog.families import has_formulas  # noqa: E402
 from inference_planner.catalog.read import from_dict  # noqa: E402
 from inference_planner.model import kv_cache  # noqa: E402
 from inference_planner.model.weights import parts, tensor_bytes, weight_bytes  # noqa: E402
@@ -40,7 +42,6 @@ from workshop.errors import WorkshopError  # noqa: E402
 
 SPLITS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2))
 LENGTH, BATCH = 8192, 8192  # tokens: max_model_len at most, max_num_batched_tokens
-FOLDER = builds.DATA / "exact"
 # (model, what) -> why our figure is another on purpose
 PATTERNS = "its modules in 16 bit are patterns in the catalog, which fbgemm_fp8 does not read: the class quantizes all"
 HOPPER = "the formula is that of MXFP4 as a Hopper lays it out (measured); the class on a CPU pads otherwise"
@@ -68,7 +69,9 @@ TYPES = {  # of architectures whose model_type is neither in Transformers' table
 }
 DOCS, MARKER = ROOT / "docs" / "exact.md", "<!-- registry -->"
 REGISTRY = Path(__file__).with_name("exact_registry.json")
-CATALOG = FOLDER / "catalog.json"
+CATALOG = builds.DATA / "exact" / "catalog.json"
+# of architectures with formulas, whose record no plan reads
+COMPARED = ROOT / "tests" / "data" / "exact" / "catalog.json"
 
 
 def jobs_of(m: ModelConfig) -> Iterator[dict]:
@@ -109,9 +112,15 @@ def build(m: ModelConfig, worker: exact.ExactWorker) -> dict:
     return entry
 
 
+def recorded() -> list[dict]:
+    """Return the records of all models, those that plans read first."""
+    files = [file for file in (CATALOG, COMPARED) if file.exists()]
+    return [entry for file in files for entry in json.loads(file.read_text())["models"]]
+
+
 def record(models: list[ModelConfig]) -> None:
     """Build models and write them down one by one; what is there already stays."""
-    entries = json.loads(CATALOG.read_text())["models"] if CATALOG.exists() else []
+    entries = recorded()
     there = {entry["digest"] for entry in entries}
     with exact.ExactWorker() as worker:
         for m in models:
@@ -134,8 +143,13 @@ def write(entries: list[dict]) -> None:
     )
     for entry in entries:
         entry.pop("vllm", None)
-    lines = ",\n".join("  " + json.dumps(entry, separators=(",", ":")) for entry in entries)
-    CATALOG.write_text(f'{{\n "vllm": "{version}",\n "models": [\n{lines}\n ]\n}}\n')
+    for file, with_formulas in ((CATALOG, False), (COMPARED, True)):
+        lines = ",\n".join(
+            "  " + json.dumps(entry, separators=(",", ":"))
+            for entry in entries
+            if has_formulas(entry["architecture"]) == with_formulas
+        )
+        file.write_text(f'{{\n "vllm": "{version}",\n "models": [\n{lines}\n ]\n}}\n')
 
 
 def formula_bytes(m: ModelConfig, tp: int, pp: int, stage: int) -> int:
@@ -183,9 +197,7 @@ def compare() -> None:
     """Print every difference beyond rounding, and how many figures agree."""
     models = {builds.digest(m.raw): m for m in map(load_model, list_models())}
     agree = exactly = total = 0
-    for entry in (
-        e for e in json.loads(CATALOG.read_text())["models"] if e["architecture"] in FORMULAS
-    ):
+    for entry in (e for e in recorded() if e["architecture"] in FORMULAS):
         for split, what, ours, theirs in compared(entry, models[entry["digest"]]):
             near, total = same(entry, what, ours, theirs), total + 1
             agree += near

@@ -24,7 +24,7 @@ from workshop.engine import exact
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
 
-CATALOG = json.loads(benchmark.CATALOG.read_text())["models"]
+CATALOG = benchmark.recorded()
 BY_DIGEST = {builds.digest(m.raw): m for m in map(load_model, list_models())}
 # no formulas
 RECORDED = {entry["name"]: entry for entry in CATALOG if entry["architecture"] not in FAMILIES}

@@ -13,7 +13,7 @@ from needs import lacking
 from workshop.engine import exact
 from workshop.engine.exact import plan
 
-RECORDS = {e["name"]: e for e in json.loads(benchmark.CATALOG.read_text())["models"]}
+RECORDS = {entry["name"]: entry for entry in benchmark.recorded()}
 KINDS = {
     "heads": "llama-3.2-1b",
     "sliding windows": "command-r7b",

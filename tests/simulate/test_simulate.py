@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import exact as benchmark
 import pytest
 
 from workshop.engine import trace
@@ -188,10 +189,7 @@ def test_hybrid_models_have_a_block_table_for_each_group():
 NEW = {*("command-r7b", "ernie-4.5-21b-a3b", "exaone-4-32b", "glm-4-9b-0414", "glm-4.5-air-fp8", "gpt-oss-20b"),
        *("granite-3.1-3b-a800m", "mistral-small-24b", "nemotron-nano-9b-v2", "olmo-3-7b", "olmoe-1b-7b", "qwen3-32b"),
        *("qwen3-next-80b-a3b-fp8", "seed-oss-36b", "smollm3-3b")}  # fmt: skip
-RECORDED = json.loads((ROOT / "planner/inference_planner/data/exact/catalog.json").read_text())[
-    "models"
-]
-FAMILIES = [entry for entry in RECORDED if entry["name"] in NEW]
+FAMILIES = [entry for entry in benchmark.recorded() if entry["name"] in NEW]
 
 
 def test_what_vllms_classes_said_is_simulated():

@@ -3,7 +3,7 @@
 They are weights and KV cache as vLLM's own model classes make them.
 
 Nothing is built here: the workshop starts vLLM's classes (`workshop plan --exact`) and hands over
-their answers. The records cover the catalog and this year's models, for machines without vLLM.
+their answers. The records are of models without formulas, for machines without vLLM.
 """
 
 from __future__ import annotations
