@@ -187,7 +187,6 @@ def _log() -> dict[str, str]:
         "recon.weights_said": f"{weights.actual:.2f}",
         "recon.tokens_said": f"{tokens.actual:,}",
         "tonight.at_once": f"{tokens.actual // ABSTRACT_TOKENS:,}",
-        "tonight.differ": f"{abs(tokens.predicted - tokens.actual):,}",
         "tonight.fields": _number(len(abstracts.FIELDS)),
         "tonight.seconds": f"{TONIGHT_S:.0f}",
     }

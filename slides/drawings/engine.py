@@ -286,7 +286,7 @@ def vllm() -> Canvas:
         400,
         "vLLM's parts: an API server that speaks OpenAI's protocol; a scheduler that decides before every "
         "step who takes "
-        "part; a manager of KV-cache blocks; and a worker for each GPU, over tensor and pipeline parallel "
+        "part; the block table of the KV cache; and a worker for each GPU, over tensor and pipeline parallel "
         "ranks.",
     )
     c.label(0, 130, 236, 120, "API server", PALE, stroke=HAIR, size=25, bold=True)
@@ -299,7 +299,7 @@ def vllm() -> Canvas:
     c.text(500, 222, "before every step: who takes part?", SMALL, anchor="middle", fill=SOFT)
     for n in range(6):
         c.box(346 + n * 52, 246, 46, 50, KV_CACHE if n in (0, 1, 3) else FREE, radius=5)
-    c.text(500, 332, "KV-cache blocks", 20, anchor="middle", fill=SOFT)
+    c.text(500, 332, "block table", 20, anchor="middle", fill=SOFT)
     c.text(838, 30, "workers, one a GPU", 20, fill=SOFT)
     for n in range(4):
         x, y = 830 + n % 2 * 156, 50 + n // 2 * 156

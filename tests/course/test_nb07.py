@@ -46,6 +46,7 @@ def test_a_process_that_ends_by_itself_is_an_error(tmp_path):
         nb07.kill_when_written([sys.executable, "-c", "pass"], tmp_path / "answers.jsonl")
 
 
+CHOICE = {"structured_outputs": {"choice": [" biology"]}}
 SERVER = ServerRecord(
     name="my server", url="http://a/v1", model="m", api_key="k", where="local", state="ready"
 )
@@ -54,21 +55,23 @@ SERVER = ServerRecord(
 def test_the_killed_batch_has_the_settings_of_batch_run_and_the_server(monkeypatch, tmp_path):
     commands = []
     monkeypatch.setattr(nb07, "kill_when_written", lambda command, output: commands.append(command))
-    settings = {"max_tokens": 5, "structured_outputs": {"choice": [" biology"]}}
+    settings = {"max_tokens": 5, **CHOICE}
     output = tmp_path / "answers.jsonl"
     output.write_text("of the cell's first run")
     nb07.kill_batch(tmp_path / "prompts.json", output, SERVER, **settings)
-    *_, flag, sampling, name_flag, name = commands[0]
-    assert (flag, name_flag, name) == ("--sampling", "--name", nb07.named(SERVER)["name"])
-    assert more_sampling(sampling) == settings and not output.exists()
+    *_, limit_flag, limit, flag, sampling, name_flag, name = commands[0]
+    assert (limit_flag, limit, flag) == ("--max-tokens", "5", "--sampling")
+    assert more_sampling(sampling) == CHOICE and not output.exists()
+    assert (name_flag, name) == ("--name", nb07.named(SERVER)["name"])
 
 
 def test_the_line_for_a_terminal_has_the_settings_of_batch_run_and_the_server(tmp_path):
-    settings = {"max_tokens": 5, "structured_outputs": {"choice": [" biology"]}}
+    settings = {"max_tokens": 5, **CHOICE}
     line = nb07.in_terminal(tmp_path / "a.json", tmp_path / "b.jsonl", SERVER, **settings)
-    program, batch, *files, flag, sampling, name_flag, name = shlex.split(line)
+    program, batch, *files, limit_flag, limit, flag, sampling, name_flag, name = shlex.split(line)
     assert (program, batch) == ("workshop", "batch") and files[0].endswith("a.json")
-    assert flag == "--sampling" and more_sampling(sampling) == settings
+    assert (limit_flag, limit, flag) == ("--max-tokens", "5", "--sampling")
+    assert more_sampling(sampling) == CHOICE
     assert (name_flag, name) == ("--name", "my server")
     server = replace(SERVER, where="given")
     assert nb07.named(server) == {}

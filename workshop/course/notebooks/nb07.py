@@ -76,7 +76,13 @@ def _batch(
     prompts: Path, output: Path, server: ServerRecord, settings: dict[str, object]
 ) -> list[str]:
     """Return the arguments of `workshop` that answer a file by a server with these sampling parameters."""
-    arguments = ["batch", str(prompts), str(output), "--sampling", json.dumps(settings)]
+    arguments = ["batch", str(prompts), str(output)]
+    others = dict(settings)
+    for name in ("max_tokens", "temperature", "logprobs"):  # those with options of their own
+        if name in others:
+            arguments += [f"--{name.replace('_', '-')}", str(others.pop(name))]
+    if others:
+        arguments += ["--sampling", json.dumps(others)]
     for option, value in named(server).items():
         arguments += [f"--{option}", value]
     return arguments

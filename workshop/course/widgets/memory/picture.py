@@ -31,7 +31,8 @@ KEYS = (
     ("bg-weights edge", "weights"),
     ("bg-overhead edge", "work space (activations, kernels, buffers)"),
     ("bg-kv edge", "KV cache of your requests"),
-    ("bg-free edge", "KV cache still free"),
+    ("bg-empty edge", "KV cache still free"),
+    ("bg-free edge", "not for vLLM"),
     ("too-much edge", "too much"),
 )
 
@@ -118,7 +119,7 @@ def _row(name: str, stage: Stage, result: Memory, axis: float, height: int) -> H
         (stage.weights, "bg-weights", "weights"),
         (stage.overhead, "bg-overhead", "overhead"),
         (stage.used, "bg-kv", "KV in use"),
-        (stage.room - stage.requested_kv, "clear", "KV free"),
+        (stage.room - stage.requested_kv, "bg-empty", "KV free"),
     ):
         shown = max(0, min(size, limit - at))
         if shown > 0:
@@ -166,7 +167,7 @@ def _tiles(result: Memory) -> Html:
         (
             gib(max(0, stage.room)),
             "room for KV cache on each GPU",
-            f"{per_token} per token, over the whole model",
+            f"{per_token} per token, on all GPUs together",
         ),
         (tokens, "tokens of KV cache", about_tokens),
         (
