@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from small_nvml import fake_nvml
-from small_server import Handler, record, serving
 
 from workshop.batch.progress import Summary
-from workshop.cli import group
-from workshop.servers import records
-from workshop.servers.host import energy, gpus, processes
+from workshop.servers.host import energy, gpus
 from workshop.servers.host.gpus import Gpu
 
 
@@ -59,51 +53,6 @@ def test_a_missing_reading_gives_no_energy():
         (1.0, 2.0, 0),
     ]:
         assert energy.between(before, after, tokens) is None, before
-
-
-class Counting(Handler):
-    """A server whose /metrics show that 400 tokens were written."""
-
-    def do_GET(self):
-        self.reply("# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total 400.0\n")
-
-
-def test_a_server_tells_joules_and_kilowatt_hours_since_it_was_ready(two_gpus, monkeypatch):
-    # 1,400 J when it was ready and 2,000 J now: 600 J for 400 tokens are 1.5 J, and 1.5 MJ are 0.42 kWh
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml({"GPU-a": 1_500_000, "GPU-b": 500_000}))
-    with serving(Counting) as url:
-        pid = os.getpid()
-        server = record(
-            url=f"{url}/v1",
-            joules_at_ready=1400.0,
-            pid=pid,
-            process_started=processes.started(pid),
-        )
-        records.write(server)
-        listed = CliRunner().invoke(group, ["servers", "a", "--json"])
-        shown = CliRunner().invoke(group, ["servers", "a"])
-    assert json.loads(listed.stdout)[0]["energy"] == {
-        "joules": 600.0,
-        "joules_per_token": 1.5,
-        "kwh_per_million_tokens": 0.4167,
-    }
-    assert "1.50 joules per written token, 0.42 kWh per million tokens" in shown.stdout
-
-
-def test_a_server_whose_counter_is_not_here_has_no_energy(two_gpus, monkeypatch, subtests):
-    for changes in [{"joules_at_ready": None}, {"where": "slurm"}, {"boot_id": "another boot"}]:
-        with subtests.test(str(changes)):
-            monkeypatch.setitem(sys.modules, "pynvml", fake_nvml({"GPU-a": 9_000, "GPU-b": 9_000}))
-            with serving(Counting) as url:
-                server = record(
-                    url=f"{url}/v1", **{"where": "local", "joules_at_ready": 1.0, **changes}
-                )
-                assert energy.of_server(server) is None
-
-
-def test_a_server_without_counters_keeps_no_joules_in_its_record():
-    records.write(record(joules_at_ready=None))
-    assert "joules_at_ready" not in json.loads(records.path_of("a").read_text())
 
 
 def test_the_summary_of_a_batch_has_the_energy_of_its_answers():

@@ -128,7 +128,5 @@ def command(ctx: click.Context, model, background, tensor_parallel_size, **optio
                 f"✓ {record.name} answers at {record.url}. Stop it: workshop stop {record.name}"
             )
         else:
-            energy = supervise.run(launch, bar, ready)
+            supervise.run(launch, bar, ready)
             click.echo(f"{launch.name} is stopped.")
-            if energy:
-                click.echo(f"· {energy}, from ready to stop")

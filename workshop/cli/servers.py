@@ -129,7 +129,7 @@ def _with_job(record: ServerRecord, name: str | None) -> dict:
 
     from workshop.servers.slurm import status as slurm_status
 
-    fields = _with_energy(record)
+    fields = record.public()
     if name is not None and record.where == "slurm" and record.job_id:
         fields["job"] = asdict(slurm_status.status(record.job_id))
     return fields
@@ -163,7 +163,6 @@ def _say_all(listed: list[ServerRecord]) -> None:
 
 def _say_record(record: ServerRecord) -> None:
     from workshop.servers import hang
-    from workshop.servers.host import energy
     from workshop.servers.records import record_file
 
     sign = SIGNS.get(record.state, "✗")
@@ -184,30 +183,12 @@ def _say_record(record: ServerRecord) -> None:
     say(f"    {record.model} at {record.url} ({place}, since {record.started[:16]}Z)")
     if record.state == "failed":
         say(f"    its own words: {record.log}; forget it: workshop stop {record.name}")
-    elif record.state == "ready" and not record.in_doubt:
-        used_energy = energy.of_server(record)
-        if used_energy:
-            say(f"    {used_energy}, since it was ready")
     elif record.state == hang.HANGS:
         say(f"    {hang.REMEDY} workshop stop {record.name}")
     elif record.in_doubt:
         say(
             f"    look on its own cluster; if it has ended there: workshop stop {record.name} --forget"
         )
-
-
-def _with_energy(record: ServerRecord) -> dict:
-    """Return a record as --json prints it, with the energy that its answers have taken.
-
-    The energy is None without counters.
-    """
-    from workshop.servers.host import energy
-
-    used_energy = energy.of_server(record)
-    fields = {**record.public(), "energy": None}
-    if used_energy:
-        fields["energy"] = used_energy.to_dict()
-    return fields
 
 
 def _known() -> list[ServerRecord]:

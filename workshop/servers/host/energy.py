@@ -7,11 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workshop.engine import metrics
-from workshop.errors import WorkshopError
-from workshop.servers import records
 from workshop.servers.host import gpus
-from workshop.servers.records.record_file import ServerRecord
 
 JOULES_PER_KWH = 3_600_000
 
@@ -82,17 +78,3 @@ def between(before: float | None, after: float | None, tokens: int) -> Energy | 
     if before is None or after is None or after <= before or tokens <= 0:
         return None
     return Energy(after - before, tokens)
-
-
-def of_server(record: ServerRecord) -> Energy | None:
-    """Return the energy of a server of this machine since it was ready.
-
-    None if it or its counter cannot be read.
-    """
-    if record.joules_at_ready is None or not records.is_local(record):
-        return None
-    try:
-        written = metrics.fetch(record.url, record.api_key).generation_tokens_total
-    except WorkshopError:
-        return None
-    return between(record.joules_at_ready, taken_joules(), int(written or 0))

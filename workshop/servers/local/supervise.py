@@ -24,8 +24,7 @@ from workshop.engine.reconcile.keeping import keep_start
 from workshop.errors import WorkshopError
 from workshop.home import new_log, private_folder
 from workshop.servers import records
-from workshop.servers.host import energy, processes
-from workshop.servers.host.energy import Energy
+from workshop.servers.host import processes
 from workshop.servers.local import Launch, claims, scratch
 from workshop.servers.local.answering import answers
 from workshop.servers.local.stopping import STOP_GRACE_S, end
@@ -50,13 +49,11 @@ def run(
     report: Report = lambda progress: None,
     on_ready: Callable[[ServerRecord], None] = lambda record: None,
     record: ServerRecord | None = None,
-) -> Energy | None:
+) -> None:
     """Start the engine, report its progress, call `on_ready` when it answers, wait for its end.
 
     Args:
         record: the record to write, with the server's key; None makes a new one.
-
-    Returns: the energy that the GPUs took for the answers; None where they have no counter.
 
     Raises:
         WorkshopError: it did not start, or ended by itself: the record keeps the reason.
@@ -72,9 +69,7 @@ def run(
             watch = _Watch(launch, report, process)
             watch.until_ready(record)
             launch.let_go()
-            joules = energy.taken_joules()
-            version = installed()[1]
-            on_ready(claim.write(state="ready", vllm_version=version, joules_at_ready=joules))
+            on_ready(claim.write(state="ready", vllm_version=installed()[1]))
             keep_start(watch.reader.log)
             watch.until_end()
         except WorkshopError as error:
@@ -86,7 +81,6 @@ def run(
             is_intended = True
             if not isinstance(error, Stopped):
                 raise
-            return energy.of_server(claim.record)
         finally:
             end(process, claim.record)
             launch.let_go()

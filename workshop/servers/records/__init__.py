@@ -105,8 +105,8 @@ def write(record: ServerRecord) -> None:
 def as_text(record: ServerRecord) -> str:
     """Return the JSON of a record's file and of its copies, without fields that say nothing."""
     fields = asdict(record)
-    for name in ("cluster", "joules_at_ready", "lab", "trace"):
-        if fields[name] in ("", None):
+    for name in ("cluster", "lab", "trace"):
+        if not fields[name]:
             del fields[name]
     return json.dumps(fields, indent=1) + "\n"
 

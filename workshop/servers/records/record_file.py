@@ -34,9 +34,9 @@ def _text_like(pattern: str) -> Callable[[Any], bool]:
 _job = _text_like(r"\d{1,20}(_\d{1,10})?")
 
 
-def _number(kinds: Any, least: int, above: int = 2**62) -> Callable[[Any], bool]:
+def _number(least: int, above: int = 2**62) -> Callable[[Any], bool]:
     def right(value: Any) -> bool:
-        is_number = isinstance(value, kinds) and not isinstance(value, bool)
+        is_number = isinstance(value, int) and not isinstance(value, bool)
         return value is None or (is_number and least <= value < above)
 
     return right
@@ -80,7 +80,7 @@ class ServerRecord:
     host: str = _text()
     # Of vLLM's API server. 0 and negative numbers mean whole groups of processes to kill(2), 1 is
     # the system's first.
-    pid: int | None = _field(_number(int, 2, 2**31), "the number of a process", default=None)
+    pid: int | None = _field(_number(2, 2**31), "the number of a process", default=None)
     boot_id: str = _text()
     job_id: str | None = _field(
         lambda value: value is None or _job(value), "the number of a job", default=None
@@ -93,14 +93,9 @@ class ServerRecord:
     reason: str = _text()  # why it failed; of one that is ready: why that is in doubt
     started: str = _field(_time, "a time with its zone", default="")  # ISO 8601, UTC
     # of that pid
-    process_started: int | None = _field(_number(int, 0), "a whole number", default=None)
+    process_started: int | None = _field(_number(0), "a whole number", default=None)
     # The SLURM cluster of the job; '' outside SLURM.
     cluster: str = _field(_text_like(f"({CLUSTER})?"), "the name of a cluster", default="")
-    # What the energy counters of this machine's GPUs showed when the server was ready; None without
-    # such counters.
-    joules_at_ready: float | None = _field(
-        _number((int, float), 0), "a number of joules", default=None
-    )
     # The file in which its engine notes what it does, step by step; '' if it notes nothing.
     trace: str = _text()
     # The `workshop lab` through which it was started, which ends it; '' outside one.
