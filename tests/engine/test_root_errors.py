@@ -5,7 +5,7 @@ from __future__ import annotations
 from workshop.engine import log
 from workshop.engine.log import Reader
 from workshop.engine.log.failures import SYMPTOM
-from workshop.servers.slurm.job.follow import Follower
+from workshop.servers.follow import Follower
 
 START = "INFO 11-20 10:02:25 [model.py:733] Resolved architecture: LlamaForCausalLM\n"
 API = "(APIServer pid=1)"

@@ -146,7 +146,6 @@ def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
     from inference_planner.catalog.gpus import split_count
 
     from workshop.servers import flags
-    from workshop.servers.slurm import queue as slurm_queue
     from workshop.servers.slurm.submit import submission as slurm
 
     if options["gpu"]:
@@ -154,28 +153,24 @@ def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
         options["gpus_per_node"] = options["gpus_per_node"] or count
     request = slurm.Request(what=model, vllm=flags.split(vllm), sbatch_args=sbatch_args, **options)
     submission = slurm.prepare(request)
-    job_id = None
-    cluster = ""
-    if not dry_run:
-        job_id = slurm.submit(submission)
-        cluster = slurm_queue.remembered(job_id)
+    job = None if dry_run else slurm.submit(submission)
     if as_json:
-        data: dict[str, object] = {"job_id": job_id, "cluster": cluster}
+        data: dict[str, object] = {"job_id": None, "cluster": ""}
+        if job:
+            data = {"job_id": job.job_id, "cluster": job.cluster}
         for name in SHOWN:
             data[name] = getattr(submission, name)
         data["script"] = str(submission.script)
         say_json(data)
     else:
         _print(submission, dry_run)
-    if job_id and not as_json:
-        where = f" (cluster {cluster})" if cluster else ""
-        say(f"✓ job {job_id}{where}", fg="green")
-        waiting = slurm_queue.first_answer(slurm_queue.named(job_id, cluster))
-        now = waiting and slurm_queue.standing(waiting, cluster)
-        if now and now.remedy:
-            say(f"! {now.sentence}", fg="yellow")
-            say_remedy(now.remedy)
-        say(f"Watch it: workshop logs {job_id} --follow")
+    if job and not as_json:
+        where = f" (cluster {job.cluster})" if job.cluster else ""
+        say(f"✓ job {job.job_id}{where}", fg="green")
+        if job.standing and job.standing.remedy:
+            say(f"! {job.standing.sentence}", fg="yellow")
+            say_remedy(job.standing.remedy)
+        say(f"Watch it: workshop logs {job.job_id} --follow")
     if not submission.fits:
         sys.exit(1)
 

@@ -116,7 +116,7 @@ def test_what_the_command_prints_can_be_pasted(workshop_home, bin_folder, tmp_pa
     )
     subprocess.run(["bash", "-c", submission.command], check=True, cwd=tmp_path)
     pasted = seen.read_text().splitlines()
-    assert slurm.submit(submission) == "77"
+    assert slurm.submit(submission).job_id == "77"
     submitted = [line for line in seen.read_text().splitlines() if line != "--parsable"]
     assert pasted == submitted == ["--qos=a b", str(submission.script)]
     text = submission.script.read_text()

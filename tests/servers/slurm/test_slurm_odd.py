@@ -15,10 +15,10 @@ from workshop.cli import group
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import flags
+from workshop.servers.follow import Follower
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import status as slurm_status
 from workshop.servers.slurm.job import job_start
-from workshop.servers.slurm.job.follow import Follower
 from workshop.servers.slurm.submit import submission as slurm
 
 

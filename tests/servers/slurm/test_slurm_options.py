@@ -191,7 +191,7 @@ def test_a_site_takes_any_line_away_or_replaces_it(tmp_path, monkeypatch, bin_fo
                 "sbatch",
                 f'printf "%s\\n" "$@" >{tmp_path}/words; cp "${{@: -1}}" {tmp_path}/seen; echo 77',
             )
-            assert slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True))) == "77"
+            assert slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True))).job_id == "77"
             printed = (tmp_path / "seen").read_text()
             lines = [line for line in printed.splitlines() if line.startswith("#SBATCH")]
             arguments = (tmp_path / "words").read_text()
@@ -421,4 +421,4 @@ def test_lines_around_the_number_of_a_job_do_no_harm(bin_folder):
         "sbatch",
         "echo 'sbatch: warning: slow' >&2; echo Welcome; echo 4711; echo 'Good luck'",
     )
-    assert slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True))) == "4711"
+    assert slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True))).job_id == "4711"

@@ -16,11 +16,11 @@ from workshop import timestamps
 from workshop.cli import group
 from workshop.errors import WorkshopError
 from workshop.servers import records
+from workshop.servers.follow import Follower
 from workshop.servers.records import ServerRecord, share
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import status as slurm_status
 from workshop.servers.slurm.job import job_file, job_start
-from workshop.servers.slurm.job.follow import Follower
 
 ROOT = Path(__file__).parents[3]
 
@@ -182,6 +182,22 @@ def test_two_files_are_read_as_one_and_lines_are_not_cut(tmp_path):
     assert follower.reader.log.version == "0.25.1"
     assert (follower.reader.log.shards_loaded, follower.reader.log.shards_total) == (3, 30)
     assert "3 of 30 shards" in follower.reader.message
+
+
+def test_a_bar_counts_while_it_is_drawn_and_no_character_is_cut(tmp_path):
+    log = tmp_path / "log"
+    bar = "Loading safetensors checkpoint shards:  10% Completed | 3/30 [00:01<00:10,  2.0it/s]"
+    end = "ValueError: 6 is too small for Größe\n".encode()
+    follower = Follower([log])
+    log.write_bytes(f"\r{bar}".encode())
+    follower.read()
+    assert "3 of 30 shards" in follower.progress.message
+    log.write_bytes(log.read_bytes() + b"\n" + end[:-5])
+    follower.read()
+    with log.open("ab") as file:
+        file.write(end[-5:])
+    follower.read()
+    assert "Größe" in follower.reader.error.what
 
 
 def test_json_of_status_is_plain(tmp_path, workshop_home, monkeypatch):

@@ -299,7 +299,7 @@ def submit(name: str, **options) -> str:
         return str(running[-1].job_id)  # running the cell again must not cost four more GPUs
     if _class_server():
         return "recorded"
-    return slurm.submit(prepare(name, **options))
+    return slurm.submit(prepare(name, **options)).job_id
 
 
 def _class_server() -> str:

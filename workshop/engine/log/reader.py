@@ -144,7 +144,7 @@ class Reader:
                     events.append(event)
         if len(self._rest) > MAX_LINE_CHARS:
             self._rest = self._rest[:MAX_LINE_CHARS]
-        self._progress(self._rest)  # a bar ends its line only when the next one is drawn
+        self.read_bar(self._rest)  # a bar ends its line only when the next one is drawn
         return events
 
     def close(self) -> list[str]:
@@ -169,7 +169,7 @@ class Reader:
         if SHUTDOWN.search(line.text):
             self._stopping = True
         self._mark(line.text)
-        self._progress(line.text)
+        self.read_bar(line.text)
         self._failure(line)
         if self.running and not running and self.log.error and not self._engine_ended:
             # It did not keep the engine from starting: a look-up that was tried again.
@@ -210,7 +210,8 @@ class Reader:
             if any(literal in text for literal in literals):
                 return self._advance(stage, 0.0, message.replace("{}", text[:120]))
 
-    def _progress(self, text: str) -> None:
+    def read_bar(self, text: str) -> None:
+        """Read a progress bar, also one that is still being drawn."""
         if "it/s]" not in text and "s/it]" not in text and "?, ?" not in text:
             return
         shards = SHARDS.search(text)

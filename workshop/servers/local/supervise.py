@@ -24,6 +24,7 @@ from workshop.engine.reconcile.keeping import keep_start
 from workshop.errors import WorkshopError
 from workshop.home import new_log, private_folder
 from workshop.servers import records
+from workshop.servers.follow import Follower
 from workshop.servers.host import processes
 from workshop.servers.local import Launch, claims, scratch
 from workshop.servers.local.answering import answers
@@ -139,28 +140,6 @@ def stop_signals() -> contextlib.AbstractContextManager:
     )
 
 
-class _Log:
-    """Reads an engine's log as it grows."""
-
-    def __init__(self, path: Path):
-        self.reader = Reader()
-        self._file = path.open(encoding="utf-8", errors="replace", newline="")
-
-    def __enter__(self) -> "_Log":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def read(self) -> Progress:
-        """Take in what is new; return how far the start is."""
-        chunk = self._file.read(65536)
-        while chunk:
-            self.reader.feed(chunk)
-            chunk = self._file.read(65536)
-        return Progress(self.reader.fraction, self.reader.message)
-
-
 class _Watch:
     """Reads the engine's log as it grows, and knows whether the engine lives and answers."""
 
@@ -168,12 +147,17 @@ class _Watch:
         self.launch = launch
         self.report = report
         self.process = process
-        self._log = _Log(launch.log)
-        self.reader = self._log.reader
+        self._follower = Follower([launch.log])
+
+    @property
+    def reader(self) -> Reader:
+        """Return what was read of the log so far."""
+        return self._follower.reader
 
     def read(self) -> None:
         """Take in what is new in the log, and report how far the start is."""
-        self.report(self._log.read())
+        self._follower.read()
+        self.report(self._follower.progress)
 
     def until_ready(self, record: ServerRecord) -> None:
         """Return when the server answers a completion with its model."""
@@ -283,25 +267,23 @@ def follow(
         WorkshopError: it was not ready in time.
     """
     deadline = time.monotonic() + within_s
-    log = None
-    with contextlib.ExitStack() as stack:
-        while True:
-            record = look(name)
-            if record is None or record.state != "starting":
-                return record
-            if log is None and record.pid:
-                with contextlib.suppress(OSError):
-                    log = stack.enter_context(_Log(Path(record.log)))
-            progress = Progress(0.0, "importing vLLM")
-            if log is not None:
-                progress = log.read()
-            report(progress)
-            if time.monotonic() > deadline:
-                raise WorkshopError(
-                    f"The server {name!r} was not ready after {within_s:.0f} s.",
-                    f"Its own words are in {record.log}.",
-                )
-            time.sleep(POLL_S)
+    follower = None
+    while True:
+        record = look(name)
+        if record is None or record.state != "starting":
+            return record
+        progress = Progress(0.0, "importing vLLM")
+        if record.pid:
+            follower = follower or Follower([Path(record.log)])
+            follower.read()
+            progress = follower.progress
+        report(progress)
+        if time.monotonic() > deadline:
+            raise WorkshopError(
+                f"The server {name!r} was not ready after {within_s:.0f} s.",
+                f"Its own words are in {record.log}.",
+            )
+        time.sleep(POLL_S)
 
 
 def _watcher(launch: Launch, record: ServerRecord, with_parent: bool) -> subprocess.Popen:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from workshop import timestamps
+from workshop import files, timestamps
 from workshop.errors import BadInput, WorkshopError, plain
 from workshop.home import home, private_folder, write_private, writing
 from workshop.lock import is_held, locked
@@ -192,13 +192,12 @@ def copies_of(name: str) -> list[Path]:
     note = path_of(name, ".shared")
     remedy = f"Look for copies of {name}.json in the class's folder, remove them and then {note}."
     try:
-        paths = json.loads(note.read_bytes())
+        note.lstat()
+        paths = files.read_json(note, record_file.MAX_BYTES, remedy="")
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, RecursionError) as error:
-        raise WorkshopError(
-            f"The note of what was shared, {note}, cannot be read: {error}.", remedy
-        ) from None
+    except (OSError, BadInput) as error:
+        raise WorkshopError(f"The note of what was shared: {error}", remedy) from None
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise WorkshopError(f"The note of what was shared, {note}, is no list of files.", remedy)
     return [Path(path) for path in paths]

@@ -5,7 +5,6 @@ field is checked. It is told if others could put another file in its place.
 """
 
 import contextlib
-import json
 import os
 import re
 import stat
@@ -16,7 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from workshop.errors import WorkshopError, plain
+from workshop import files
+from workshop.errors import BadInput, WorkshopError, plain
 
 MAX_BYTES = 32 * 1024
 REMEDY = "Remove that file and start the server again."
@@ -119,29 +119,17 @@ def read(path: Path) -> dict[str, Any]:
         WorkshopError: it cannot be read, or is no record.
     """
     try:
-        return checked(json.loads(text_of(path)))
-    except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(str(path)) from None
-    except PermissionError:
-        remedy = "Ask whoever shared it to share it with a group of yours."
-        raise WorkshopError(f"You may not read the server record {path}.", remedy) from None
-    except (OSError, ValueError, RecursionError) as error:
-        why = getattr(error, "strerror", None) or str(error)[:200]
-        raise WorkshopError(f"The server record {path} cannot be read: {why}.", REMEDY) from None
-
-
-def text_of(path: Path) -> str:
-    # A FIFO without a writer would wait for ever, a terminal would become ours.
-    descriptor = os.open(
-        path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
-    )
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("it is no file")
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"it is larger than {MAX_BYTES // 1024} KiB")
-    return data.decode("utf-8")
+        return checked(files.read_json(path, MAX_BYTES, REMEDY))
+    except BadInput as error:
+        cause = error.__context__  # the system's own error, if it is one
+        if isinstance(cause, (FileNotFoundError, NotADirectoryError)):
+            raise FileNotFoundError(str(path)) from None
+        remedy = REMEDY
+        if isinstance(cause, PermissionError):
+            remedy = "Ask whoever shared it to share it with a group of yours."
+        raise WorkshopError(f"The server record {error.message}", remedy) from None
+    except ValueError as error:
+        raise WorkshopError(f"The server record {path} is no record: {error}.", REMEDY) from None
 
 
 def checked(data: Any) -> dict[str, Any]:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from workshop.errors import WorkshopError
 from workshop.servers import records
+from workshop.servers.follow import Follower
 from workshop.servers.progress import Progress
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import queue as slurm_queue
-from workshop.servers.slurm.job.follow import DONE, Follower
+from workshop.servers.slurm.job.job_file import DONE
 from workshop.servers.slurm.queue import Job, Standing
 
 POLL_S = 0.5

@@ -10,10 +10,11 @@ from pathlib import Path
 from workshop.engine.log.failures import ROOT
 from workshop.errors import WorkshopError
 from workshop.servers import records
+from workshop.servers.follow import Follower
 from workshop.servers.records import ServerRecord, share
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm.job import job_file
-from workshop.servers.slurm.job.follow import DONE, Follower
+from workshop.servers.slurm.job.job_file import DONE
 
 PREEMPTED = "preempted: a job that goes before took its nodes"
 REFUSED_REMEDY = (

@@ -4,14 +4,19 @@ It lies in the job's folder (`WORKSHOP_JOB`, set by slurm/job.sh), beside the re
 part of the job refused to go on.
 """
 
+import contextlib
 import json
 import os
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from workshop.errors import WorkshopError
 from workshop.home import write_private
 
 VARIABLE = "WORKSHOP_JOB"
+REFUSED_CODE = 3
+DONE = "done: every prompt is answered"  # the end of a batch, which is no failure
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,25 @@ def trace() -> Path:
 def reasons() -> Path:
     """Return the file for the reasons of this job's parts: srun may lose their last words."""
     return path().with_suffix(".reasons")
+
+
+def refuse(error: WorkshopError) -> int:
+    """Say why this part of a job does not go on, where the job's end finds it.
+
+    Returns: the exit code for it.
+    """
+    note_reason(f"[workshop] refused: {error.message}\n[workshop] remedy: {error.remedy}\n")
+    return REFUSED_CODE
+
+
+def note_reason(lines: str) -> None:
+    """Print lines on standard error, and write them to the job's file of reasons.
+
+    srun may lose the last words of a task that ends.
+    """
+    print(lines, end="", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError), reasons().open("a", encoding="utf-8") as file:
+        file.write(lines)
 
 
 def own_job() -> str:

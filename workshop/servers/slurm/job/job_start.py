@@ -8,7 +8,6 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 from workshop import python_process
@@ -17,6 +16,8 @@ from workshop.engine.reconcile.keeping import keep_start
 from workshop.errors import WorkshopError
 from workshop.home import private_folder
 from workshop.servers import records
+from workshop.servers.flags import flags_of
+from workshop.servers.follow import Follower
 from workshop.servers.host import machine
 from workshop.servers.host.disk import refuse_full
 from workshop.servers.host.programs import run
@@ -26,7 +27,6 @@ from workshop.servers.records import ServerRecord, share
 from workshop.servers.records.record_file import CLUSTER
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm.job import job_file
-from workshop.servers.slurm.job.follow import Follower
 from workshop.servers.slurm.job.job_file import JobFile, own_job
 from workshop.servers.start_time import LOAD_GB_PER_S, START_ALLOWANCE_S, start_budget_s
 from workshop.servers.weights.check import weight_bytes
@@ -108,21 +108,9 @@ def check(task: Task) -> None:
 
 def sizes(serve: list[str]) -> tuple[int, int]:
     """Return the tensor and pipeline parallel sizes that stand in the arguments of `vllm serve`."""
-    return (
-        int(_flag(serve, "--tensor-parallel-size") or 1),
-        int(_flag(serve, "--pipeline-parallel-size") or 1),
-    )
-
-
-def _flag(serve: list[str], name: str) -> str:
-    """Return the last value of a flag as the scripts write it; '' where it is not there."""
-    value = ""
-    for word, following in pairwise([*serve, ""]):
-        if word == name:
-            value = following
-        elif word.startswith(f"{name}="):
-            value = word.partition("=")[2]
-    return value
+    flags = flags_of(serve[1:])
+    tensor, pipeline = "tensor-parallel-size", "pipeline-parallel-size"
+    return int(flags.get(tensor) or 1), int(flags.get(pipeline) or 1)
 
 
 def _check_batch(arguments: list[str]) -> None:
@@ -211,7 +199,7 @@ def served_name(serve: list[str]) -> str:
     The one of --served-model-name, else the last part of the folder; in a cache of the Hub the
     model's name, not its hash.
     """
-    chosen = _flag(serve, "--served-model-name")
+    chosen = flags_of(serve[1:]).get("served-model-name")
     if chosen:
         return chosen
     in_hub = re.search(r"models--[^/]*--([^/]+)/snapshots/[^/]+/?$", serve[0])

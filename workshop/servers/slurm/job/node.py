@@ -24,8 +24,7 @@ from workshop.home import home
 from workshop.servers.host import processes
 from workshop.servers.local import scratch as server_scratch
 from workshop.servers.slurm.job import job_file, preflight
-from workshop.servers.slurm.job.follow import REFUSED_CODE, note_reason, refuse
-from workshop.servers.slurm.job.job_file import JobFile
+from workshop.servers.slurm.job.job_file import REFUSED_CODE, JobFile, note_reason, refuse
 from workshop.vllm_package import installed, is_cpu
 from workshop.workarounds import eager_cpu_pipeline
 

@@ -23,9 +23,8 @@ from workshop.servers import records
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm.job import job_end, job_file, job_start
-from workshop.servers.slurm.job.follow import refuse
 from workshop.servers.slurm.job.job_end import End
-from workshop.servers.slurm.job.job_file import own_job
+from workshop.servers.slurm.job.job_file import own_job, refuse
 from workshop.servers.slurm.job.job_start import Task, say, task_of
 
 POLL_S = 0.2

@@ -29,6 +29,7 @@ from workshop.servers.records.record_file import CLUSTER
 from workshop.servers.slurm import options, reasons
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm import site as slurm_site
+from workshop.servers.slurm.queue import Standing
 from workshop.servers.slurm.site import scripts_folder
 from workshop.servers.slurm.submit import job_script, partitions
 from workshop.servers.slurm.submit.job_script import UNSET, of_person
@@ -73,6 +74,18 @@ class Submission:
     def arguments(self) -> list[str]:
         """All options of sbatch that were chosen, the person's last."""
         return [*self.head, *self.passed]
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job that sbatch has taken.
+
+    cluster: '' where nobody knows its name. standing: why it waits; None where it does not.
+    """
+
+    job_id: str
+    cluster: str
+    standing: Standing | None
 
 
 def prepare(request: Request) -> Submission:
@@ -336,8 +349,8 @@ def _folder(what: str, site: dict[str, str]) -> Path:
     return folders[1] if model.hub_ids else folders[0]
 
 
-def submit(submission: Submission) -> str:
-    """Call sbatch with the site's settings; return the job's number.
+def submit(submission: Submission) -> Submitted:
+    """Call sbatch with the site's settings; return the job.
 
     Raises:
         WorkshopError: the job is not submitted; it has sbatch's own words.
@@ -388,9 +401,8 @@ def submit(submission: Submission) -> str:
         )
     cluster = cluster or slurm_queue.cluster_here()
     slurm_queue.remember(job_id, cluster)
-    if not submission.request.anyway:
-        _take_back_impossible(submission, slurm_queue.named(job_id, cluster))
-    return job_id
+    standing = _first_standing(submission, slurm_queue.named(job_id, cluster))
+    return Submitted(job_id, cluster, standing)
 
 
 def _refuse_missing_model(what: str, folder: Path) -> None:
@@ -414,9 +426,10 @@ def _refuse_missing_model(what: str, folder: Path) -> None:
         raise WorkshopError(problem, remedy)
 
 
-def _take_back_impossible(submission: Submission, job: str) -> None:
-    """Cancel a job that its own request keeps from ever starting, and raise SLURM's reason.
+def _first_standing(submission: Submission, job: str) -> Standing | None:
+    """Return what SLURM first says of a job; None where it does not wait.
 
+    A job that its own request keeps from ever starting is cancelled, and SLURM's reason raised.
     sbatch accepts what a partition does not allow (EnforcePartLimits is off by default), and
     `sbatch --test-only` tells less than the reason in the queue: it says nothing of a time limit,
     or of a partition that is down.
@@ -424,8 +437,8 @@ def _take_back_impossible(submission: Submission, job: str) -> None:
     job_id, _, cluster = job.partition(";")
     waiting = slurm_queue.first_answer(job)
     now = waiting and slurm_queue.standing(waiting, cluster)
-    if waiting is None or now is None:
-        return
+    if waiting is None or now is None or submission.request.anyway:
+        return now
     described, all_up = partitions.describe(submission.partition, submission.cluster)
     # the first look of a slow scheduler: a limit, where no node is down
     if now.impossible or (waiting.reason == reasons.FIRST_LOOK and all_up):
@@ -434,6 +447,7 @@ def _take_back_impossible(submission: Submission, job: str) -> None:
             f"SLURM says of job {job_id}: {now.sentence}. It is cancelled. {described}",
             f"{now.remedy} To let it wait all the same: --anyway.",
         )
+    return now
 
 
 def _answered(lines: list[str]) -> tuple[str, str]:

@@ -1,17 +1,12 @@
-"""Read a job's two files together while they grow: vLLM's log, and its progress bars."""
+"""Read an engine's log while it grows, with its progress bars; of a SLURM job its two files together."""
 
-import contextlib
 import re
-import sys
 from pathlib import Path
 
 from workshop.engine.log import Reader
 from workshop.engine.log.lines import MAX_LINE_CHARS
-from workshop.errors import WorkshopError
-from workshop.servers.slurm.job import job_file
+from workshop.servers.progress import Progress
 
-REFUSED_CODE = 3
-DONE = "done: every prompt is answered"  # the end of a batch, which is no failure
 OURS = r"^(?:\s*\d+: )?\[workshop\] "  # srun --label puts the task's number in front
 OWN = re.compile(OURS + r"(?P<kind>refused|remedy|ended): (?P<text>.*)$")
 NODE_ENDED = re.compile(
@@ -23,25 +18,6 @@ START = re.compile(
     r"^\[workshop\] (?:start (\d+) of job |ended: its SLURM job \S+ waits in the queue)",
     re.MULTILINE,
 )
-
-
-def refuse(error: WorkshopError) -> int:
-    """Say why this part of a job does not go on, where the job's end finds it.
-
-    Returns: the exit code for it.
-    """
-    note_reason(f"[workshop] refused: {error.message}\n[workshop] remedy: {error.remedy}\n")
-    return REFUSED_CODE
-
-
-def note_reason(lines: str) -> None:
-    """Print lines on standard error, and write them to the job's file of reasons.
-
-    srun may lose the last words of a task that ends.
-    """
-    print(lines, end="", file=sys.stderr, flush=True)
-    with contextlib.suppress(OSError), job_file.reasons().open("a", encoding="utf-8") as file:
-        file.write(lines)
 
 
 class Follower:
@@ -56,7 +32,7 @@ class Follower:
         self.reader = Reader()
         self.ended = ""
         self.offset = dict.fromkeys(paths, 0)
-        self._rest = dict.fromkeys(paths, "")
+        self._rest = dict.fromkeys(paths, b"")
         self._own = own  # whether our last word in the log ("ended") counts as known
         self._own_lines: dict[str, str] = {}  # by kind: refused, remedy, ended
         self._start = 1
@@ -68,9 +44,10 @@ class Follower:
         """
         messages: list[str] = []
         for path in self.offset:
-            text = self._rest[path] + self._new(path)
-            cut = max(text.rfind("\n"), text.rfind("\r")) + 1
-            whole, self._rest[path] = text[:cut], text[cut:][:MAX_LINE_CHARS]
+            data = self._rest[path] + self._new(path)
+            cut = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+            whole = data[:cut].decode("utf-8", errors="replace")
+            self._rest[path] = data[cut:][:MAX_LINE_CHARS]
             starts = list(START.finditer(whole))
             if starts:
                 last_start = starts[-1]
@@ -81,6 +58,8 @@ class Follower:
                 self._take_own_line(line)
             if whole:
                 messages += self.reader.feed(whole)
+            # a bar ends its line only when the next one is drawn
+            self.reader.read_bar(self._rest[path].decode("utf-8", errors="replace"))
         return messages
 
     def _is_new_start(self, number: str | None) -> bool:
@@ -109,17 +88,22 @@ class Follower:
         if match and not self.ended:
             self.ended = f"node {match['node']} first, exit code {match['code']}"
 
-    def _new(self, path: Path) -> str:
+    def _new(self, path: Path) -> bytes:
         try:
             if not path.is_file():  # a pipe would wait for somebody to write
-                return ""
+                return b""
             with path.open("rb") as file:
                 file.seek(self.offset[path])
                 data = file.read()
         except OSError:  # not there yet, or not to be read by us
-            return ""
+            return b""
         self.offset[path] += len(data)
-        return data.decode("utf-8", errors="replace")
+        return data
+
+    @property
+    def progress(self) -> Progress:
+        """Return how far the start is."""
+        return Progress(self.reader.fraction, self.reader.message)
 
     def refusal(self) -> tuple[str, str] | None:
         """Return our own (sentence, remedy) for an end, if there is one."""
