@@ -36,7 +36,16 @@ def guard(workshop_home, monkeypatch):
     return auth.RequireKey(app)
 
 
-def ask(guard, key: str, body: object = None, *, path="/v1/completions", method="POST", headers=()):
+def ask(
+    guard,
+    key: str,
+    body: object = None,
+    *,
+    path="/v1/completions",
+    method="POST",
+    headers=(),
+    kind="http",
+):
     sent = []
 
     async def receive():
@@ -46,7 +55,7 @@ def ask(guard, key: str, body: object = None, *, path="/v1/completions", method=
         sent.append(message)
 
     all_headers = [(b"authorization", f"Bearer {key}".encode()), *headers]
-    scope = {"type": "http", "path": path, "method": method, "headers": all_headers}
+    scope = {"type": kind, "path": path, "method": method, "headers": all_headers}
 
     asyncio.run(guard(scope, receive, send))
     return sent
@@ -104,6 +113,7 @@ def test_a_strange_request_passes_as_it_came(guard, body):
         ({"max_tokens": 5000}, "/v1/chat/completions", 400),
         ({"response_format": {"schema": {"maxItems": 10**9}}}, "/v1/chat/completions", 400),
         ({}, "/sleep", 403),
+        ({}, "/invocations", 403),
     ],
     ids=str,
 )
@@ -118,13 +128,11 @@ def test_learners_with_keys_have_the_limits_of_a_class_and_the_owner_has_none(
     assert guard.app.body == json.dumps(body or {}).encode()
 
 
-def test_a_learner_may_ask_by_invocations_within_the_limits(guard):
-    key = keys.add("ada")
-    assert ask(guard, key, {"n": 33}, path="/invocations")[0]["status"] == 400 and not hasattr(
-        guard.app, "body"
-    )
-    ask(guard, key, {"prompt": "x"}, path="/invocations")
-    assert guard.app.scope["path"] == "/invocations"
+def test_a_websocket_is_closed_to_a_learner_and_open_to_the_owner(guard):
+    sent = ask(guard, keys.add("ada"), path="/v1/realtime", kind="websocket")
+    assert sent[0]["reason"] == "not open in this class" and not hasattr(guard.app, "scope")
+    ask(guard, "owner", path="/v1/realtime", kind="websocket")
+    assert guard.app.scope["type"] == "websocket"
 
 
 GOOD = {"sha256": "0" * 64, "created": "2026-01-01T00:00:00Z", "revoked": None}

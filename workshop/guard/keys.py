@@ -25,7 +25,6 @@ from typing import Any
 
 from workshop import files, timestamps
 from workshop.errors import BadInput, WorkshopError
-from workshop.guard.asgi import path_of
 from workshop.guard.fairshare import LEARNER, FairShare
 from workshop.guard.revocable import Request
 from workshop.home import home, private_folder, write_private
@@ -38,7 +37,6 @@ REPAIR = "Repair it, or move it away to begin with no keys."
 MAX_BYTES = 16 * 2**20
 WAIT_S = 30.0  # for other commands that change the keys
 REREAD_S = 0.5  # how old what a server knows of the keys may be
-INVOCATIONS, CHAT = "/invocations", "/v1/chat/completions"
 Table = dict[str, dict[str, Any]]
 
 
@@ -197,18 +195,11 @@ class Learners:
                 headers.append((header, value))
         headers.append((LEARNER, name.encode()))
         scope = {**scope, "headers": headers}
-        path = scope.get("path")
-
-        async def as_it_came(scope, receive, send):
-            await app({**scope, "path": path}, receive, send)
 
         async def limited(scope, receive, send):
-            await self._limits.limit(_as_limited(scope), receive, send, as_it_came)
+            await self._limits.limit(scope, receive, send, app)
 
-        app_behind = limited
-        if scope["type"] == "websocket":  # a class's server closes it itself
-            app_behind = app
-        request = Request(app_behind, scope, receive, send)
+        request = Request(limited, scope, receive, send)
         self._served[request] = _digest(key)  # also while it waits for its turn
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.ensure_future(self._watch())
@@ -225,14 +216,3 @@ class Learners:
             for request, digest in self._served.items():
                 if digest not in self._names:
                     request.revoke()
-
-
-def _as_limited(scope: dict[str, Any]) -> dict[str, Any]:
-    """Return the request as the limits take it: /invocations takes what the route of chats takes.
-
-    A server that was started for a class closes that path to everybody, as its limits do.
-    """
-    behind = getattr(scope.get("app"), "user_middleware", ())
-    if path_of(scope) != INVOCATIONS or any(entry.cls is FairShare for entry in behind):
-        return scope
-    return {**scope, "path": scope.get("root_path", "") + CHAT}

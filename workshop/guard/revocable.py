@@ -78,8 +78,6 @@ class Request:
             _uncancel(task)
         finally:
             self._waiting.discard(task)
-        if self._scope["type"] == "websocket":
-            return {"type": "websocket.disconnect", "code": 1008}
         return {"type": "http.disconnect"}
 
     def _pass_on(self, message: dict[str, Any]):
@@ -97,10 +95,7 @@ class Request:
     async def _end(self) -> None:
         """Tell the client why its answer ends here."""
         last = self._last.get("type", "")
-        if self._scope["type"] == "websocket":
-            if last != "websocket.close" and not last.startswith("websocket.http.response"):
-                await self._send({"type": "websocket.close", "code": 1008, "reason": "key revoked"})
-        elif not last:
+        if not last:
             await refuse(self._send, 401, MESSAGE, KIND, (b"www-authenticate", b"Bearer"))
         elif last == "http.response.body" and not self._last.get("more_body", False):
             return  # the answer was whole
