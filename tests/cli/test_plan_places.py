@@ -27,7 +27,7 @@ def test_manifests_go_to_standard_output_and_nothing_else_does():
     assert done.code == 0 and not done.err
     kinds = [document["kind"] for document in yaml.safe_load_all(done.out)]
     assert {"Deployment", "Service", "Job", "PersistentVolumeClaim"} <= set(kinds)
-    assert done.out.startswith("# workshop plan ")
+    assert done.out.startswith(f"# workshop plan mistral-7b-v0.3 --as kubernetes {T4}\n#\n")
 
 
 def test_the_servers_defaults_count_unless_told_otherwise():

@@ -71,13 +71,13 @@ def values_of(arguments: list[str]) -> dict:
 def printed(command: str) -> str:
     """Return what a command line prints."""
     made, options, _ = planned(command)
-    return kubernetes.render(made, options)
+    return kubernetes.render(made, options, command)
 
 
 def write(command: str, folder: Path) -> None:
     """Write the overlay of a command line, and the components, into a folder."""
     made, options, _ = planned(command)
-    kubernetes.write(made, folder, options)
+    kubernetes.write(made, folder, options, command)
 
 
 def command_of(name: str) -> str:

@@ -119,10 +119,6 @@ def test_servers_on_several_nodes_get_a_volume_that_several_nodes_mount(made):
         assert "podAffinity" not in template["spec"].get("affinity", {})
 
 
-def test_the_command_on_top_makes_the_same_again(made):
-    assert printed(made[0].splitlines()[0].removeprefix("# ")) == made[0]
-
-
 def test_the_weights_can_come_before_any_gpu_is_held():
     """`kubectl apply -k … -l app.kubernetes.io/component!=server`, as the README has it."""
     for name in OVERLAYS:
@@ -264,14 +260,15 @@ def test_a_model_of_ones_own_is_served_from_its_claim(folder):
     assert args[0] == "/models/team/my-llama" and "--served-model-name=my-llama" in args
 
 
-def test_its_command_makes_the_same_again(folder):
-    text = kubernetes.render(
-        plan(str(folder), "h100", gpus_per_node=1, usage="serve"), kubernetes.Options(**OWN)
-    )
-    command = text.splitlines()[0].removeprefix("# ")
-    assert f"workshop plan {folder} " in command
-    assert command.endswith("--as kubernetes --claim shared-models --model-path team/my-llama")
-    assert printed(command) == text
+def test_a_command_on_top_is_one_line_whatever_is_in_it():
+    p = plan("mistral-7b", "a100", gpus_per_node=1)
+    command = "workshop plan mistral-7b --hf-overrides '{\n\"a\": 1}' \x1b[31m"
+    text = kubernetes.render(p, None, command)
+    assert list(yaml.safe_load_all(text)) == kubernetes.manifests(p)
+    first, second, *_ = text.splitlines()
+    assert first.startswith("# workshop plan mistral-7b ") and first.isprintable()
+    assert second == "#" and "the command above" in text
+    assert "the command above" not in kubernetes.render(p)
 
 
 def test_a_hub_model_in_a_claim_keeps_its_hub_id_and_downloads_nothing():

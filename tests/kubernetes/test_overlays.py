@@ -44,7 +44,7 @@ def test_the_committed_files_are_byte_for_byte_what_their_command_renders(tmp_pa
     for name in OVERLAYS:
         made, options = case_of(name)
         folder = tmp_path / name
-        kubernetes.write(made, folder, options)
+        kubernetes.write(made, folder, options, command_of(name))
         paths = sorted(path.relative_to(folder) for path in folder.rglob("*.yaml"))
         for path in paths:
             committed = TREE / path
@@ -55,14 +55,6 @@ def test_the_committed_files_are_byte_for_byte_what_their_command_renders(tmp_pa
         assert {path.relative_to(TREE) for path in (TREE / "components").rglob("*.*")} == shared, (
             name
         )
-
-
-def test_the_first_line_is_the_command_that_a_case_prints():
-    for name in OVERLAYS:
-        made, options = case_of(name)
-        assert (
-            command_of(name) == f"{kubernetes.Case(made, options).command} --output kubernetes"
-        ), name
 
 
 def test_what_is_printed_is_what_the_overlay_resolves_to():

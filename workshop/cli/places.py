@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -184,10 +185,11 @@ def _print_manifests(plan: Plan, own: dict[str, Any]) -> None:
 
     folder = own.pop("output", None)
     options = kubernetes.Options(**own)
+    command = shlex.join(["workshop", *sys.argv[1:]])
     if folder is None:
-        click.echo(kubernetes.render(plan, options), nl=False)
+        click.echo(kubernetes.render(plan, options, command), nl=False)
         return
-    for path in kubernetes.write(plan, folder, options):
+    for path in kubernetes.write(plan, folder, options, command):
         say(f"  {path}")
     say(f"  {_requests_at_once(plan)}")
     name = kubernetes.Case(plan, options).name

@@ -15,7 +15,7 @@ import yaml
 from inference_planner.answer.parallelism import Plan
 from inference_planner.answer.report import plus_minus
 
-from workshop.errors import BadInput
+from workshop.errors import BadInput, plain
 from workshop.home import writing
 from workshop.install_words import course_folder
 from workshop.servers.kubernetes.case import Case
@@ -45,23 +45,26 @@ def manifests(plan: Plan, options: Options | None = None) -> list[dict[str, Any]
     return list(yaml.safe_load_all(render(plan, options)))
 
 
-def render(plan: Plan, options: Options | None = None) -> str:
-    """Return the same as YAML with comments, for `workshop plan … --as kubernetes | kubectl apply -f -`."""
+def render(plan: Plan, options: Options | None = None, command: str = "") -> str:
+    """Return the same as YAML with comments, for `workshop plan … --as kubernetes | kubectl apply -f -`.
+
+    command: the command line that makes it, for the first line.
+    """
     case = Case(plan, options)
     documents = [make("server", case=case)]
     if not case.options.claim:
         documents.insert(0, make("weights", case=case))
     if case.options.openshift:
         documents.append(make("route", name=case.name))
-    return _comment(header(case)) + "---\n".join(documents)
+    return _comment(header(case, command)) + "---\n".join(documents)
 
 
 def _comment(lines: list[str]) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in lines)
 
 
-def header(case: Case) -> list[str]:
-    """Return the lines on top: the command that made it, what it is, what the cluster needs."""
+def header(case: Case, command: str = "") -> list[str]:
+    """Return the lines on top: the command that made it, if any, what it is, what the cluster needs."""
     plan = case.plan
     split = f"TP {plan.tensor_parallel_size} × PP {plan.pipeline_parallel_size}"
     if plan.data_parallel_size > 1:
@@ -70,12 +73,14 @@ def header(case: Case) -> list[str]:
         f"{case.served_name} on {plan.gpus} × {plan.gpu}, {split}: "
         f"{plan.kv_cache_tokens:,} tokens of KV cache ({plus_minus(plan)}), "
         f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once, "
-        f"about {plan.single_stream_tokens_per_s:.0f} tokens/s for one. "
-        "Made by the command above; make it again rather than editing it."
+        f"about {plan.single_stream_tokens_per_s:.0f} tokens/s for one."
     )
-    paragraphs = [description, f"Needs: {'; '.join(_needs(case))}.", f"Key: {_key(case)}"]
-    lines = [case.command]
-    for paragraph in paragraphs:
+    lines: list[str] = []
+    if command:
+        description += " Made by the command above; make it again rather than editing it."
+        lines = [plain(command), ""]
+    lines += wrap(description, WIDTH)
+    for paragraph in (f"Needs: {'; '.join(_needs(case))}.", f"Key: {_key(case)}"):
         lines += ["", *wrap(paragraph, WIDTH)]
     return lines
 
@@ -128,14 +133,17 @@ def _needs(case: Case) -> list[str]:
     return needs
 
 
-def overlay(plan: Plan, options: Options | None = None) -> dict[str, str]:
-    """Return {path: text} of a kustomize tree: components/ and overlays/NAME/."""
+def overlay(plan: Plan, options: Options | None = None, command: str = "") -> dict[str, str]:
+    """Return {path: text} of a kustomize tree: components/ and overlays/NAME/.
+
+    command: as in `render`.
+    """
     case = Case(plan, options)
     neutral = Case(plan, replace(case.options, openshift=False))  # the component changes it back
-    made_by = _comment([f"{case.command} --output kubernetes", *header(case)[1:]])
     folder = f"overlays/{case.name}"
     files = {
-        f"{folder}/kustomization.yaml": made_by + make("overlay", case=case),
+        f"{folder}/kustomization.yaml": _comment(header(case, command))
+        + make("overlay", case=case),
         f"{folder}/server.yaml": make("server", case=neutral),
     }
     if not case.options.claim:
@@ -168,14 +176,16 @@ def component(name: str) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in paths}
 
 
-def write(plan: Plan, folder: str | Path, options: Options | None = None) -> list[Path]:
-    """Write the kustomize tree below `folder`; return the files.
+def write(
+    plan: Plan, folder: str | Path, options: Options | None = None, command: str = ""
+) -> list[Path]:
+    """Write the kustomize tree below `folder`; return the files. command: as in `render`.
 
     An overlay of that name is replaced, and so are the components.
     """
     tree = Path(folder).expanduser()
     paths: list[Path] = []
-    for name, text in overlay(plan, options).items():
+    for name, text in overlay(plan, options, command).items():
         path = tree / name
         with writing(path, "Give --output a folder that you may write."):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,14 +3,12 @@
 import hashlib
 import math
 import re
-import shlex
 
 from inference_planner.answer import machines
-from inference_planner.answer.command import check_fits, check_starts, flag_words, flags, served
+from inference_planner.answer.command import check_fits, check_starts, flags, served
 from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import list_gpus, load_gpu
 from inference_planner.catalog.gpus import GIB
-from inference_planner.releases import versions
 
 from workshop.errors import BadInput
 from workshop.guard.auth import GUARD
@@ -160,21 +158,6 @@ class Case:
         An Ingress and a Gateway are served from a namespace, or a network, that a plan cannot name.
         """
         return bool(self.options.ingress or self.options.http_route) and not self.options.openshift
-
-    @property
-    def command(self) -> str:
-        """The command line that makes these manifests."""
-        plan = self.plan
-        gpu = load_gpu(plan.gpu).name
-        arguments = ["workshop", "plan", served(plan.deployment), "--gpu", gpu]
-        arguments += ["--gpus-per-node", str(self.gpus_per_pod)]
-        if self.many:
-            arguments += ["--nodes", str(plan.nodes)]
-        arguments += flag_words(self.flags)
-        if plan.vllm_version != versions.DEFAULT:
-            arguments += ["--vllm-version", plan.vllm_version]
-        arguments += ["--as", "kubernetes", *self.options.arguments()]
-        return shlex.join(arguments)
 
     def arguments(self, headless: bool = False) -> list[str]:
         """Return the arguments of `vllm serve`.

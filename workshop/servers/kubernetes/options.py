@@ -106,25 +106,6 @@ class Options:
                 flag = flag_of(name)
                 raise BadInput(f"{flag} {text!r} is not {meaning}.", f"Give {meaning}.")
 
-    def arguments(self) -> list[str]:
-        """Return the options of the command line that differ from the defaults."""
-        arguments: list[str] = []
-        for option in fields(self):
-            value = getattr(self, option.name)
-            if value == option.default:
-                continue
-            flag = flag_of(option.name)
-            if isinstance(value, tuple):
-                for text in value:
-                    arguments += [flag, text]
-            elif value is True:
-                arguments.append(flag)
-            elif isinstance(value, float):
-                arguments += [flag, f"{value:g}"]
-            else:
-                arguments += [flag, str(value)]
-        return arguments
-
 
 def flag_of(name: str) -> str:
     """Return the command line's flag for an option: pvc_size → --pvc-size."""
