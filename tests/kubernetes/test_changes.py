@@ -11,27 +11,26 @@ import pytest
 import yaml
 from k8s_cases import TREE, built, command_of, write
 from k8s_policies import problems
-from k8s_read import Expected, containers, env, of, serving, templates, value
+from k8s_read import Expected, containers, env, of, serving, templates, value, vllm
 from test_overlays import validate
 
 from workshop.servers import kubernetes
+from workshop.servers.kubernetes.rendering import GUARDED_BY_VLLM
 
 MODEL = "workshop plan mistral-7b --gpu l4 --gpus-per-node 1 --max-model-len 8192 --as kubernetes"
 GROUP = (
     "workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 2 --nodes 2 --max-model-len 8192 "
     "--tensor-parallel-size 2 --pipeline-parallel-size 2 --as kubernetes"
 )
-ROUTE = "--http-route llm.example.org --gateway edge/public"
 ONE_NODE = Expected(2 * 7_248_023_552, 1, 1, "NVIDIA-L4")
 TWO_NODES = Expected(2 * 70_553_706_496, 2, 2, "NVIDIA-H100-80GB-HBM3")
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory) -> Path:
-    """A kustomize tree: a plain server, one behind a route, one behind an Ingress, one on two nodes."""
+    """A kustomize tree: a plain server, one behind an Ingress, one on two nodes."""
     folder = tmp_path_factory.mktemp("kubernetes")
     write(f"{MODEL} --name single", folder)
-    write(f"{MODEL} --name routed {ROUTE}", folder)
     write(f"{MODEL} --name ingress --ingress llm.example.org", folder)
     write(f"{GROUP} --name group", folder)
     return folder
@@ -91,6 +90,36 @@ def taints(docs: list[dict]) -> bool:
     return all("sku" in str(template["spec"]["tolerations"]) for template in serving(docs).values())
 
 
+def priority(docs: list[dict]) -> bool:
+    return all(
+        template["spec"]["priorityClassName"] == "course" for template in serving(docs).values()
+    )
+
+
+def queue(docs: list[dict]) -> bool:
+    (server,) = of(docs, "Deployment") + of(docs, "LeaderWorkerSet")
+    return server["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+
+
+def infiniband(docs: list[dict]) -> bool:
+    return all(
+        vllm(template)["resources"]["limits"]["rdma/ib"] == "1"
+        for template in serving(docs).values()
+    )
+
+
+def gateway(docs: list[dict]) -> bool:
+    (route,) = of(docs, "HTTPRoute")
+    (service,) = of(docs, "Service")
+    port = service["spec"]["ports"][0]["port"]
+    (rule,) = route["spec"]["rules"]
+    assert rule["backendRefs"] == [{"name": service["metadata"]["name"], "port": port}]
+    parents = [{"name": "public", "namespace": "edge"}]
+    return route["spec"]["parentRefs"] == parents and route["spec"]["hostnames"] == [
+        "llm.example.org"
+    ]
+
+
 def another_namespace(docs: list[dict]) -> bool:
     (rule,) = of(docs, "NetworkPolicy")
     return {"port": 8000} in rule["spec"]["ingress"][-1]["ports"] and "jupyterhub" in str(
@@ -109,9 +138,14 @@ def proxy_and_certificates(docs: list[dict]) -> bool:
 
 EFFECTS = {
     "Nodes with other taints": taints,
+    "A PriorityClass": priority,
+    "A LocalQueue of Kueue": queue,
+    "InfiniBand": infiniband,
+    "A Gateway": gateway,
     "Pods of another namespace": another_namespace,
     "A proxy and certificates for the download": proxy_and_certificates,
 }
+COMPONENTS = {"A Gateway": ("gateway",)}  # that a patch is for
 
 
 def test_every_patch_of_the_readme_is_tried():
@@ -120,9 +154,9 @@ def test_every_patch_of_the_readme_is_tried():
 
 def test_a_patch_of_the_readme_does_what_it_says(tree):
     for title in EFFECTS:
-        before = build(tree, "single")
+        before = build(tree, "single", COMPONENTS.get(title, ()))
         assert not without_errors(EFFECTS[title], before), "nothing is left for the patch to do"
-        docs = build(tree, "single", patches=readme_patches()[title])
+        docs = build(tree, "single", COMPONENTS.get(title, ()), readme_patches()[title])
         validate(docs)
         assert EFFECTS[title](docs), title
         if not templates_are_patched(readme_patches()[title]):
@@ -164,7 +198,9 @@ def test_each_component_is_written_and_in_the_readme():
 def test_with_a_component_every_policy_still_holds(tree):
     for component, overlay in [
         ("drain", "single"),
-        ("gke-gateway", "routed"),
+        ("gateway", "single"),
+        ("gateway", "ingress"),
+        ("gke-gateway", "group"),
         ("ingress-nginx", "ingress"),
         ("monitor", "single"),
         ("monitor", "group"),
@@ -172,7 +208,7 @@ def test_with_a_component_every_policy_still_holds(tree):
         docs = build(tree, overlay, (component,))
         validate(docs)
         expected = TWO_NODES if overlay == "group" else ONE_NODE
-        way_in = overlay in ("routed", "ingress")
+        way_in = overlay == "ingress" or component in ("gateway", "gke-gateway")
         assert problems(docs, Expected(**{**vars(expected), "way_in": way_in})) == {}, component
 
 
@@ -213,8 +249,16 @@ def test_ingress_nginx_cuts_neither_long_answers_nor_large_bodies(tree):
     assert "from" in of(docs, "NetworkPolicy")[0]["spec"]["ingress"][0]
 
 
+def test_a_route_opens_what_the_key_guards_and_waits_ten_minutes(tree):
+    docs = build(tree, "single", ("gateway",))
+    (rule,) = of(docs, "HTTPRoute")[0]["spec"]["rules"]
+    assert rule["timeouts"] == {"request": "10m"}
+    assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": GUARDED_BY_VLLM}}]
+    assert of(docs, "NetworkPolicy")[0]["spec"]["ingress"] == [{"ports": [{"port": 8000}]}]
+
+
 def test_gkes_gateway_waits_ten_minutes_and_asks_the_path_without_a_key(tree):
-    docs = build(tree, "routed", ("gke-gateway",))
+    docs = build(tree, "single", ("gke-gateway",))
     (service,) = of(docs, "Service")
     wanted = {"group": "", "kind": "Service", "name": service["metadata"]["name"]}
     (backend,) = of(docs, "GCPBackendPolicy")
@@ -252,7 +296,7 @@ def test_a_volume_is_given_to_the_pods_user_before_the_download(tree, overlay):
 
 
 def test_components_go_together(tree):
-    docs = build(tree, "routed", ("gke-gateway", "monitor", "volume-owner"))
+    docs = build(tree, "single", ("gke-gateway", "monitor", "volume-owner"))
     validate(docs)
     assert {"GCPBackendPolicy", "HealthCheckPolicy"} <= {doc["kind"] for doc in docs}
 

@@ -27,9 +27,8 @@ NODES = {"one": "--gpus-per-node 4", "two": "--gpus-per-node 2 --nodes 2"}
 IMAGE = "registry.example/vllm:v0.25.1"
 ALL = (
     f"--image {IMAGE} --pull-secret registry --hf-endpoint https://mirror.example "
-    "--node-selector pool=h100 --node-selector example.org/zone=a --priority-class course "
-    "--queue gpus --ingress llm.example.org --rdma rdma/ib --replicas 2 "
-    "--http-route llm.example.org --gateway edge/public"
+    "--node-selector pool=h100 --node-selector example.org/zone=a "
+    "--ingress llm.example.org --replicas 2"
 )
 
 
@@ -56,33 +55,15 @@ def test_every_option_is_where_the_cluster_looks_for_it(made):
         env(templates(docs)["weights"]["spec"]["containers"][0])["HF_ENDPOINT"]["value"]
         == "https://mirror.example"
     )
-    for template in serving(docs).values():
-        assert template["spec"]["priorityClassName"] == "course"
-        assert all(
-            vllm(template)["resources"][kind]["rdma/ib"] == "1" for kind in ("requests", "limits")
-        )
     (server,) = (doc for doc in docs if doc["kind"] in ("Deployment", "LeaderWorkerSet"))
-    assert server["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
     assert server["spec"]["replicas"] == 2
     rule = of(docs, "Ingress")[0]["spec"]
     backend = rule["rules"][0]["http"]["paths"][0]["backend"]["service"]
     assert rule["tls"][0]["hosts"] == [rule["rules"][0]["host"]] == ["llm.example.org"]
     assert backend["name"] == of(docs, "Service")[0]["metadata"]["name"]
-    route = of(docs, "HTTPRoute")[0]["spec"]
-    assert route["parentRefs"] == [{"name": "public", "namespace": "edge"}]
-    assert route["hostnames"] == ["llm.example.org"]
-    service = of(docs, "Service")[0]
-    (target,) = route["rules"][0]["backendRefs"]
-    assert target == {
-        "name": service["metadata"]["name"],
-        "port": service["spec"]["ports"][0]["port"],
-    }
 
 
-def test_a_way_in_opens_what_the_key_guards_and_waits_ten_minutes(made):
-    (route,) = of(made[1], "HTTPRoute")[0]["spec"]["rules"]
-    assert route["timeouts"] == {"request": "10m"}
-    assert route["matches"] == [{"path": {"type": "PathPrefix", "value": "/v1"}}]
+def test_an_ingress_opens_what_the_key_guards(made):
     (path,) = of(made[1], "Ingress")[0]["spec"]["rules"][0]["http"]["paths"]
     assert (path["path"], path["pathType"]) == ("/v1", "Prefix")
 
@@ -171,9 +152,7 @@ def test_a_download_that_runs_something_else_is_another_job():
 
 def test_the_same_download_is_the_same_job():
     p = plan("mistral-7b", "a100", gpus_per_node=1)
-    server = kubernetes.Options(
-        priority_class="course", ingress="llm.example.org", load_gb_per_s=1.0
-    )
+    server = kubernetes.Options(ingress="llm.example.org", load_gb_per_s=1.0)
     (first,) = of(kubernetes.manifests(p), "Job")
     (second,) = of(kubernetes.manifests(p, server), "Job")
     assert first == second
@@ -197,12 +176,7 @@ def test_what_kubernetes_would_refuse_is_refused_with_its_form(subtests):
         ("hf_endpoint", "https://mirror.example/\n- x"),
         ("node_selector", ("pool=h100", "=a")),
         ("ingress", "https://llm.example.org"),
-        ("http_route", "https://llm.example.org"),
-        ("gateway", "edge/public/x"),
         ("storage_class", "A B"),
-        ("priority_class", "-x"),
-        ("queue", "a_b"),
-        ("rdma", "ib"),
     ]:
         with subtests.test(f"{option} {value}"):
             p = plan("mistral-7b", "a100", gpus_per_node=1)
@@ -212,8 +186,6 @@ def test_what_kubernetes_would_refuse_is_refused_with_its_form(subtests):
 
 def test_what_belongs_together_is_asked_for_together(subtests):
     for options in [
-        {"http_route": "llm.example.org"},
-        {"gateway": "public"},
         {"claim": "shared-models"},
         {"model_path": "team/my-llama"},
     ]:

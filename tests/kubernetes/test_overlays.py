@@ -131,8 +131,7 @@ def test_the_schemas_find_a_mistake(subtests):
     ]:
         with subtests.test(kind):
             docs = on_openshift("llama-3-1-405b" if kind == "LeaderWorkerSet" else "mistral-7b")
-            docs += of(rendered("mistral-7b", http_route="a.org", gateway="public"), "HTTPRoute")
-            for name in ("monitor/pod-monitor", "keda/scaled-object"):
+            for name in ("monitor/pod-monitor", "keda/scaled-object", "gateway/http-route"):
                 docs.append(yaml.safe_load((TREE / f"components/{name}.yaml").read_text()))
             doc = of(docs, kind)[0]
             validate([doc])

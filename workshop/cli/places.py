@@ -55,14 +55,6 @@ PLACES: dict[str, dict[str, dict[str, Any]]] = {
             "help": "of the nodes, not the GPU's.  Repeatable.",
         },
         "ingress": {"metavar": "HOST", "help": "an Ingress with TLS (Secret NAME-tls)."},
-        "http_route": {
-            "metavar": "HOST",
-            "help": "an HTTPRoute (Gateway API) to it, with --gateway.",
-        },
-        "gateway": {"metavar": "NAME", "help": "the Gateway of that route, or NAMESPACE/NAME."},
-        "priority_class": {"metavar": "NAME", "help": "of the server's pods."},
-        "queue": {"metavar": "NAME", "help": "a LocalQueue of Kueue."},
-        "rdma": {"metavar": "RESOURCE", "help": "one a pod, as rdma/ib, between nodes."},
     },
     "systemd": {
         "download_dir": {

@@ -93,7 +93,7 @@ def _key(case: Case) -> str:
     if case.options.openshift:
         who = "the NetworkPolicy lets the pods of this namespace and OpenShift's router reach them"
     elif case.open_to_cluster:
-        who = "every pod of the cluster reaches them, because an Ingress or a Gateway must, too"
+        who = "every pod of the cluster reaches them, because an Ingress must, too"
     return (
         f"vLLM's own key (--api-key) guards {GUARDED_BY_VLLM} alone. /invocations (which answers like "
         f"{GUARDED_BY_VLLM}/chat/completions), /tokenize, /metrics and others answer without it; "
@@ -125,11 +125,6 @@ def _needs(case: Case) -> list[str]:
     if case.options.ingress:
         needs.append(f"the Secret {case.name}-tls with a certificate for {case.options.ingress}")
         needs.append("a default ingress class, or the component ingress-nginx")
-    if case.options.http_route:
-        needs.append(
-            f"the Gateway {case.options.gateway}, with TLS, open to this namespace (Gateway API v1; "
-            "on GKE the component gke-gateway)"
-        )
     return needs
 
 

@@ -155,9 +155,9 @@ class Case:
     def open_to_cluster(self) -> bool:
         """Return whether pods of every namespace may reach the server's port.
 
-        An Ingress and a Gateway are served from a namespace, or a network, that a plan cannot name.
+        An Ingress is served from a namespace, or a network, that a plan cannot name.
         """
-        return bool(self.options.ingress or self.options.http_route) and not self.options.openshift
+        return bool(self.options.ingress) and not self.options.openshift
 
     def arguments(self, headless: bool = False) -> list[str]:
         """Return the arguments of `vllm serve`.

@@ -14,7 +14,6 @@ IMAGE = r"\w[\w./:-]*(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})"
 ADDRESS = r"https?://[\w.-]+(:\d+)?(/[\w./-]*)?"
 FOLDER = r"(?!.*\.\.)[\w.-]+(/[\w.-]+)*"
 SERVICE = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
-HOST_MEANING = "a host's name, as llm.example.org"
 IMAGE_MEANING = "an image with its version, as registry/vllm:v0.32.0"
 OF_OUR_VOLUME = ("pvc_size", "storage_class", "hf_endpoint")
 
@@ -38,7 +37,6 @@ class Options:
     guard_image: made from kubernetes/Dockerfile, with the workshop's guard and its liveness probe;
         None: vLLM's own --api-key.
     node_selector: labels ("key=value") in place of the GPU's.
-    rdma: a resource such as "rdma/ib", one for each pod.
     """
 
     name: str | None = None
@@ -53,14 +51,7 @@ class Options:
     pull_secret: str | None = _checked(SLUG, "the name of a Secret")
     hf_endpoint: str | None = _checked(ADDRESS, "an address, as https://mirror.example")
     node_selector: tuple[str, ...] = _checked(rf"({SLUG}/)?{LABEL}={LABEL}?", "KEY=VALUE", ())
-    ingress: str | None = _checked(SLUG, HOST_MEANING)
-    http_route: str | None = _checked(SLUG, HOST_MEANING)
-    gateway: str | None = _checked(
-        rf"({SLUG}/)?{SLUG}", "the name of a Gateway, as NAME or NAMESPACE/NAME"
-    )
-    priority_class: str | None = _checked(SLUG, "the name of a PriorityClass")
-    queue: str | None = _checked(SLUG, "the name of a LocalQueue of Kueue")
-    rdma: str | None = _checked(rf"{SLUG}/{LABEL}", "the name of a resource, as rdma/ib")
+    ingress: str | None = _checked(SLUG, "a host's name, as llm.example.org")
     openshift: bool = False
 
     def check(self, name: str) -> None:
@@ -76,8 +67,9 @@ class Options:
         for option in fields(self):
             if option.metadata:
                 self._check_form(option.name, option.metadata["form"], option.metadata["meaning"])
-        self._check_pair("http_route", "gateway", "Give the host's name, and the Gateway's.")
-        self._check_pair("claim", "model_path", "Give the claim, and the model's folder in it.")
+        if bool(self.claim) != bool(self.model_path):
+            remedy = "Give the claim, and the model's folder in it."
+            raise BadInput("--claim and --model-path belong together.", remedy)
         if self.image and self.guard_image:
             raise BadInput(
                 "--image and --guard-image name the same image.",
@@ -90,11 +82,6 @@ class Options:
                     f"{flag} is for a volume of ours and its download; --claim has neither.",
                     f"Leave {flag} out.",
                 )
-
-    def _check_pair(self, first: str, second: str, remedy: str) -> None:
-        if bool(getattr(self, first)) != bool(getattr(self, second)):
-            flags = f"{flag_of(first)} and {flag_of(second)}"
-            raise BadInput(f"{flags} belong together.", remedy)
 
     def _check_form(self, name: str, form: str, meaning: str) -> None:
         value = getattr(self, name)
