@@ -70,11 +70,16 @@ def refusal(command: str, is_line: bool = False) -> str:
         context = current.context_class(
             current, parent=context, info_name=name, **current.context_settings
         )
+    passed_on = PASSED_ON.get(context.command_path.removeprefix("workshop "), ())
     try:
-        current.make_parser(context).parse_args([*arguments])
+        values, _, _ = current.make_parser(context).parse_args([*arguments])
+        rest = values.get("arguments")  # of `slurm submit`, with what it passes on to sbatch
+        for word in rest if isinstance(rest, tuple) else ():
+            name = word.partition("=")[0]
+            if name.startswith("-") and name not in passed_on:
+                return f"No such option: {name}"
     except click.NoSuchOption as error:
-        name = context.command_path.removeprefix("workshop ")
-        if error.option_name not in PASSED_ON.get(name, ()):
+        if error.option_name not in passed_on:
             return error.message
     except click.BadOptionUsage:  # `workshop ask --url …`: a mention, its value left out
         pass

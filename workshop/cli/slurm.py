@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -8,72 +10,6 @@ from workshop.cli.plan_options import Tokens
 from workshop.cli.say import json_option, say, say_json, say_remedy
 
 SHOWN = ("command", "arguments", "settings", "reasons", "advice", "fits")
-
-
-class WithSbatchOptions(click.Command):
-    """A command that passes on to sbatch whatever is no option of its own.
-
-    What the words mean is for sbatch to say: in -AN25 there is an account, and no number of nodes.
-    """
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Part the words, and give click its own in a form that it cannot misread."""
-        own, positional, passed = self._parted(args, set(ctx.help_option_names))
-        if positional:
-            own += ["--", *positional, *passed]
-        return super().parse_args(ctx, own)
-
-    def _parted(self, args: list[str], helps: set[str]) -> tuple[list[str], list[str], list[str]]:
-        """Return this command's options, MODEL with stray words, and sbatch's options."""
-        from workshop.servers.slurm import options as sbatch_options
-
-        own, positional, passed = [], [], []
-        waiting = list(args)
-        while waiting:
-            word = waiting.pop(0)
-            if word == "--":
-                passed += waiting
-                break
-            if word in helps:
-                own.append(word)
-            elif sbatch_options.is_option(word):
-                ours, theirs = self._take(word, waiting)
-                own += ours
-                passed += theirs
-            else:
-                positional.append(word)
-        return own, positional, passed
-
-    def _take(self, word: str, waiting: list[str]) -> tuple[list[str], list[str]]:
-        """Return (this command's words, sbatch's words) of a word that holds options.
-
-        Words that are values of the options belong to them.
-        """
-        from workshop.servers.slurm import options as sbatch_options
-
-        name, equals, value = word.partition("=")
-        option = self._own(name) or self._own(f"--{sbatch_options.full_name(name[2:])}")
-        if option and word.startswith("--"):
-            if equals or option.is_flag or not waiting:
-                return [option.opts[0] + equals + value], []
-            return [f"{option.opts[0]}={waiting.pop(0)}"], []
-        own: list[str] = []
-        passed: list[str] = []
-        for sbatch_option in sbatch_options.take(word, waiting):
-            option = self._own(sbatch_option.arguments[0][:2])
-            if option is None:
-                passed += sbatch_option.arguments
-            elif sbatch_option.value is None:
-                own.append(option.opts[0])
-            else:
-                own.append(f"{option.opts[0]}={sbatch_option.value}")
-        return own, passed
-
-    def _own(self, name: str) -> click.Option | None:
-        for param in self.params:
-            if isinstance(param, click.Option) and name in param.opts:
-                return param
-        return None
 
 
 @click.group()
@@ -85,10 +21,11 @@ def command() -> None:
     """
 
 
-@command.command(cls=WithSbatchOptions)
-@click.argument("model")
+# No short options, -h neither: in -AN25 there is an account, and no number of nodes.
+@command.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="MODEL [SBATCH OPTIONS]")
 @click.option(
-    "--nodes", "-N", type=int, help="Nodes, all used; by default the script's or the plan's."
+    "--nodes", type=int, help="Nodes, all used (also -N); by default the script's or the plan's."
 )
 @click.option(
     "--gpus-per-node",
@@ -137,17 +74,19 @@ def command() -> None:
 @json_option(
     '{"job_id", "cluster", "command", "script", "arguments", "settings", "reasons", "advice", "fits"}'
 )
-@click.argument("sbatch_args", nargs=-1, type=click.UNPROCESSED)
-def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
+@click.pass_context
+def submit(ctx, arguments, vllm, dry_run, as_json, **options) -> None:
     """Submit a server of MODEL: 70b, 405b, 405b-fp8, a catalog name, or a folder.
 
-    Options that are not listed here go to sbatch as they are (--partition=…, -A lab, -M cluster).
+    Options that are not listed here go to sbatch (--partition=…, -A lab, -M cluster); those of a
+    plugin need a "=".
     """
     from inference_planner.catalog.gpus import split_count
 
     from workshop.servers import flags
     from workshop.servers.slurm.submit import submission as slurm
 
+    model, sbatch_args = _parted(ctx, arguments, options)
     if options["gpu"]:
         options["gpu"], count = split_count(options["gpu"])
         options["gpus_per_node"] = options["gpus_per_node"] or count
@@ -173,6 +112,31 @@ def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
         say(f"Watch it: workshop logs {job.job_id} --follow")
     if not submission.fits:
         sys.exit(1)
+
+
+def _parted(
+    ctx: click.Context, arguments: Sequence[str], own: dict[str, Any]
+) -> tuple[str, tuple[str, ...]]:
+    """Return MODEL and sbatch's options. Options of ours, in one of sbatch's spellings, go to `own`."""
+    from workshop.servers.slurm import options as sbatch_options
+
+    parsed, rest = sbatch_options.read(arguments)
+    types = {param.name: param for param in ctx.command.params}
+    passed = []
+    for option in parsed:
+        name = option.name.replace("-", "_")
+        if name in own:
+            own[name] = types[name].type_cast_value(ctx, option.value)
+        elif name == "help":
+            click.echo(ctx.get_help())
+            ctx.exit()
+        else:
+            passed.append(option)
+    models = [word for word in rest if not word.startswith("-")]
+    if not models:
+        raise click.UsageError("Missing argument 'MODEL'.", ctx)
+    rest.remove(models[0])
+    return models[0], (*sbatch_options.written(passed), *rest)
 
 
 def _print(submission, dry_run: bool) -> None:

@@ -342,7 +342,7 @@ def test_submit_remembers_the_cluster_that_sbatch_answers(
     )
     code, output = run("slurm", "submit", "70b", "-M", "alpha")
     assert code == 0 and "job 4711 (cluster alpha)" in output, output
-    assert {"-M", "alpha"} <= set((tmp_path / "words").read_text().splitlines())
+    assert "--clusters=alpha" in (tmp_path / "words").read_text().splitlines()
     clusters.unlink(missing_ok=True)
     code, output = run("servers", "4711")
     assert "RUNNING" in output and "squeue alpha" in clusters.read_text()

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,17 +45,16 @@ def test_options_are_read_as_sbatch_reads_them():
         (["-AN25"], [("account", "N25")]),
         (["-A", "N25", "-pgpu"], [("account", "N25"), ("partition", "gpu")]),
         (["-HQN2"], [("hold", None), ("quiet", None), ("nodes", "2")]),
-        (["-wn1,n2", "-x", "-n9"], [("nodelist", "n1,n2"), ("exclude", "-n9")]),
+        (["-wn1,n2", "-x", "n9"], [("nodelist", "n1,n2"), ("exclude", "n9")]),
         (["-k", "-koff"], [("no-kill", None), ("no-kill", "off")]),
         (["--part=gpu", "--job-n", "a b"], [("partition", "gpu"), ("job-name", "a b")]),
         (["--mem=3G"], [("mem", "3G")]),
-        (["--gpus-per", "3"], [("gpus-per", "3")]),
         (
             ["--exclusive", "--nice", "--nice=5"],
             [("exclusive", None), ("nice", None), ("nice", "5")],
         ),
-        (["--comment", "--nodes=3"], [("comment", "--nodes=3")]),
-        (["--of-a-plugin", "on", "--another"], [("of-a-plugin", "on"), ("another", None)]),
+        (["--comment=--nodes=3"], [("comment", "--nodes=3")]),
+        (["--mail-type=END", "--mail-type=FAIL"], [("mail-type", "END"), ("mail-type", "FAIL")]),
         (["-J", ""], [("job-name", "")]),
     ]:
         parsed, rest = options.read(arguments)
@@ -79,17 +79,37 @@ def test_the_table_knows_every_option_of_the_manual():
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.text("-=ANHk 'mexportnodes2\n\0", max_size=9), max_size=5))
-def test_any_words_are_options_or_none_and_no_value_is_lost(arguments):
-    parsed, rest = options.read(arguments)
-    until_end = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    characters = sorted(
-        "".join([*(word for option in parsed for word in option.arguments), *rest]).replace("-", "")
-    )
-    assert characters == sorted("".join(arguments).replace("-", ""))
-    assert len(rest) + len(parsed) >= bool(until_end)
-    options.change_script(
-        "#SBATCH " + " ".join(arguments), lambda name, value: "e" in name, ["--mem=0"]
-    )
+def test_any_words_are_options_or_none_or_refused_and_no_value_is_lost(arguments):
+    with suppress(BadInput):
+        parsed, rest = options.read(arguments)
+        assert set(rest) <= set(arguments) and len(parsed) + len(rest) >= bool(arguments)
+        assert all((option.value or "") in "".join(arguments) for option in parsed)
+        assert options.read(options.written(parsed)) == (parsed, [])
+    with suppress(BadInput):
+        options.change_script(
+            "#SBATCH " + " ".join(arguments), lambda name, value: "e" in name, ["--mem=0"]
+        )
+
+
+def test_what_sbatch_would_refuse_is_refused(subtests):
+    for arguments, message in [
+        (["--gpus-per", "3"], "ambiguous option: --gpus-per"),
+        (["--comment", "--nodes=3"], "--comment: expected one argument"),
+        (["--hold=1"], "ignored explicit argument"),
+    ]:
+        with subtests.test(str(arguments)), pytest.raises(BadInput, match=message):
+            options.read(arguments)
+
+
+def test_an_option_of_a_plugin_goes_to_sbatch_as_it_is():
+    arguments = submitted("--of-a-plugin=on", "70b", "-p", "gpu")["arguments"]
+    assert arguments[-2:] == ["--partition=gpu", "--of-a-plugin=on"]
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_the_help_is_ours(flag):
+    done = CliRunner().invoke(command, ["submit", flag])
+    assert done.exit_code == 0 and "Submit a server of MODEL" in done.output
 
 
 def submitted(*arguments: str) -> dict:
@@ -134,15 +154,11 @@ def test_a_shortened_option_of_ours_is_ours():
 
 def test_an_option_s_value_is_no_stray_word_and_a_stray_word_is_refused():
     facts = submitted("70b", "-p", "gpu", "--mail-type", "END", "-C", "h100&ib", "--comment", "a b")
-    assert facts["arguments"][-8:] == [
-        "-p",
-        "gpu",
-        "--mail-type",
-        "END",
-        "-C",
-        "h100&ib",
-        "--comment",
-        "a b",
+    assert facts["arguments"][-4:] == [
+        "--partition=gpu",
+        "--mail-type=END",
+        "--constraint=h100&ib",
+        "--comment=a b",
     ]
     done = CliRunner().invoke(command, ["submit", "70b", "-p", "gpu", "stray"])
     assert (
@@ -165,6 +181,7 @@ def test_a_site_takes_any_line_away_or_replaces_it(tmp_path, monkeypatch, bin_fo
     for array, gone, there in [
         ("(--mem=)", ["--mem"], []),
         ("(--mem=0)", ["--mem=200G"], ["--mem=0"]),
+        ("(--cpus-per-t=9)", ["--cpus-per-t=9"], ["--cpus-per-task=9"]),
         ("(--mem-per-cpu=4G)", ["--mem="], ["--mem-per-cpu=4G"]),
         (
             "(--cpus-per-task= --mem= --gpus-per-node=)",
@@ -270,13 +287,13 @@ def test_a_change_that_is_none_is_one_sentence(tmp_path, monkeypatch, subtests):
 
 
 def test_a_script_of_one_s_own_is_read_as_sbatch_reads_it():
-    text = "#!/bin/bash\n#SBATCH -p gpu --mem 4G  # why\n#SBATCH -N2 -Aab\n#SBATCH 'x\necho '#SBATCH --mem=1'\n"
+    text = "#!/bin/bash\n#SBATCH -p gpu --mem 4G  # why\n#SBATCH -N2 -Aab\n#SBATCH -N2 --of-a-plugin=on\n#SBATCH 'x\necho '#SBATCH --mem=1'\n"
     changed = options.change_script(
         text, lambda name, value: name in ("mem", "nodes", "account"), ["--mem=0"]
     )
     assert (
         changed
-        == "#!/bin/bash\n#SBATCH -p gpu\n#SBATCH 'x\n#SBATCH --mem=0\necho '#SBATCH --mem=1'\n"
+        == "#!/bin/bash\n#SBATCH --partition=gpu\n#SBATCH --of-a-plugin=on\n#SBATCH 'x\n#SBATCH --mem=0\necho '#SBATCH --mem=1'\n"
     )
 
 

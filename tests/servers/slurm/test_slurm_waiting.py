@@ -98,8 +98,9 @@ def test_a_model_that_is_not_there_or_not_whole_is_refused_with_its_folder(clust
 
 
 def test_gpus_that_the_plan_does_not_have_are_sent_on_demand_alone(cluster, tmp_path):
-    for option in ("--gpus=8", "-G8", "--gres=gpu:h100:2", "--gpus-per-task=1"):
-        code, output = run("slurm", "submit", "70b", option)
+    for spelling in ("--gpus=8", "-G8", "--gres=gpu:h100:2", "--gpus-per-task=1"):
+        code, output = run("slurm", "submit", "70b", spelling)
+        option = spelling.replace("-G8", "--gpus=8")
         assert code == 2 and f"{option} contradicts the plan, which has 4" in output, option
         assert "--gpus-per-node N" in output and not (tmp_path / "submitted").exists(), option
     for sent in (["--gres=lscratch:100"], ["--gres=gpu:4"], ["-G4"], ["-G8", "--anyway"]):

@@ -1,18 +1,21 @@
 """sbatch's own options, read as sbatch reads them from its command line and `#SBATCH` lines.
 
-Like getopt_long(3): short options may stand together and hold their value (-HAlab is -H -A lab), a
-long one may be cut short (--part=gpu), and its value may be the next word. Source: slurm_opt.c of
-22.05 to 25.05, sbatch(1).
+Short options may stand together and hold their value (-HAlab is -H -A lab), a long one may be cut
+short (--part=gpu), and its value may be the next word. Source: slurm_opt.c of 22.05 to 25.05,
+sbatch(1).
 
 >>> from workshop.servers.slurm import options
->>> [(option.name, option.value) for option in options.read(["-AN25", "--part", "gpu", "-HN2"])[0]]
+>>> [tuple(option) for option in options.read(["-AN25", "--part", "gpu", "-HN2"])[0]]
 [('account', 'N25'), ('partition', 'gpu'), ('hold', None), ('nodes', '2')]
 """
 
+import argparse
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, NoReturn
+
+from workshop.errors import BadInput
 
 SHORT = {
     "a": "array",
@@ -81,91 +84,58 @@ WITH_VALUE = set(_WITH_VALUE.split())
 KNOWN = FLAGS | VALUE_IN_THE_SAME_WORD | WITH_VALUE
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """One option of sbatch."""
 
     name: str  # long, without dashes
     value: str | None  # None: it has none
-    arguments: tuple[str, ...]  # as it stood on the command line
 
 
-def full_name(name: str) -> str:
-    """Return the long option that a name stands for: itself, or the only one that begins so.
+class _Note(argparse.Action):
+    """Adds an option to those that were read, in their order."""
 
-    An unknown name is returned as it is.
+    def __call__(self, parser, namespace, values, option_string=None):
+        value = values if isinstance(values, str) else None
+        namespace.options.append(Option(self.dest, value))
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"sbatch's options: {message[:300]}.", "`man sbatch` lists them.")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(add_help=False)
+    for name in sorted(KNOWN):
+        spellings = [f"-{letter}" for letter, long_name in SHORT.items() if long_name == name]
+        nargs = 0 if name in FLAGS else None
+        parser.add_argument(f"--{name}", *spellings, dest=name, action=_Note, nargs=nargs)
+    return parser
+
+
+PARSER = _parser()
+
+
+def read(arguments: Iterable[str]) -> tuple[list[Option], list[str]]:
+    """Return the options in these arguments, and the arguments that belong to none of them.
+
+    Behind an option that is not sbatch's own, such as a plugin's, and in front of a value that
+    begins with a dash, must stand "=".
+
+    Raises BadInput: sbatch would refuse one of them.
     """
-    if name in KNOWN:
-        return name
-    longer = [option for option in KNOWN if option.startswith(name)]
-    if len(longer) == 1:
-        return longer[0]
-    return name
-
-
-def read(arguments: Sequence[str]) -> tuple[list[Option], list[str]]:
-    """Return the options in these arguments, and the arguments that belong to none of them."""
     parsed: list[Option] = []
-    rest: list[str] = []
-    waiting = list(arguments)
-    while waiting:
-        word = waiting.pop(0)
-        if word == "--":
-            rest += waiting
-            break
-        if is_option(word):
-            parsed += take(word, waiting)
+    others: list[str] = []
+    for argument in arguments:
+        word = re.sub("^-k(?=.)", "--no-kill=", argument)
+        word = re.sub("^-k$", "--no-kill", word)
+        name, equals, value = word.removeprefix("--").partition("=")
+        if word.startswith("--") and name in VALUE_IN_THE_SAME_WORD:
+            parsed.append(Option(name, value if equals else None))
         else:
-            rest.append(word)
+            others.append(argument)
+    _, rest = PARSER.parse_known_args(others, argparse.Namespace(options=parsed))
     return parsed, rest
-
-
-def is_option(word: str) -> bool:
-    """Return whether a word is one option or several; "-" is none."""
-    return word.startswith("-") and len(word) > 1
-
-
-def take(word: str, waiting: list[str]) -> list[Option]:
-    """Return the options in a word.
-
-    The value of the last one is taken from the words behind it, if it needs one.
-    """
-    if word.startswith("--"):
-        return [_long(word, waiting)]
-    return _short(word, waiting)
-
-
-def _long(word: str, waiting: list[str]) -> Option:
-    text, equals, value = word[2:].partition("=")
-    name = full_name(text)
-    if equals:
-        return Option(name, value, (word,))
-    if name in FLAGS or name in VALUE_IN_THE_SAME_WORD or not waiting:
-        return Option(name, None, (word,))
-    # An option of a site's plugin: a word behind it that is no option is taken for its value.
-    if name not in WITH_VALUE and waiting[0].startswith("-"):
-        return Option(name, None, (word,))
-    value = waiting.pop(0)
-    return Option(name, value, (word, value))
-
-
-def _short(word: str, waiting: list[str]) -> list[Option]:
-    parsed: list[Option] = []
-    letters = word[1:]
-    while letters:
-        letter, letters = letters[0], letters[1:]
-        name = SHORT.get(letter, letter)
-        if name in FLAGS:
-            parsed.append(Option(name, None, (f"-{letter}",)))
-        elif letters:
-            parsed.append(Option(name, letters, (f"-{letter}{letters}",)))
-            break
-        elif name in WITH_VALUE and waiting:
-            value = waiting.pop(0)
-            parsed.append(Option(name, value, (f"-{letter}", value)))
-        else:
-            parsed.append(Option(name, None, (f"-{letter}",)))
-    return parsed
 
 
 def _words(line: str) -> list[str]:
@@ -179,9 +149,9 @@ def _words(line: str) -> list[str]:
         return []
 
 
-def written(values: Mapping[str, str | None]) -> list[str]:
-    """Return options as they are written: {"mem": "0", "exclusive": None} → --mem=0, --exclusive."""
-    return [f"--{name}" if value is None else f"--{name}={value}" for name, value in values.items()]
+def written(options: Iterable[tuple[str, str | None]]) -> list[str]:
+    """Return options as they are written: [("mem", "0"), ("exclusive", None)] → --mem=0, --exclusive."""
+    return [f"--{name}" if value is None else f"--{name}={value}" for name, value in options]
 
 
 def in_script(text: str) -> list[Option]:
@@ -208,14 +178,11 @@ def change_script(
     for line in text.splitlines():
         if re.match(r"#SBATCH\s", line):
             options, rest = read(_words(line))
-            remaining = [option for option in options if not removed(option.name, option.value)]
-            if not remaining and options:
+            remaining = [option for option in options if not removed(*option)]
+            if options and not (remaining or rest):
                 continue
             if len(remaining) < len(options):
-                parts = ["#SBATCH"]
-                for option in remaining:
-                    parts += map(shlex.quote, option.arguments)
-                line = " ".join([*parts, *rest])
+                line = f"#SBATCH {shlex.join([*written(remaining), *rest])}"
             lines.append(line)
             place = len(lines)
         else:

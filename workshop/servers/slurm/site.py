@@ -214,11 +214,6 @@ class Changes:
         }
         return any(name in group and group & alone for group in ONE_OF)
 
-    @property
-    def arguments(self) -> list[str]:
-        """The options that are added, as they are written."""
-        return options.written(self.added)
-
 
 def changes(site: dict[str, str]) -> Changes:
     """Return what `site_sbatch` says.
@@ -228,8 +223,8 @@ def changes(site: dict[str, str]) -> Changes:
     removed: set[str] = set()
     added: dict[str, str | None] = {}
     for word in filter(None, site.get("site_sbatch", "").splitlines()):
-        parsed, rest = options.read([word])
-        if rest or not word.startswith("--") or len(parsed) != 1:
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or (name in options.WITH_VALUE and not equals):
             remedy = (
                 "Write (--mem=) to take a line away, (--mem=0) to replace it, "
                 "(--exclusive) to add a switch."
@@ -237,16 +232,18 @@ def changes(site: dict[str, str]) -> Changes:
             raise BadInput(
                 f"site_sbatch has {word[:80]!r}, which is no long option of sbatch.", remedy
             )
-        name, value = parsed[0].name, parsed[0].value
-        if value == "" and name not in options.KNOWN:
+        parsed, _ = options.read([word])
+        if parsed:  # its name may have been cut short
+            name = parsed[0].name
+        if equals and not value and name not in options.KNOWN:
             remedy = "sbatch --help lists them; the scripts' own stand in the #SBATCH lines."
             raise BadInput(
                 f"site_sbatch takes {word[:80]!r} away, which is no option of sbatch.", remedy
             )
-        if value == "":
+        if equals and not value:
             removed.add(name)
         else:
-            added[name] = value
+            added[name] = value if equals else None
     return Changes(frozenset(removed), added)
 
 

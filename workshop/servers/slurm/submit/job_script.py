@@ -29,8 +29,7 @@ GPU_MEMORY_SHARE = 0.95
 
 def of_person(request: Request) -> slurm_site.Changes:
     """Return the options of sbatch that a person requests, as changes to a script."""
-    added = {option.name: option.value for option in options.read(request.sbatch_args)[0]}
-    return slurm_site.Changes(frozenset(), added)
+    return slurm_site.Changes(frozenset(), dict(options.read(request.sbatch_args)[0]))
 
 
 def head_options(
@@ -174,5 +173,5 @@ def changed(text: str, site: dict[str, str], person: slurm_site.Changes, head: l
         ours = name in in_head or (by_gres and name == "gpus-per-node")
         return changes.drops(name, value) or replaced or ours
 
-    added = [word for word in changes.arguments if options.read([word])[0][0].name not in in_head]
-    return options.change_script(text, dropped, map(shlex.quote, [*added, *head]))
+    added = [option for option in changes.added.items() if option[0] not in in_head]
+    return options.change_script(text, dropped, map(shlex.quote, [*options.written(added), *head]))

@@ -55,7 +55,7 @@ def render(plan: Plan, name: str | None = None, site: dict[str, str] | None = No
     if site is None:
         return script
     gpu_request = slurm_site.gpu_request(site, slurm_site.gpus(site)[0], gpus_per_node)
-    head = options.written(slurm_site.named_options(site) | gpu_request)
+    head = options.written((slurm_site.named_options(site) | gpu_request).items())
     return job_script.changed(script, site, slurm_site.Changes(frozenset(), {}), head)
 
 

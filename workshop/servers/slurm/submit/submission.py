@@ -164,7 +164,7 @@ def gpu_of(
 def _sbatch_options(request: Request, site: dict[str, str], script: Path) -> dict[str, str | None]:
     """Return the options of the job as sbatch reads them: of the person, the shell, the script."""
     text = script.read_text(encoding="utf-8")
-    values = {option.name: option.value for option in options.in_script(text)}
+    values = dict(options.in_script(text))
     values |= slurm_site.changes(site).added
     for name in ("partition", "clusters"):
         if site.get(f"SBATCH_{name.upper()}"):
@@ -182,7 +182,7 @@ def _refuse_other_gpus(request: Request, plan: Plan) -> None:
         planned = plan.gpus if option.name == "gpus" else plan.gpus // plan.nodes
         if count != planned:
             raise BadInput(
-                f"{' '.join(option.arguments)} contradicts the plan, which has {planned} there.",
+                f"{options.written([option])[0]} contradicts the plan, which has {planned} there.",
                 "Give --nodes N and --gpus-per-node N instead. To submit it all the same: --anyway.",
             )
 
@@ -231,9 +231,9 @@ def _refuse(request: Request) -> None:
         records.path_of(request.name)  # refuses what is no name of a server
     check_for_job(request.vllm, anyway=request.anyway)
     sbatch_options, rest = options.read(request.sbatch_args)
-    first_words = [option.arguments[0] for option in sbatch_options]
-    foreign = [word for word in first_words if word.partition("=")[0] in OF_VLLM]
-    for word in (*foreign, *rest):
+    for word in rest:
+        if word.startswith("-") and word.partition("=")[0] not in OF_VLLM:
+            continue  # of a plugin
         remedy = (
             "Its options begin with -. Flags of vLLM go into --vllm, "
             "as --vllm '--kv-cache-dtype fp8'; "
