@@ -195,7 +195,7 @@ DOUBTS = (
         "an all-reduce over PCIe",
         lambda deployment, g: deployment.tp > 1 and "PCIe" in deployment.gpu.link,
         0.5,
-        0.25,
+        0.12,
     ),
     Doubt("pipeline stages", lambda deployment, g: deployment.pp > 1, 0.3, 0.05),
     Doubt("several nodes", lambda deployment, g: deployment.nodes > 1, 0.2, 0.3),
