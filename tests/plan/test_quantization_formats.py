@@ -42,6 +42,11 @@ def quark(dtype, inputs=None, **weight):
     return {"quant_method": "quark", "global_quant_config": tensors, "exclude": ["lm_head"]}
 
 
+def compressed(**weights):
+    groups = {"group_0": {"targets": ["Linear"], "weights": {"type": "float", **weights}}}
+    return {"quant_method": "compressed-tensors", "ignore": ["lm_head"], "config_groups": groups}
+
+
 # quantization_config -> bits of a weight with its share of the scales, bits of an activation
 FORMATS = {
     # NF4 in blocks of 64 with a scale in 32 bits: 4 + 32 / 64
@@ -60,6 +65,8 @@ FORMATS = {
     "quark 4": (quark("fp4", qscheme="per_group", group_size=32), 4.25, 16),
     # NVFP4: groups of 16 with a scale of 8 bits
     "modelopt_fp4": ({"quant_method": "modelopt_fp4"}, 4.5, 16),
+    "nvfp4": (compressed(num_bits=4, strategy="tensor_group", group_size=16), 4.5, 16),
+    "mxfp4": (compressed(num_bits=4, strategy="group", group_size=32), 4.25, 16),
     "mxfp8": ({"quant_method": "mxfp8"}, 8.25, 8),
 }
 

@@ -22,7 +22,7 @@ METHODS = {
     "gptq": Quantization("gptq", 4, group_size=128),
     "gptq_marlin": Quantization("gptq_marlin", 4, group_size=128),
     "mxfp4": Quantization("mxfp4", 4, group_size=32, experts_only=True),
-    "modelopt_fp4": Quantization("modelopt_fp4", 4, group_size=16),
+    "modelopt_fp4": Quantization("modelopt_fp4", 4, group_size=16, scale_bytes=1),
     "mxfp8": Quantization("mxfp8", 8, group_size=32, scale_bytes=1, activation_bits=8, online=True),
     "fp8_per_tensor": Quantization("fp8", 8, activation_bits=8, online=True),
     "fp8_per_channel": Quantization("fp8", 8, group_size=0, activation_bits=8, online=True),
@@ -219,6 +219,7 @@ def _modelopt(fields: Fields, usual: Quantization, ignore: tuple[str, ...]) -> Q
         "modelopt_fp4",
         4,
         group_size=16,
+        scale_bytes=1,
         eight=_targets(groups_of_bits.get(8)),
         head="lm_head" in _targets(groups_of_bits.get(4)),
         ignore=ignore,
@@ -285,6 +286,8 @@ def _compressed_tensors(fields: Fields, ignore: tuple[str, ...]) -> Quantization
         block = _block(weights, "block_structure")
     activation_bits = activations.int("num_bits", 16)
     zero_points = not weights.flag("symmetric", True)
+    # Of NVFP4, MXFP4 and MXFP8 (schemes/compressed_tensors_w4a4_nvfp4.py, vLLM 0.32.0).
+    scale_bytes = 1 if weights.text("type", "int") == "float" and group_size > 0 else 0
     kv_cache_dtype = "auto"
     if kv_cache.int("num_bits", 16) == 8:
         kv_cache_dtype = "fp8"
@@ -294,6 +297,7 @@ def _compressed_tensors(fields: Fields, ignore: tuple[str, ...]) -> Quantization
         group_size=group_size,
         ignore=ignore,
         block=block,
+        scale_bytes=scale_bytes,
         activation_bits=activation_bits,
         zero_points=zero_points,
         kv_cache_dtype=kv_cache_dtype,

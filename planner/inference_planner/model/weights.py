@@ -315,8 +315,6 @@ def _quantized_bytes(
         return tensors
     if quantization.group_size > 0:
         groups = rows * -(-cols // quantization.group_size)
-        if quantization.method == "modelopt_fp4":
-            scale_bytes = 1
         scale_bytes = quantization.scale_bytes or scale_bytes
         tensors.append(weight.copies * groups * scale_bytes)
         if quantization.zero_points:
