@@ -18,6 +18,7 @@ from supernova import NEW, folder
 from workshop.engine import exact
 from workshop.engine.exact import plan
 from workshop.errors import BadInput
+from workshop.simulate.load import rules
 
 
 @pytest.fixture(autouse=True)
@@ -168,6 +169,10 @@ def test_a_model_of_states_alone_is_not_advised_to_shrink_its_cache():
         and p.kv_bytes_per_token == 0
         and not any("--kv-cache-dtype" in line for line in p.advice)
     )
+    # is_prefix_caching_supported in vLLM 0.32.0's config/model.py: not without attention
+    cached = plan(m, "h200", enable_prefix_caching=True)
+    assert p.max_concurrency == pytest.approx(2 * cached.max_concurrency, rel=0.01)
+    assert not rules(p).enable_prefix_caching and rules(cached).enable_prefix_caching
 
 
 def test_a_quantization_without_formulas_is_named_with_those_that_have_some(tmp_path):

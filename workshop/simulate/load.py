@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import ModelConfig
 from inference_planner.split.communication import network_link, node_link
+from inference_planner.split.settings import caches_states
 
 from workshop.engine.exact import plan
 from workshop.engine.trace_writer import name_of
@@ -281,8 +282,7 @@ def rules(
     if enable_prefix_caching is None:
         enable_prefix_caching = settings.enable_prefix_caching
     if enable_prefix_caching is None:
-        hybrid = len(states) < len(groups)
-        enable_prefix_caching = not states or (settings.version.caches_states and hybrid)
+        enable_prefix_caching = not states or caches_states(plan.deployment.model, settings)
     return Rules(
         num_gpu_blocks=num_gpu_blocks or plan.num_gpu_blocks,
         block_size=plan.block_size,

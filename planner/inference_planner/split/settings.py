@@ -175,12 +175,14 @@ class Settings:
 def caches_states(model: ModelConfig, settings: Settings) -> bool:
     """Return True if a request keeps states for others with its prefix (mamba_cache_mode).
 
-    Models of states alone have no prefix cache. Source: vLLM 0.32.0, config/model.py
-    is_prefix_caching_supported, and model_executor/models/config.py MambaModelConfig.
+    Models of states alone have no prefix cache unless it is asked for. Source: vLLM 0.32.0,
+    config/model.py is_prefix_caching_supported, and model_executor/models/config.py
+    MambaModelConfig.
     """
     if settings.enable_prefix_caching is not None:
         return settings.enable_prefix_caching
-    return settings.version.caches_states
+    has_attention = not all(kind.keeps_states for kind, _, _ in grouped(model))
+    return settings.version.caches_states and has_attention
 
 
 def _grid(top: int) -> list[int]:
