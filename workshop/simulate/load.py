@@ -261,13 +261,7 @@ def kv_transfer(plan: Plan, replicas: int) -> dict[str, Any]:
 def rules(
     plan: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: int | None = None
 ) -> Rules:
-    """Return the rules of the plan's scheduler.
-
-    Since 0.32.0 a hybrid model's states are cached with its prefixes.
-
-    Source: vLLM 0.32.0, config/model.py is_prefix_caching_supported; models of states alone cache
-    none.
-    """
+    """Return the rules of the plan's scheduler; a hybrid's states may be cached with its prefixes."""
     settings = plan.deployment.settings
     groups = plan.fit.layout.groups
     kinds_and_sizes = []
