@@ -113,19 +113,20 @@ def weight_format(quantization: Quantization | None) -> str:
     return result
 
 
+def split_name(tp: int, pp: int, dp: int, *, ep: bool = False, dcp: int = 1, nodes: int = 1) -> str:
+    """Return the ways of splitting that are in use; `Kind.split` says how they are written."""
+    uses = {
+        "tensor": tp > 1,
+        "pipeline": pp > 1,
+        "data and experts": dp > 1 or ep,
+        "context": dcp > 1,
+        "nodes": nodes > 1,
+    }
+    return ", ".join(name for name, is_used in uses.items() if is_used)
+
+
 def kind_of(deployment: Deployment) -> Kind:
     """Return the kind of a deployment."""
-    split: list[str] = []
-    if deployment.tp > 1:
-        split.append("tensor")
-    if deployment.pp > 1:
-        split.append("pipeline")
-    if deployment.dp > 1 or deployment.ep:
-        split.append("data and experts")
-    if deployment.dcp > 1:
-        split.append("context")
-    if deployment.nodes > 1:
-        split.append("nodes")
     extras: list[str] = []
     if deployment.settings.draft is not None:
         extras.append("draft")
@@ -135,7 +136,15 @@ def kind_of(deployment: Deployment) -> Kind:
         extras.append(f"experts by {deployment.settings.moe_backend}")
     if not deployment.settings.compilation.is_default:
         extras.append("compilation settings")
-    kind = kind_of_model(deployment.model, ", ".join(split))
+    split = split_name(
+        deployment.tp,
+        deployment.pp,
+        deployment.dp,
+        ep=deployment.ep,
+        dcp=deployment.dcp,
+        nodes=deployment.nodes,
+    )
+    kind = kind_of_model(deployment.model, split)
     if not extras:
         return kind
     return replace(kind, extras=tuple(extras))
@@ -160,13 +169,9 @@ def marks() -> frozenset[Mark]:
         quantization = run["extra"].get("quantization")
         if quantization:
             model = model.with_quantization(from_name(quantization))
-        split: list[str] = []
-        if run["tp"] > 1:
-            split.append("tensor")
-        if run["pp"] > 1:
-            split.append("pipeline")
-        kind = kind_of_model(model, ", ".join(split))
-        gpus = run["tp"] * run["pp"] * run.get("dp", 1)
+        tp, pp, dp = run["tp"], run["pp"], run.get("dp", 1)
+        kind = kind_of_model(model, split_name(tp, pp, dp))
+        gpus = tp * pp * dp
         run_marks.add(Mark(load_gpu(run["gpu"]), run["vllm_version"], kind, gpus))
     return frozenset(run_marks)
 
