@@ -9,7 +9,7 @@ from inference_planner.catalog import list_gpus, load_gpu
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.families import reads_images
 from inference_planner.catalog.gpus import GIB
-from inference_planner.memory.overheads import Overhead
+from inference_planner.memory.overheads import ACTIVATIONS, GRAPHS, KERNELS, Overhead
 from inference_planner.model.attention import has_states, main_kind
 from inference_planner.releases.versions import same_minor
 from inference_planner.split.deployment import Deployment
@@ -151,9 +151,9 @@ def speed_ratio(deployment: Deployment) -> float:
 def corrected(items: Sequence[Overhead], measured: Correction) -> tuple[Overhead, ...]:
     """Return the overheads of a rank with what was measured; none of them falls below zero."""
     changes = {
-        "activations": measured.activations,
-        "CUDA graphs": measured.graphs,
-        "CUDA kernels": measured.other,
+        ACTIVATIONS: measured.activations,
+        GRAPHS: measured.graphs,
+        KERNELS: measured.other,
     }
     rest = 0
     result: list[Overhead] = []

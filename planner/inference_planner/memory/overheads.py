@@ -21,6 +21,11 @@ GRAPHS_LEFT_OVER = 12 * MIB  # what capturing and dropping the trial graphs leav
 # half-empty blocks that gpt-oss' 4-bit experts leave (20b traced, 120b as many)
 REPACKED_EXPERTS = 208 * MIB
 
+# Names of overheads that other modules look for: those that a log of vLLM tells apart.
+ACTIVATIONS = "activations"
+GRAPHS = "CUDA graphs"
+KERNELS = "CUDA kernels"
+
 
 @dataclass(frozen=True)
 class Overhead:
@@ -69,15 +74,15 @@ def _activations(deployment: Deployment, stage: int, encoder: EncoderRun | None)
     of_layers = f"peak of the profile run: {peak.name} ({peak.parts})"
     source = "shapes of vLLM 0.25.1's layers; live tensors traced on H200"
     if encoder is None:
-        return Overhead("activations", peak.bytes, of_layers, source)
+        return Overhead(ACTIVATIONS, peak.bytes, of_layers, source)
     items = f"{encoder.items} × {encoder.modality} of {encoder.tokens:,} tokens"
     beside_outputs = peak.bytes + encoder.output_bytes
     if encoder.peak_bytes >= beside_outputs:
         of_encoder = f"peak of the profile run: encoding {items}"
         measured = f"{encoder.source}; one run on an H100"
-        return Overhead("activations", encoder.peak_bytes, of_encoder, measured)
+        return Overhead(ACTIVATIONS, encoder.peak_bytes, of_encoder, measured)
     both = f"{of_layers}, beside the embeddings of {items}"
-    return Overhead("activations", beside_outputs, both, source)
+    return Overhead(ACTIVATIONS, beside_outputs, both, source)
 
 
 def _of_encoder(deployment: Deployment, encoder: EncoderRun) -> Iterator[Overhead]:
@@ -106,7 +111,7 @@ def _cuda_modules(deployment: Deployment) -> Overhead:
         size += version.kernels_at_load_bytes
     else:
         reason += " (with several ranks, most are loaded before vLLM starts to count)"
-    return Overhead("CUDA kernels", size, reason, "cudaMemGetInfo around the profile run, H200")
+    return Overhead(KERNELS, size, reason, "cudaMemGetInfo around the profile run, H200")
 
 
 def _cuda_graphs(deployment: Deployment, stage: int) -> Iterator[Overhead]:
@@ -123,7 +128,7 @@ def _cuda_graphs(deployment: Deployment, stage: int) -> Iterator[Overhead]:
         size += GRAPHS_LEFT_OVER * deployment.tp
     else:
         source += "; from the source, ±15 %"
-    yield Overhead("CUDA graphs", size, reason, source)
+    yield Overhead(GRAPHS, size, reason, source)
 
 
 def _draft_buffers(model: ModelConfig, settings: Settings, draft: drafts.Draft) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from inference_planner.catalog import GPU, ModelConfig
 from inference_planner.catalog.gpus import GIB
+from inference_planner.memory.overheads import ACTIVATIONS, GRAPHS
 from inference_planner.model.attention import main_kind
 from inference_planner.model.weights import weight_bytes
 
@@ -15,8 +16,6 @@ from workshop.engine.reconcile import attention
 from workshop.engine.reconcile.advice import Advice, advise
 from workshop.engine.reconcile.case import END_OF_LOG, LoggedRun, make_case, size_words
 
-ACTIVATIONS = "activations"  # words of the planner's names of overheads
-GRAPHS = "graph"
 DOUBTFUL_GIB = 4.0
 # the log prints two decimals, and a sum of three such numbers is off by this at most
 ROUNDING_GIB = 0.011
@@ -239,11 +238,11 @@ def _overhead_parts(case: LoggedRun) -> list[Row]:
     ]
 
 
-def _overhead_gib(case: LoggedRun, word: str) -> float:
-    """Return the predicted GiB of the overheads whose name has a word."""
+def _overhead_gib(case: LoggedRun, name: str) -> float:
+    """Return the predicted GiB of the overheads of this name."""
     total_bytes = 0
     for item in case.stage.overheads:
-        if word in item.name.lower():
+        if item.name == name:
             total_bytes += item.bytes
     return total_bytes / GIB
 
@@ -388,7 +387,7 @@ def _per_token_reason(case: LoggedRun, predicted_kib: float, actual_kib: float) 
 def _graphs_row(case: LoggedRun) -> Row:
     log = case.log
     plan = case.base
-    graphs = [item for item in plan.overheads if GRAPHS in item.name.lower()]
+    graphs = [item for item in plan.overheads if item.name == GRAPHS]
     if log.cuda_graph_estimate_gib is not None and graphs:
         reserved_gib = graphs[0].bytes / GIB
         reason = "vLLM estimates them before it sizes the KV cache"

@@ -22,6 +22,7 @@ from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB, GPU, load_card
 from inference_planner.ground.basis import model_of
 from inference_planner.memory import learned as planner
+from inference_planner.memory.overheads import ACTIVATIONS, GRAPHS
 from inference_planner.releases import versions
 from inference_planner.split.measured_start import Start
 
@@ -180,12 +181,12 @@ def _difference(start: KeptStart, plan: Plan, measured: Measured) -> Start:
     has_parts = measured.peak_activation_gib is not None
     if measured.peak_activation_gib is not None:
         peak_gib = measured.peak_activation_gib
-        expected_gib = parts["activations"]
+        expected_gib = parts[ACTIVATIONS]
         if measured.consumed_gib is not None:  # since 0.28 the graphs' estimate is in the peak
-            expected_gib += parts["graphs"]
+            expected_gib += parts[GRAPHS]
         activations_gib = peak_gib - expected_gib
         if measured.cuda_graph_estimate_gib is not None:
-            graphs_gib = measured.cuda_graph_estimate_gib - parts["graphs"]
+            graphs_gib = measured.cuda_graph_estimate_gib - parts[GRAPHS]
             if measured.consumed_gib is not None:
                 activations_gib -= graphs_gib
         other_gib = overhead_gib - activations_gib - graphs_gib
@@ -212,12 +213,10 @@ def _difference(start: KeptStart, plan: Plan, measured: Measured) -> Start:
 
 def _predicted_parts(plan: Plan, stage: int) -> dict[str, float]:
     """Return the predicted activations and CUDA graphs of a rank, GiB."""
-    parts = {"activations": 0.0, "graphs": 0.0}
+    parts = {ACTIVATIONS: 0.0, GRAPHS: 0.0}
     for item in plan.fit.overheads[stage]:
-        if item.name == "activations":
-            parts["activations"] += item.bytes / GIB
-        elif item.name == "CUDA graphs":
-            parts["graphs"] += item.bytes / GIB
+        if item.name in parts:
+            parts[item.name] += item.bytes / GIB
     return parts
 
 
