@@ -114,7 +114,7 @@ def with_seqs_that_start(deployment: Deployment) -> Deployment:
     """
     if deployment.settings.seqs_given or not needs_state_blocks(deployment):
         return deployment
-    if not fit(deployment).fits:
+    if not fit(deployment).holds_a_request:
         return deployment
     return deployment.with_settings(max_num_seqs=seqs_that_start(deployment))
 
@@ -132,7 +132,9 @@ def lowered_from(deployment: Deployment) -> int:
 def exceeds_state_blocks(deployment: Deployment) -> bool:
     """Return True if vLLM would refuse max_num_seqs, whoever chose it."""
     memory = fit(deployment)
-    has_too_few = memory.fits and deployment.settings.max_num_seqs > memory.capacity.blocks
+    has_too_few = (
+        memory.holds_a_request and deployment.settings.max_num_seqs > memory.capacity.blocks
+    )
     return has_too_few and needs_state_blocks(deployment)
 
 
@@ -178,7 +180,7 @@ def _no_request(deployment: Deployment) -> Finding | None:
     Source: v1/core/kv_cache_utils.py _check_enough_kv_cache_memory.
     """
     memory = fit(deployment)
-    if memory.fits or not memory.loads:
+    if memory.holds_a_request or not memory.loads:
         return None
     longest = longest_context(deployment)
     room = memory.available[memory.tightest] / GIB

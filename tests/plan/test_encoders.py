@@ -289,7 +289,7 @@ def test_overrides_that_are_no_object_are_refused():
 def test_json_has_the_memory_that_the_text_names_where_no_request_fits():
     p = plan("qwen2.5-7b", "l4", tensor_parallel_size=1, max_model_len=32768, max_num_seqs=1024)
     longer = plan("llama-3.1-8b", "l4", tensor_parallel_size=1)
-    assert not longer.fit.fits
+    assert not longer.fit.holds_a_request
     assert f"{longer.available_kv_gib_per_gpu:.2f} GiB are left" in " ".join(longer.reasons)
     assert p.available_kv_gib_per_gpu > 0
 

@@ -127,7 +127,7 @@ def test_fewest_misses_no_smaller_split():
         d = prepare("llama-3.1-405b-fp8", "h100", max_model_len=4096)
         fewest = choose.fewest(d)
         if gpus < fewest.gpus:
-            assert not any(fit(split).fits for split in choose.splits(d, gpus)), gpus
+            assert not any(fit(split).holds_a_request for split in choose.splits(d, gpus)), gpus
 
 
 def test_what_is_advised_can_be_done_on_that_gpu():

@@ -91,7 +91,7 @@ def picture(result: Plan) -> str:
         (
             head(result),
             memory(result),
-            figures(result) if result.fit.fits else "",
+            figures(result) if result.fit.holds_a_request else "",
             command,
             sentences("Why", result.reasons),
             sentences(advice, result.advice),
@@ -110,7 +110,7 @@ def head(result: Plan) -> str:
         split += f" × data parallel {result.data_parallel_size}"
     if result.pooling:
         split += f". It computes {result.pooling} and generates no text"
-    if not result.fit.fits:
+    if not result.fit.holds_a_request:
         return verdict("bad", f"✗ {result.model} does not fit", split)
     if result.refusals:
         reasons = "; ".join(finding.what for finding in result.refusals)

@@ -60,8 +60,10 @@ class Change:
 
     @property
     def fits(self) -> bool:
-        """True if vLLM would start after the change. A default of max_num_seqs can be lowered."""
-        if not memory.may_fit(self.after, self.after.gpus) or not self.fit.fits:
+        """True if the memory is enough after the change. A default of max_num_seqs can be lowered."""
+        # Other refusals of a plan are not asked for: most stay whatever the change (a dtype, a
+        # draft), and would leave a plan without advice on its memory.
+        if not memory.may_fit(self.after, self.after.gpus) or not self.fit.holds_a_request:
             return False
         return not self.after.settings.seqs_given or not exceeds_state_blocks(self.after)
 
@@ -189,7 +191,7 @@ def replicas(deployment: Deployment, gpus: int) -> Iterator[Change]:
         flags = f"--data-parallel-size {after.dp} --enable-expert-parallel"
         note = f"on {gpus} GPUs"
         change = Change("replicas", "--tensor-parallel-size", tp, after, note, flags)
-        if change.fit.fits:
+        if change.fit.holds_a_request:
             changes.append(change)
     if changes:
         yield max(changes, key=lambda change: (change.tokens, change.after.tp))
@@ -231,7 +233,7 @@ def advise(plan: Plan) -> list[str]:
             *_other_gpus(plan),
             *_few_requests(plan),
         ]
-    if plan.fit.fits:
+    if plan.fit.holds_a_request:
         return list(_without_refusals(plan))
     return _nearest(plan)
 

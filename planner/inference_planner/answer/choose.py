@@ -72,7 +72,7 @@ def first_that_fits(deployment: Deployment, numbers: Iterable[int]) -> Deploymen
     for gpus in numbers:
         if may_fit(deployment, gpus):
             for split in splits(deployment, gpus):
-                if fit(split).fits:
+                if fit(split).holds_a_request:
                     return split
     return None
 
@@ -150,7 +150,7 @@ def _split(deployment: Deployment, request: PlanRequest, world_size: int) -> Spl
     if deployment.dp > 1 or deployment.ep:
         return _fewest_a_replica(deployment, world_size)
     single = fit(deployment)
-    if single.fits:
+    if single.holds_a_request:
         length = f"{deployment.settings.max_model_len:,} tokens"
         why = f"The model and one request of {length} fit on a single GPU, so nothing is split."
         return Split(deployment, [why], world_size)

@@ -131,7 +131,7 @@ def plan_of(split: Split) -> Plan:
         world_size=split.world_size,
         reasons=split.reasons,
     )
-    if memory.fits and result.has_speed:
+    if memory.holds_a_request and result.has_speed:
         pace = speed_ratio(deployment)  # that a start on this site had
         result = replace(
             result,

@@ -148,7 +148,7 @@ class Plan:
     @property
     def fits(self) -> bool:
         """True if one request of max_model_len fits, and vLLM refuses no setting (refusals.py)."""
-        return self.fit.fits and not self.refusals
+        return self.fit.holds_a_request and not self.refusals
 
     @property
     def pooling(self) -> str:
@@ -199,20 +199,20 @@ class Plan:
     @property
     def kv_cache_tokens(self) -> int:
         """The tokens that vLLM will print as "GPU KV cache size", of one replica."""
-        if not self.fit.fits or not self.fit.has_cache:
+        if not self.fit.holds_a_request or not self.fit.has_cache:
             return 0
         return self.fit.capacity.tokens
 
     @property
     def max_concurrency(self) -> float:
         """The requests of max_model_len in the KV cache, as vLLM's "Maximum concurrency"."""
-        if not self.fit.fits or not self.fit.has_cache:
+        if not self.fit.holds_a_request or not self.fit.has_cache:
             return 0.0
         return self.fit.capacity.max_concurrency
 
     @property
     def num_gpu_blocks(self) -> int:
-        if not self.fit.fits or not self.fit.has_cache:
+        if not self.fit.holds_a_request or not self.fit.has_cache:
             return 0
         return self.fit.capacity.blocks
 
@@ -224,7 +224,7 @@ class Plan:
     @property
     def single_stream_tokens_per_s(self) -> float:
         """Output tokens per second of a single request; 0 if the speed of the GPU is unknown."""
-        if not self.fit.fits or not self.decode:
+        if not self.fit.holds_a_request or not self.decode:
             return 0.0
         return 1e3 / sum(term.ms for term in self.decode)
 

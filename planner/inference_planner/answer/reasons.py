@@ -67,7 +67,7 @@ def _draft(plan: Plan) -> Iterator[str]:
         least += 1
         if group.keeps_states:
             least += draft.tokens
-    if has_states(plan.deployment.model) and plan.fit.fits:
+    if has_states(plan.deployment.model) and plan.fit.holds_a_request:
         yield (
             f"Each draft token needs a state of its own: a running request holds at least {least} "
             f"blocks, so at most {plan.num_gpu_blocks // least:,} of its "
@@ -182,7 +182,7 @@ def _memory(plan: Plan) -> Iterator[str]:
         rest = "stay free"
         if plan.fit.has_cache:
             rest = "are left for the KV cache"
-    if not plan.fit.fits and room > 0:
+    if not plan.fit.holds_a_request and room > 0:
         rest += f", too little for one request of {plan.max_model_len:,} tokens"
     parts = (
         f"{plan.weights_gib_per_gpu:.2f} GiB are weights and "
@@ -192,7 +192,7 @@ def _memory(plan: Plan) -> Iterator[str]:
         f"vLLM may use {plan.requested_gib_per_gpu:.1f} GiB of each GPU: {parts}; "
         f"{abs(room):.2f} GiB {rest}."
     )
-    if plan.fit.fits and plan.fit.has_cache:
+    if plan.fit.holds_a_request and plan.fit.has_cache:
         blocks = f"{plan.num_gpu_blocks:,} blocks of {plan.block_size} tokens"
         requests = f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once"
         if plan.data_parallel_size > 1:
@@ -243,7 +243,7 @@ def _state_blocks(plan: Plan) -> Iterator[str]:
     """Say how max_num_seqs follows from the blocks that a hybrid model has for its states."""
     deployment = plan.deployment
     blocks = f"{plan.num_gpu_blocks:,} blocks"
-    if not plan.fit.fits:
+    if not plan.fit.holds_a_request:
         return
     needs = "Layers with states take one block for each running request"
     margin = "leaves room for a plan that is off by a fifth, or by 1.5 GiB"

@@ -158,7 +158,7 @@ def _title(plan: Plan) -> str:
 
 def _verdict(plan: Plan, width: int) -> list[str]:
     """Return whether the plan fits, and its most important figures."""
-    if not plan.fit.fits:
+    if not plan.fit.holds_a_request:
         verdict = "✗ does not fit"
         if plan.intervals["kv_cache_tokens"].high:
             verdict += f"; at the high end of the range it would ({plan.basis})"

@@ -389,7 +389,7 @@ def capacities(deployment: Deployment, fit: Fit, half_gib: float) -> Capacities:
     low = int(blocks / factor), int(tokens / factor), requests / factor
     high = _capacity(deployment, fit, half_gib)
     middle = _capacity(deployment, fit, 0.0)
-    if not fit.fits:
+    if not fit.holds_a_request:
         low = middle = NOTHING
         if high[2] < 1:  # not one request
             high = NOTHING

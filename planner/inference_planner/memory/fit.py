@@ -44,7 +44,7 @@ class Fit:
         return min(self.available) > 0
 
     @property
-    def fits(self) -> bool:
+    def holds_a_request(self) -> bool:
         """True if one request of max_model_len fits, as vLLM asks before it starts."""
         if not self.has_cache:
             return self.loads
@@ -193,7 +193,7 @@ def longest_context(deployment: Deployment) -> int:
     low, high = 0, -(-deployment.settings.max_model_len // 16)
     while low < high:
         middle = (low + high + 1) // 2
-        if fit(deployment.with_settings(max_model_len=16 * middle)).fits:
+        if fit(deployment.with_settings(max_model_len=16 * middle)).holds_a_request:
             low = middle
         else:
             high = middle - 1

@@ -214,7 +214,7 @@ def _gib_per_token(deployment: Deployment) -> float:
     They follow from the capacity if the plan fits, else from the formula of the whole model.
     """
     memory = fit(deployment)
-    if memory.fits:
+    if memory.holds_a_request:
         return memory.available[memory.tightest] / memory.capacity.tokens / GIB
     kind = main_kind(deployment.model)
     share = (

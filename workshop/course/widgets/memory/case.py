@@ -212,7 +212,7 @@ def _problem(result: Memory) -> str:
     if stage.room <= 0:
         needed = f"weights and overhead need {gib(stage.weights + stage.overhead)} of {gpu}"
         return f"It does not fit: {needed}, and vLLM may use {gib(result.fit.requested)}."
-    if result.fit.fits and result.refusals:
+    if result.fit.holds_a_request and result.refusals:
         return f"vLLM would refuse to start: {result.refusals[0].what}."
     if result.state == "refused":
         request = f"one request of {case.context:,} tokens"
@@ -257,6 +257,6 @@ def _enough_gpus(changes: Iterable[advise.Change], requests: int) -> int:
 
 def _concurrency(deployment: Deployment) -> float:
     f = fit(deployment)
-    if f.fits:
+    if f.holds_a_request:
         return f.capacity.max_concurrency
     return 0.0

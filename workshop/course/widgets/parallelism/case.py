@@ -135,7 +135,7 @@ def _memory_words(deployment: Deployment) -> tuple[str, str, str]:
     """
     f = fit(deployment)
     weights, overhead = gib(f.weights[f.tightest]), f.weights[f.tightest] + f.overhead[f.tightest]
-    if f.fits:
+    if f.holds_a_request:
         room = f"KV cache for {f.capacity.tokens:,} tokens"
         return "fits", f"It divides and fits: {weights} of weights on each GPU, and {room}.", ""
     needed = f"each GPU would need {gib(overhead)} before any KV cache"
