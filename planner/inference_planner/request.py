@@ -16,6 +16,7 @@ from inference_planner.errors import BadInput
 from inference_planner.releases import versions
 
 DEFAULT_NETWORK = "infiniband-ndr"
+GPUS_PER_NODE = 8  # if nothing is known of the hardware
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -68,7 +69,7 @@ class PlanRequest:
     free_gib: float | None = _setting(
         "GiB free on each GPU, where another process holds the rest.", metavar="GIB"
     )
-    gpus_per_node: int | None = _setting("GPUs in one node.  [default: 8]")
+    gpus_per_node: int | None = _setting(f"GPUs in one node.  [default: {GPUS_PER_NODE}]")
     nodes: int | None = _setting("Nodes that may be used.")
     tensor_parallel_size: int | None = _setting("Without it the plan chooses.", short="-tp")
     pipeline_parallel_size: int | None = _setting("Without it the plan chooses.", short="-pp")

@@ -17,9 +17,9 @@ from inference_planner.catalog.gpus import GIB
 from inference_planner.errors import BadInput
 from inference_planner.memory.fit import Fit, fit, may_fit
 from inference_planner.refusals import with_seqs_that_start
-from inference_planner.request import PlanRequest, whole
+from inference_planner.request import GPUS_PER_NODE, PlanRequest, whole
 from inference_planner.split.communication import spans_nodes
-from inference_planner.split.deployment import GPUS_PER_NODE, Deployment
+from inference_planner.split.deployment import Deployment
 from inference_planner.split.ranks import check_context, check_sizes, most_stages, tp_problem
 
 MOST = 4096  # the largest size that may be given

@@ -17,12 +17,10 @@ from inference_planner.catalog.read import overridden
 from inference_planner.catalog.weight import ExpertSplit
 from inference_planner.model import adapters, drafts
 from inference_planner.releases import moe_backends, versions
-from inference_planner.request import DEFAULT_NETWORK, NAMES, PlanRequest, request_of
+from inference_planner.request import DEFAULT_NETWORK, GPUS_PER_NODE, NAMES, PlanRequest, request_of
 from inference_planner.split import compilation, encoders, settings
 from inference_planner.split.measured_start import Start
 from inference_planner.split.settings import Settings
-
-GPUS_PER_NODE = 8  # if nothing is known of the hardware
 
 
 @lru_cache(maxsize=1024)

@@ -63,7 +63,7 @@ def test_script_asks_for_what_its_recipe_plans(subtests):
             options = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", text, re.MULTILINE))
             assert (int(options["nodes"]), int(options["gpus-per-node"])) == (
                 recipe.nodes[-1],
-                submission.GPUS_PER_NODE,
+                submission.SITE_GPUS_PER_NODE,
             )
             folder = f"$WORKSHOP_MODELS/{recipe.model.split('/')[1]}"
             assert options["job-name"] == name

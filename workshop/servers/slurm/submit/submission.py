@@ -37,7 +37,7 @@ from workshop.servers.slurm.submit.recipes import RECIPES, Recipe, Request, mode
 from workshop.servers.weights import check as slurm_weights
 
 GPU = "h100"
-GPUS_PER_NODE = 4
+SITE_GPUS_PER_NODE = 4  # as the scripts of slurm/ ask for, where a site says nothing
 # flags of vLLM that sbatch does not know: --network is sbatch's, too
 OF_VLLM = {names[0] for names in ARGUMENTS} - {"--network"}
 SBATCH_TIMEOUT_S = 60
@@ -285,7 +285,7 @@ def _plan_of_split(
 
     flags: of vLLM, as plan() takes them.
     """
-    gpus_per_node = request.gpus_per_node or slurm_site.gpus(site)[1] or GPUS_PER_NODE
+    gpus_per_node = request.gpus_per_node or slurm_site.gpus(site)[1] or SITE_GPUS_PER_NODE
     settings: dict[str, Any] = {
         "gpus_per_node": gpus_per_node,
         "max_model_len": request.max_model_len,
