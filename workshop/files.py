@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from inference_planner.files import (
     READABLE,
-    kind_of,
+    file_kind,
     open_regular,
     read_bytes,
     read_json,
@@ -32,7 +32,7 @@ __all__ = [
     "WRITABLE",
     "check_output",
     "create",
-    "kind_of",
+    "file_kind",
     "open_regular",
     "output",
     "part_of",
@@ -60,7 +60,7 @@ def check_output(path: str | Path, *, force: bool = False) -> None:
     try:
         target = _target(path)
         exists = target.exists()
-        kind = kind_of(target.stat()) if exists else ""
+        kind = file_kind(target.stat()) if exists else ""
         has_folder = target.parent.is_dir()
         is_writable = os.access(target.parent, os.W_OK | os.X_OK)
     except (OSError, ValueError, RuntimeError) as error:

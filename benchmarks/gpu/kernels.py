@@ -19,7 +19,7 @@ KINDS = (  # the first pattern that a kernel's name matches says what it does
 )
 
 
-def kind_of(name: str) -> str:
+def kernel_kind(name: str) -> str:
     """Return what a kernel of this name does: one of KINDS, or "other"."""
     return next((kind for kind, pattern in KINDS if re.search(pattern, name)), "other")
 
@@ -52,7 +52,7 @@ def kernel_times(folder: Path, steps: int = 16) -> dict:
     by_kind, by_name = defaultdict(lambda: [0.0, 0]), defaultdict(lambda: [0.0, 0])
     busy, until = 0.0, begin
     for e in inside:
-        for table, key in ((by_kind, kind_of(e["name"])), (by_name, e["name"][:110])):
+        for table, key in ((by_kind, kernel_kind(e["name"])), (by_name, e["name"][:110])):
             table[key][0] += e["dur"]
             table[key][1] += 1
         busy += max(0.0, e["ts"] + e["dur"] - max(until, e["ts"]))

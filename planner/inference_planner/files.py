@@ -33,7 +33,7 @@ def open_regular(path: str | Path, remedy: str = READABLE) -> BinaryIO:
     """
     try:
         # before it is opened: to open a device may already do something
-        kind = kind_of(os.stat(path))
+        kind = file_kind(os.stat(path))
         if not kind:
             return open(path, "rb")
     except (OSError, ValueError) as error:
@@ -41,7 +41,7 @@ def open_regular(path: str | Path, remedy: str = READABLE) -> BinaryIO:
     raise BadInput(f"{path} cannot be read: it is {kind}, not a file.", remedy)
 
 
-def kind_of(status: os.stat_result) -> str:
+def file_kind(status: os.stat_result) -> str:
     """Return what is no regular file in words ("a pipe"), and "" for a regular file."""
     for is_kind, description in KINDS:
         if is_kind(status.st_mode):

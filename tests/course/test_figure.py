@@ -14,9 +14,9 @@ from workshop.course.drawing import chart, figure, plots
 from workshop.course.drawing.figure import (
     colours_of,
     draw,
+    keep_apart,
     number,
     series_of,
-    spread,
     to_html,
     words_of,
 )
@@ -254,7 +254,7 @@ def test_what_cannot_be_drawn_is_said(subtests):
 
 
 def test_names_at_the_ends_of_lines_are_moved_apart_and_keep_their_order():
-    assert spread([10.0, 10.5, 3.0], 2.0) == [10.0, 12.0, 3.0]
+    assert keep_apart([10.0, 10.5, 3.0], 2.0) == [10.0, 12.0, 3.0]
 
 
 def test_what_a_label_means_decides_its_colour_and_others_take_what_is_left():

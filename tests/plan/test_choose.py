@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from inference_planner.answer.choose import executor, splits, spread
+from inference_planner.answer.choose import executor, split_over, splits
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.read import from_dict
 from inference_planner.split.communication import RING_SHARE, compare_splits, traffic
@@ -295,7 +295,7 @@ def test_every_node_has_as_many_ranks_as_vllm_starts_there():
     assert "across nodes" in across.reasons[0] and across.communication[0].link == "InfiniBand NDR"
     large = prepare("llama-3.1-405b", "h100")
     assert {split.tp for split in splits(large, 12)} == {1, 2} and not splits(large, 13)
-    assert spread(large, 13).gpus == 12
+    assert split_over(large, 13).gpus == 12
 
 
 def test_who_starts_the_workers():

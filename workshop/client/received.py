@@ -13,7 +13,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 from pydantic_core import from_json
 
-from workshop.client.strict_json import Malformed, kind_of
+from workshop.client.strict_json import Malformed, json_type
 
 
 class _Part(BaseModel):
@@ -95,7 +95,7 @@ def body(raw: bytes) -> dict:
             description = f"{description}: {error}"
         raise Malformed(description) from None
     if not isinstance(data, dict):
-        raise Malformed(f"JSON that is {kind_of(data)}")
+        raise Malformed(f"JSON that is {json_type(data)}")
     return data
 
 

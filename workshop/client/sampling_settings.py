@@ -92,7 +92,7 @@ class Settings:
     def __post_init__(self) -> None:
         for parameter in fields(self):
             value = getattr(self, parameter.name)
-            _check(parameter.name, value, _kind_of(parameter), parameter.metadata["limits"])
+            _check(parameter.name, value, _number_type(parameter), parameter.metadata["limits"])
 
     @property
     def greedy(self) -> bool:
@@ -118,7 +118,7 @@ class Settings:
         return parameters
 
 
-def _kind_of(parameter: Field) -> type[int] | type[float]:
+def _number_type(parameter: Field) -> type[int] | type[float]:
     """Return int or float, as a field's annotation says."""
     return int if parameter.type == "int" else float
 
@@ -184,7 +184,7 @@ def _of_settings(*names: str) -> dict[str, Parameter]:
     for setting in fields(Settings):
         metadata = setting.metadata
         parameters[setting.name] = Parameter(
-            _kind_of(setting), metadata["help"], limits=metadata["limits"]
+            _number_type(setting), metadata["help"], limits=metadata["limits"]
         )
     return {name: parameters[name] for name in names or parameters}
 

@@ -26,7 +26,7 @@ class Malformed(Exception):
     """The row or the answer is not valid; the text completes "line 7: …"."""
 
 
-def kind_of(value: object) -> str:
+def json_type(value: object) -> str:
     """Return a JSON value's type in words, such as "a list"."""
     return _KINDS.get(type(value), type(value).__name__)
 

@@ -162,7 +162,7 @@ def more_gpus(deployment: Deployment) -> Iterator[Change]:
     sizes += range(node, MOST_GPUS + 1, node)
     for gpus in sizes:
         if gpus > deployment.replica_gpus and choose.splits(deployment, gpus):
-            yield _split_change("more_gpus", choose.spread(deployment, gpus), f"on {gpus} GPUs")
+            yield _split_change("more_gpus", choose.split_over(deployment, gpus), f"on {gpus} GPUs")
 
 
 def other_split(deployment: Deployment) -> Iterator[Change]:

@@ -77,7 +77,7 @@ def first_that_fits(deployment: Deployment, numbers: Iterable[int]) -> Deploymen
     return None
 
 
-def spread(deployment: Deployment, gpus: int) -> Deployment:
+def split_over(deployment: Deployment, gpus: int) -> Deployment:
     """Return the first split over so many GPUs that fits, or that with most tensor parallelism.
 
     Raises BadInput: there are more GPUs than the model has layers, heads and experts to give them,
@@ -87,7 +87,7 @@ def spread(deployment: Deployment, gpus: int) -> Deployment:
     options = splits(deployment, gpus)
     stays_whole = most_stages(deployment.model) == 1 or deployment.split(1, gpus).uneven
     if not options and gpus > 1 and stays_whole:  # use as many GPUs as can be used
-        return spread(deployment, gpus - 1)
+        return split_over(deployment, gpus - 1)
     if not options:
         check_sizes(deployment.model, 1, gpus, deployment.experts_cut(1))
     return first_that_fits(deployment, [gpus]) or options[0]
@@ -190,7 +190,7 @@ def _fewest_a_replica(deployment: Deployment, world_size: int) -> Split:
         widest = next(
             (gpus for gpus in range(min(most, node), 0, -1) if splits(deployment, gpus)), 1
         )
-        chosen = spread(deployment, widest)
+        chosen = split_over(deployment, widest)
     return _checked(chosen, [], world_size)
 
 
@@ -199,12 +199,12 @@ def _over_gpus(deployment: Deployment, world_size: int) -> Deployment:
     node = deployment.gpus_per_node
     if not world_size:
         numbers = (2, 4, *range(node, node * MOST_NODES + 1, node))
-        return first_that_fits(deployment, numbers) or spread(deployment, node)
+        return first_that_fits(deployment, numbers) or split_over(deployment, node)
     chosen = first_that_fits(deployment, dict.fromkeys((node, world_size)))
     if chosen:
         return chosen
     usable = next(gpus for gpus in range(world_size, 0, -1) if splits(deployment, gpus))
-    return spread(deployment, usable)
+    return split_over(deployment, usable)
 
 
 def executor(gpus: int, nodes: int) -> tuple[str, str]:

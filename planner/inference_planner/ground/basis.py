@@ -68,7 +68,7 @@ def model_of(run: dict[str, Any]) -> ModelConfig:
 
 
 @dataclass(frozen=True)
-class Kind:
+class MeasuredKind:
     """The properties of two cases if the measurement of one holds for the other.
 
     Attributes:
@@ -91,11 +91,13 @@ class Kind:
 
 
 @lru_cache(maxsize=512)
-def kind_of_model(model: ModelConfig, split: str = "") -> Kind:
+def measured_kind_of_model(model: ModelConfig, split: str = "") -> MeasuredKind:
     """Return the kind of a model that is split in these ways."""
     attention = tuple(sorted({kind.key for kind in kinds(model)}))
     encoder = not model.text_only and any(model.raw.get(name) for name in ENCODERS)
-    return Kind(attention, model.moe is not None, weight_format(model.quantization), encoder, split)
+    return MeasuredKind(
+        attention, model.moe is not None, weight_format(model.quantization), encoder, split
+    )
 
 
 def weight_format(quantization: Quantization | None) -> str:
@@ -114,7 +116,7 @@ def weight_format(quantization: Quantization | None) -> str:
 
 
 def split_name(tp: int, pp: int, dp: int, *, ep: bool = False, dcp: int = 1, nodes: int = 1) -> str:
-    """Return the ways of splitting that are in use; `Kind.split` says how they are written."""
+    """Return the ways of splitting that are in use; `MeasuredKind.split` says how they are written."""
     uses = {
         "tensor": tp > 1,
         "pipeline": pp > 1,
@@ -125,7 +127,7 @@ def split_name(tp: int, pp: int, dp: int, *, ep: bool = False, dcp: int = 1, nod
     return ", ".join(name for name, is_used in uses.items() if is_used)
 
 
-def kind_of(deployment: Deployment) -> Kind:
+def measured_kind(deployment: Deployment) -> MeasuredKind:
     """Return the kind of a deployment."""
     extras: list[str] = []
     if deployment.settings.draft is not None:
@@ -144,7 +146,7 @@ def kind_of(deployment: Deployment) -> Kind:
         dcp=deployment.dcp,
         nodes=deployment.nodes,
     )
-    kind = kind_of_model(deployment.model, split)
+    kind = measured_kind_of_model(deployment.model, split)
     if not extras:
         return kind
     return replace(kind, extras=tuple(extras))
@@ -156,7 +158,7 @@ class Mark:
 
     gpu: GPU
     vllm_version: str
-    kind: Kind
+    kind: MeasuredKind
     gpus: int
 
 
@@ -170,7 +172,7 @@ def marks() -> frozenset[Mark]:
         if quantization:
             model = model.with_quantization(from_name(quantization))
         tp, pp, dp = run["tp"], run["pp"], run.get("dp", 1)
-        kind = kind_of_model(model, split_name(tp, pp, dp))
+        kind = measured_kind_of_model(model, split_name(tp, pp, dp))
         gpus = tp * pp * dp
         run_marks.add(Mark(load_gpu(run["gpu"]), run["vllm_version"], kind, gpus))
     return frozenset(run_marks)
@@ -206,7 +208,7 @@ class Ground:
 LEARNED = Ground("measured here", True, True, True, learned=True, memory_basis="measured here")
 
 
-def generation(gpu: GPU) -> int | None:
+def major_capability(gpu: GPU) -> int | None:
     """Return the major compute capability; None for another vendor's or an unknown card."""
     if math.isfinite(gpu.capability):
         return int(gpu.capability)
@@ -224,10 +226,12 @@ def ground(deployment: Deployment) -> Ground:
     start = correction(deployment)
     if start is not None and start.likeness >= Likeness.KIND:
         return LEARNED
-    kind = kind_of(deployment)
+    kind = measured_kind(deployment)
     version = deployment.settings.vllm_version
     on_card = [mark for mark in marks() if mark.gpu == deployment.gpu]
-    of_generation = [mark for mark in marks() if generation(mark.gpu) == generation(deployment.gpu)]
+    of_generation = [
+        mark for mark in marks() if major_capability(mark.gpu) == major_capability(deployment.gpu)
+    ]
     same_kind = any(mark.kind == kind for mark in on_card)
     measured_weights = {mark.kind.weights for mark in of_generation}
     same_weights = kind.weights == SIXTEEN_BITS or kind.weights in measured_weights
@@ -255,7 +259,7 @@ def ground(deployment: Deployment) -> Ground:
     )
 
 
-def _has_measured_parts(kind: Kind, gpus: int, on_card: list[Mark]) -> bool:
+def _has_measured_parts(kind: MeasuredKind, gpus: int, on_card: list[Mark]) -> bool:
     """Return True if kernels, attention and number of GPUs were measured, if not in one run."""
     attention: set[str] = set()
     kernels: set[tuple[str, bool]] = set()

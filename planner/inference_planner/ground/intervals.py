@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from inference_planner.catalog.gpus import GIB
-from inference_planner.ground.basis import Basis, Ground, kind_of, sizes_from
+from inference_planner.ground.basis import Basis, Ground, measured_kind, sizes_from
 from inference_planner.memory.fit import Fit
 from inference_planner.memory.peaks import runner
 from inference_planner.model import kv_cache
@@ -222,7 +222,7 @@ DOUBTS = (
 )
 # After those of kinds of attention (`Attention.uncertainty`).
 DOUBTS_OF_FEATURES = (
-    Doubt("an encoder", lambda deployment, g: kind_of(deployment).encoder, 0.6),
+    Doubt("an encoder", lambda deployment, g: measured_kind(deployment).encoder, 0.6),
     Doubt(
         "draft tokens",
         lambda deployment, g: deployment.settings.draft is not None,

@@ -13,7 +13,7 @@ from inference_planner.memory.overheads import ACTIVATIONS, GRAPHS, KERNELS, Ove
 from inference_planner.model.attention import has_states, main_kind
 from inference_planner.releases.versions import same_minor
 from inference_planner.split.deployment import Deployment
-from inference_planner.split.measured_start import Correction, Kind, Likeness, Start
+from inference_planner.split.measured_start import Correction, Likeness, Start, StartKind
 
 # Cards of one kind report totals that differ by less than this share: drivers and platforms leave
 # other amounts.
@@ -23,10 +23,10 @@ SAME_TOTAL = 0.006
 LEAST_SPEED, MOST_SPEED = 0.5, 1.5  # beyond, the log's seconds were not those of decoding
 
 
-def kind_of(model: ModelConfig) -> Kind:
+def start_kind(model: ModelConfig) -> StartKind:
     """Return the kind of a model."""
     quantization = model.quantization.method if model.quantization else ""
-    return Kind(
+    return StartKind(
         attention=main_kind(model).key,
         experts=bool(model.moe),
         states=has_states(model),
@@ -87,7 +87,7 @@ def _likeness(deployment: Deployment, start: Start) -> Likeness | None:
     )
     if not same_version or start.split != split_of(deployment) or not _same_card(deployment, start):
         return None
-    if start.kind == kind_of(deployment.model):
+    if start.kind == start_kind(deployment.model):
         if start.shape == shape_of(deployment.model):
             return Likeness.MODEL
         return Likeness.KIND

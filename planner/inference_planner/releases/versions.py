@@ -259,7 +259,7 @@ def get(name: str) -> Version:
     if plain_name in TABLE:
         return TABLE[plain_name]
     is_release = RELEASE.fullmatch(plain_name) is not None
-    if is_release and (is_outside(plain_name) or has_formulas(plain_name)):
+    if is_release and (is_outside(plain_name) or has_own_formulas(plain_name)):
         return row_of(plain_name)
     raise BadInput(
         f"There are no formulas for vLLM {plain_name[:40]}.", f"Choose from: {', '.join(TABLE)}."
@@ -297,7 +297,7 @@ def name_for_plan(name: str) -> str:
     return ".".join(map(str, numbers(name)[:3]))
 
 
-def has_formulas(name: str) -> bool:
+def has_own_formulas(name: str) -> bool:
     """Return True if a row of the table is of the same minor release."""
     return same_minor(nearest_formulas(name), name)
 

@@ -54,7 +54,7 @@ DENSE = "dense"
 EXPERTS = "experts"
 
 
-def generation(gpu: GPU) -> str:
+def generation_name(gpu: GPU) -> str:
     """Return the generation of a GPU, whose kernels it shares."""
     if math.isinf(gpu.capability):
         return OTHER
@@ -100,7 +100,7 @@ UNMEASURED_CARD = Card()
 
 def card(gpu: GPU) -> Card:
     """Return what was measured of a GPU's generation; Hopper's shares where nothing was."""
-    return CARDS.get(generation(gpu), UNMEASURED_CARD)
+    return CARDS.get(generation_name(gpu), UNMEASURED_CARD)
 
 
 # 792.1 of 989 TFLOP/s on an H100 SXM: github.com/mag-/gpu_benchmark, as those of most other cards.
@@ -307,7 +307,7 @@ def kernel(part: str, weights: str, gpu: GPU, backend: str = AUTO) -> Kernel:
     Args:
         backend: the --moe-backend of experts, whose kernel is taken instead.
     """
-    name_of_generation = generation(gpu)
+    name_of_generation = generation_name(gpu)
     choice = _choice(part, weights, name_of_generation)
     if backend != AUTO:
         choice = Choice(part, weights, (), BACKENDS[backend])
@@ -353,7 +353,7 @@ def dense_kernel(model: ModelConfig, gpu: GPU) -> Kernel:
     if quantization is None or quantization.experts_only:
         return kernel(DENSE, BITS_16, gpu)
     used = kernel(DENSE, stored_as(model), gpu)
-    measurement = MEASURED_METHODS.get((used.name, quantization.method, generation(gpu)))
+    measurement = MEASURED_METHODS.get((used.name, quantization.method, generation_name(gpu)))
     if measurement is None:
         return used
     return replace(

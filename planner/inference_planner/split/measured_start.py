@@ -21,7 +21,7 @@ class Likeness(IntEnum):
 
 
 @dataclass(frozen=True)
-class Kind:
+class StartKind:
     """The properties in which two models agree if the activations of one hold for the other."""
 
     attention: str
@@ -58,7 +58,7 @@ class Start:
     logged_version: str
     model: str
     shape: tuple[str | int, ...]
-    kind: Kind
+    kind: StartKind
     split: tuple[int, int, int, bool]
     settings: tuple[int, int, str]
     enforce_eager: bool

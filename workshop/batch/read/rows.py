@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from workshop.batch.read.inputs import PROMPTS
 from workshop.client.sampling_settings import PARAMETERS, check_value
-from workshop.client.strict_json import Malformed, decode, kind_of
+from workshop.client.strict_json import Malformed, decode, json_type
 from workshop.errors import BadInput
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -212,7 +212,7 @@ class Builder:
         if isinstance(record, str):
             return self._of_prompt(None, *self._prompt(record), {}, {})
         if not isinstance(record, dict):
-            raise Malformed(f"it is {kind_of(record)}, not a string or an object")
+            raise Malformed(f"it is {json_type(record)}, not a string or an object")
         if self._is_openai(record):
             return self._openai(_custom_id(record), record)
         return self._plain(_custom_id(record), record)
@@ -268,7 +268,7 @@ class Builder:
         if _is_token_ids(prompt) and not self.chat:
             return COMPLETIONS, {"prompt": prompt}
         if not isinstance(prompt, str):
-            raise Malformed(f"its prompt is {kind_of(prompt)}, not text")
+            raise Malformed(f"its prompt is {json_type(prompt)}, not text")
         if not prompt:
             raise Malformed("its prompt is empty")
         if self.chat:
@@ -306,7 +306,7 @@ class Builder:
             raise Malformed(f"its method is {method!r}; POST is the only one")
         body = self._json(record.get("body"))
         if not isinstance(body, dict):
-            raise Malformed(f"its body is {kind_of(body)}, not an object")
+            raise Malformed(f"its body is {json_type(body)}, not an object")
         url = _endpoint(record.get("url"), body)
         if body.get("stream"):
             raise Malformed("it asks for a stream, which a batch cannot keep")

@@ -180,7 +180,7 @@ def _lines(axes, series: list[Series], colours: Mapping[str, str], names: Sequen
     axes.set_ylim(lowest)
     if not names:
         apart = _label_height(axes) * axes.get_ylim()[1]
-        heights = spread([ys[-1] for _, _, ys in series], apart)
+        heights = keep_apart([ys[-1] for _, _, ys in series], apart)
         for (label, xs, _), y in zip(series, heights, strict=True):
             _write(axes, label, (xs[-1], y), 10, annotation_clip=False)
     _, xs, ys = series[0]
@@ -201,7 +201,7 @@ def _label_height(axes) -> float:
     return 2.4 * axes.xaxis.label.get_size() / height
 
 
-def spread(values: Sequence[float], apart: float) -> list[float]:
+def keep_apart(values: Sequence[float], apart: float) -> list[float]:
     """Return the values, the larger ones raised until all are at least `apart` from each other.
 
     The names at the ends of lines need it.

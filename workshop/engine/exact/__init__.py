@@ -308,8 +308,8 @@ def choose(deployment: Deployment, request: PlanRequest, exact: bool | None) -> 
         )
         raise BadInput("There is no vLLM here, whose classes --exact asks.", remedy)
     if exact is None:
-        has_formulas = deployment.model.architecture in FAMILIES
-        asks = not has_formulas and bool(python()) and not is_recorded(deployment.model)
+        has_family = deployment.model.architecture in FAMILIES
+        asks = not has_family and bool(python()) and not is_recorded(deployment.model)
         asks = asks and not keeps_no_cache(deployment.model.architecture)
     else:
         asks = exact

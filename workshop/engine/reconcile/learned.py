@@ -197,7 +197,7 @@ def _difference(start: KeptStart, plan: Plan, measured: Measured) -> Start:
         logged_version=start.run["logged_version"],
         model=start.run["model"],
         shape=planner.shape_of(deployment.model),
-        kind=planner.kind_of(deployment.model),
+        kind=planner.start_kind(deployment.model),
         split=planner.split_of(deployment),
         settings=planner.settings_of(deployment),
         enforce_eager=deployment.settings.enforce_eager,

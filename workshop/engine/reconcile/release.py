@@ -84,7 +84,7 @@ def nearest_version(log: EngineLog, assumed: list[str]) -> str:
         )
         return versions.name_for_plan(release)
     nearest = versions.nearest(release)
-    if not versions.has_formulas(release):
+    if not versions.has_own_formulas(release):
         assumed.append(
             f"The log is of vLLM {release}; the formulas are those of {nearest}, the nearest known."
         )

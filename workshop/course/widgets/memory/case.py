@@ -154,7 +154,7 @@ def _deployment(case: Case, learned: tuple[Start, ...]) -> Deployment:
         max_model_len=min(case.context, model.max_position_embeddings),
     )
     deployment = deployment_of(model, case.gpu, request, learned)
-    return with_seqs_that_start(choose.spread(with_records(deployment), case.gpus))
+    return with_seqs_that_start(choose.split_over(with_records(deployment), case.gpus))
 
 
 def memory(case: Case) -> Memory:
