@@ -18,7 +18,7 @@ from typing import Any
 from inference_planner.answer.choose import Split
 from inference_planner.answer.choose import choose as choose_split
 from inference_planner.catalog import load_model
-from inference_planner.catalog.config import Built, Exact, Group, ModelConfig
+from inference_planner.catalog.config import Built, Exact, Group, ModelConfig, SizesFrom
 from inference_planner.catalog.estimate import unknown_part
 from inference_planner.catalog.families import FAMILIES, has_formulas
 from inference_planner.catalog.fields import json_object
@@ -154,8 +154,7 @@ def _with_records_of_base(deployment: Deployment) -> Deployment:
             )
         )
         builds.append(replace(recorded, loaded_bytes=loaded))
-    basis = f"derived from {model.derived_from}"
-    return with_builds(deployment, basis, entry["vllm"], builds, entry["refused"])
+    return with_builds(deployment, "derived", entry["vllm"], builds, entry["refused"])
 
 
 def check_estimate(model: ModelConfig, why: str = "") -> None:
@@ -183,7 +182,7 @@ def as_stored(deployment: Deployment) -> ModelConfig:
 
 def with_builds(
     deployment: Deployment,
-    basis: str,
+    basis: SizesFrom,
     source: str,
     builds: Sequence[Built],
     refused: tuple[tuple[int, int, str], ...] = (),

@@ -270,8 +270,11 @@ class Plan:
 
     @property
     def sizes_from(self) -> str:
-        """The origin of weights and KV cache: formulas, exact, recorded or estimate."""
-        return sizes_from(self.deployment)
+        """The origin of weights and KV cache (`SizesFrom`), and the model it is derived from."""
+        origin = sizes_from(self.deployment)
+        if origin == "derived":
+            return f"derived from {self.deployment.model.derived_from}"
+        return origin
 
     @property
     def exact(self) -> bool:

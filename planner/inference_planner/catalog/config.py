@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from inference_planner.catalog.weight import ExpertSplit
 
@@ -16,7 +16,11 @@ DTYPE_BYTES = {
     **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2", "float8_e4m3fn", "int8", "uint8"), 1),
 }
 
-
+# Where the sizes of weights and KV cache come from: "formulas" agree with vLLM's classes, "exact"
+# was asked of the installed class now, or earlier on this machine, "recorded" is kept in data/exact,
+# "derived" is the record of the checkpoint that the model is derived from, with weights changed as
+# the formulas say, and "estimate" rests on the fields of config.json and on the checkpoint's size.
+SizesFrom = Literal["formulas", "exact", "recorded", "derived", "estimate"]
 Part = TypeVar("Part")
 
 
@@ -161,12 +165,9 @@ class Built:
 
 @dataclass(frozen=True)
 class Exact:
-    """The sizes of a model that are known, and where they come from.
+    """The sizes of a model that are known, and where they come from."""
 
-    basis is "exact" (built now, or earlier on this machine), "recorded" or "estimate".
-    """
-
-    basis: str
+    basis: SizesFrom
     source: str
     builds: tuple[Built, ...] = ()
     # of a split that was not built: weights of one rank over what the config alone makes of them

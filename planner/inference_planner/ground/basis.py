@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from inference_planner.catalog import load_gpu, load_model
-from inference_planner.catalog.config import ModelConfig, Quantization
+from inference_planner.catalog.config import ModelConfig, Quantization, SizesFrom
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.gpus import GPU
 from inference_planner.catalog.quantization import from_name
@@ -272,12 +272,8 @@ def _has_measured_parts(kind: MeasuredKind, gpus: int, on_card: list[Mark]) -> b
     return has_kernels and gpus in numbers and attention.issuperset(kind.attention)
 
 
-def sizes_from(deployment: Deployment) -> str:
-    """Return where the sizes of weights and KV cache come from.
-
-    "formulas" agree with vLLM's classes, "exact" was asked of the installed class now, "recorded"
-    earlier, and "estimate" rests on the fields of config.json alone.
-    """
+def sizes_from(deployment: Deployment) -> SizesFrom:
+    """Return where the sizes of weights and KV cache come from."""
     model = deployment.model
     experts = deployment.expert_split
     if experts:  # no formula was compared with experts shared out so

@@ -24,6 +24,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from inference_planner.catalog.config import SizesFrom
 from inference_planner.catalog.gpus import GIB
 from inference_planner.ground.basis import Basis, Ground, measured_kind, sizes_from
 from inference_planner.memory.fit import Fit
@@ -65,8 +66,14 @@ WIDTHS: dict[Basis, Width] = {
 # Of a case that this site's own start measured (`workshop reconcile LOG`).
 LEARNED_WIDTH = Width(0.001, 0.05, 0.01, 0.0, 0.05)
 
-# The share of the weights where formulas do not give them (docs/exact.md).
-SIZES_SHARE = {"exact": 0.003, "recorded": 0.006, "estimate": 0.05}
+# The share of the weights by what gives them (docs/exact.md); those of formulas have Width's alone.
+SIZES_SHARE: dict[SizesFrom, float] = {
+    "formulas": 0.0,
+    "exact": 0.003,
+    "recorded": 0.006,
+    "derived": 0.0,  # Width's alone, and ASSUMED_SHARE if the checkpoint is not in the catalog
+    "estimate": 0.05,
+}
 
 # Of a checkpoint that is derived by its name: between the usual lists of what stays in 16 bits.
 ASSUMED_SHARE = 0.03
@@ -317,7 +324,7 @@ def spread(deployment: Deployment, fit: Fit, ground: Ground) -> Spread:
     weights_gib = fit.weights[fit.tightest] / GIB
     weights_share = width.weights_share
     if ground.memory_basis != MEASURED_HERE:
-        weights_share = max(weights_share, SIZES_SHARE.get(sizes_from(deployment), 0.0))
+        weights_share = max(weights_share, SIZES_SHARE[sizes_from(deployment)])
     added = list(doubts(deployment, ground)) if ground.memory_basis != MEASURED_HERE else []
     shares = [doubt.weights_share for doubt in added]
     weights = weights_gib * _root_of_squares(weights_share, *shares)
