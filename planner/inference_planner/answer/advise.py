@@ -60,7 +60,7 @@ class Change:
 
     @property
     def fits(self) -> bool:
-        """True if the memory is enough after the change. A default of max_num_seqs can be lowered."""
+        """True if the memory is enough after it. A default of max_num_seqs can be lowered."""
         # Other refusals of a plan are not asked for: most stay whatever the change (a dtype, a
         # draft), and would leave a plan without advice on its memory.
         if not memory.may_fit(self.after, self.after.gpus) or not self.fit.holds_a_request:

@@ -95,10 +95,10 @@ class Plan:
     fit: Fit
     communication: list[Traffic]  # the messages of a step that computes one token
     ranks: list[Rank]
-    ground: Ground  # how far the case is from what was measured: see basis.py
+    ground: Ground  # how far the case is from what was measured: see ground/basis.py
     refusals: list[Finding]  # why vLLM would refuse to start, and the flags that avoid it
     decode: list[Term] = field(default_factory=list[Term])  # the times of one decoding step
-    # Requests that arrive together, and all get their first token within 5 s: see speed.py.
+    # Requests that arrive together and get their first token within 5 s: see speed/roofline.py.
     learners_at_once: int = 0
     world_size: int = 0  # GPUs available; 0 where that is unknown, or the sizes were given
     reasons: list[str] = field(default_factory=list[str])

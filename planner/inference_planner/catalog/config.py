@@ -17,9 +17,9 @@ DTYPE_BYTES = {
 }
 
 # Where the sizes of weights and KV cache come from: "formulas" agree with vLLM's classes, "exact"
-# was asked of the installed class now, or earlier on this machine, "recorded" is kept in data/exact,
-# "derived" is the record of the checkpoint that the model is derived from, with weights changed as
-# the formulas say, and "estimate" rests on the fields of config.json and on the checkpoint's size.
+# was asked of the installed class now, or earlier on this machine, "recorded" is kept in
+# data/exact, "derived" is the record of the checkpoint that the model is derived from, with weights
+# changed as the formulas say, and "estimate" rests on config.json and the checkpoint's size.
 SizesFrom = Literal["formulas", "exact", "recorded", "derived", "estimate"]
 Part = TypeVar("Part")
 
@@ -226,7 +226,7 @@ class ModelConfig:
     # rows and columns a layer of a second input table (Gemma 3n, 4)
     per_layer_input: tuple[int, int] | None = None
     quantization: Quantization | None = None
-    exact: Exact | None = None  # what vLLM's own class said of it; plan/exact.py
+    exact: Exact | None = None  # what vLLM's own class said of it; answer/builds.py
     # --language-model-only, or no image, video or sound in a prompt: the encoder is not loaded
     text_only: bool = False
     pooling: str = ""  # what a model computes that generates no text: vectors or scores

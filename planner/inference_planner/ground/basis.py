@@ -116,7 +116,7 @@ def weight_format(quantization: Quantization | None) -> str:
 
 
 def split_name(tp: int, pp: int, dp: int, *, ep: bool = False, dcp: int = 1, nodes: int = 1) -> str:
-    """Return the ways of splitting that are in use; `MeasuredKind.split` says how they are written."""
+    """Return the ways of splitting that are in use, as `MeasuredKind.split` has them."""
     uses = {
         "tensor": tp > 1,
         "pipeline": pp > 1,

@@ -111,7 +111,7 @@ class Latent(Attention):
         return Peak("MLA prefill", elements * dtype_bytes + run.workspace_bytes, parts)
 
     def kernels_us(self, model: ModelConfig) -> float:
-        return 26.0  # projections into and out of the latent; fitted with speed.py's constants
+        return 26.0  # projections into and out of the latent; fitted with roofline.py's constants
 
     def weights(self, model: ModelConfig) -> Iterator[Weight]:
         return latent_weights(model, model.latent, has_decoded_copy=True)
