@@ -46,9 +46,9 @@ class OfflineBatch(Session):
     engine_args: any flags of vLLM's engine, such as ("--tensor-parallel-size", "4").
     trace: a file for what the engine does, step by step.
     llm: an `LLM` that is there already, instead of a model.
-    **options: those of `Session`. concurrency: sequences given to the engine at once; by default
-    half as many
-        again as it computes at once.
+    **options: those of `Session`.
+    concurrency: sequences given to the engine at once; by default half as many again as it computes
+        at once.
     """
 
     def __init__(

@@ -186,15 +186,14 @@ class Session:
 
     input, output: files; what formats they may have says docs/batch.md.
     model: name that the requests give (offline: a folder, a Hub id, or None for the teaching
-    model).
+        model).
     concurrency: requests at once; by default it is found.
     samples: answers to each prompt.
     skip_bad: leave malformed rows out instead of refusing the input.
     column: field that holds the prompts. chat: send plain prompts as a user's message. shard: such
     as "2/8".
-    retry: "length": rows whose answer ended in `length` are asked again with RETRY_FACTOR times the
-    tokens. The answer
-        that they have stays until the new one is there.
+    retry: "length": rows whose answer ended in `length` are asked again with RETRY_FACTOR times
+        the tokens. The answer that they have stays until the new one is there.
     report: called with a Progress now and then.
     **sampling: vLLM's sampling parameters.
 

@@ -52,9 +52,8 @@ LARGE_SEQUENCES = 8
 LARGE_BYTES = 8 * 1024
 LARGE_LOGPROBS = 16  # a step
 # On a CPU, one more sequence makes each step longer for everybody: 16 less than twice as long, 32
-# more than that.
-# A request with more than NARROW_SEQUENCES is wide. It has fewer tokens, and rests afterwards (see
-# `pace`).
+# more than that. A request with more than NARROW_SEQUENCES is wide: it has fewer tokens, and rests
+# afterwards (see `pace`).
 NARROW_SEQUENCES = 16
 WIDE_TOKENS = 8192  # sequences × tokens of an answer: 32 × 256
 UNLIMITED = 10**9
@@ -64,8 +63,7 @@ CPU_PREFILL_TOKENS = 32  # of one prompt in a step
 CPU_STEP_TOKENS = 256  # of all prompts and answers in a step
 STRUCTURED_OUTPUTS = '{"backend": "guidance"}'
 # Without it, vLLM writes the tools of a request as a structural tag, which only xgrammar reads.
-# Then their schemas go
-# to guidance.
+# With it, their schemas go to guidance.
 CLASS_VARIABLES = {"VLLM_ENFORCE_STRICT_TOOL_CALLING": "0"}
 
 

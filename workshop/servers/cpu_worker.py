@@ -1,8 +1,7 @@
 """vLLM's CPU worker with workarounds for two bugs and one slow path.
 
 Chunked prefill of requests with a seed, draft tokens at a temperature above 0, and layers of 16 bit
-on processors without AVX-512. vLLM takes it by
-`--worker-cls workshop.servers.cpu_worker.Worker`.
+on processors without AVX-512. vLLM takes it by `--worker-cls workshop.servers.cpu_worker.Worker`.
 """
 
 from vllm.v1.worker.cpu_worker import CPUWorker as Worker

@@ -87,8 +87,8 @@ class Version:
         mxfp4_layer_us: what the small kernels of a layer with 4-bit experts take longer than those
             of a usual one: three runs of gpt-oss on Hopper, and 94 public points of 0.15 and 0.18.
         fp8_blocks_layer_us: the same of a layer with experts in FP8 blocks: 0 in Qwen3-Next on an
-            H200 (0.33.0), less with each release in 221
-            public points of MiniMax M2.5 (0.16, 0.18, 0.19).
+            H200 (0.33.0), less with each release in 221 public points of MiniMax M2.5 (0.16, 0.18,
+            0.19).
     """
 
     name: str

@@ -17,8 +17,7 @@ from workshop.course.widgets import style
 
 FRAME = style.GREY
 # A drawing shrinks to the room that there is, down to this width in pixels; then it scrolls. Beside
-# the file browser
-# of a window of 900 pixels there are 440.
+# the file browser of a window of 900 pixels there are 440.
 LEAST_WIDTH = 400
 
 

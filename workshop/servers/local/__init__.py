@@ -113,7 +113,7 @@ def prepare(
     vllm_args: any flags of `vllm serve`; those that its release does not take are refused.
     trace: a new file for what the engine does, step by step.
     force: an older trace of that name is replaced.
-    learners: the size of a class; from 1 on, each learner has limits (see launch.fairshare).
+    learners: the size of a class; from 1 on, each learner has limits (see guard.fairshare).
     anyway: flags that the release does not take are passed on as well.
     own_flags: those of the caller's command, one of which a mistyped flag may have been meant for.
     say: see `fetch`, which comes when nothing else is to be refused.
