@@ -10,14 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inference_planner.catalog import load_model
 
-from workshop.course.widgets.kv_cache.case import (
-    REQUESTS,
-    Request,
-    picture,
-    reserved_tokens,
-    simulate,
-    spoken,
-)
+from workshop.course.widgets.kv_cache.case import REQUESTS, Request, reserved_tokens, simulate
+from workshop.course.widgets.kv_cache.picture import picture, spoken
 from workshop.course.widgets.kv_cache.view import KvCacheExplorer
 from workshop.errors import BadInput
 

@@ -7,7 +7,8 @@ from inference_planner.model.kv_cache import BLOCK_SIZE
 
 from workshop.course.drawing.readable_numbers import size
 from workshop.course.widgets.controls import Explorer, models, whole
-from workshop.course.widgets.kv_cache.case import REQUESTS, State, picture, simulate, token_bytes
+from workshop.course.widgets.kv_cache.case import REQUESTS, State, simulate, token_bytes
+from workshop.course.widgets.kv_cache.picture import picture
 from workshop.errors import WorkshopError
 
 MS_A_STEP = 150
