@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from workshop.cli import bench
+from workshop.cli import bench_table
+from workshop.course.drawing import bench_points
 from workshop.measure.points import Load, Point
 
 RATES = (1.0, 4.0, 16.0)
@@ -42,30 +43,30 @@ def point(rate: float, goodput: float | None = 0.9, tpot_ms: float | None = 8.0)
 
 
 def test_the_simulated_line_ends_with_the_simulated_goodput():
-    text = bench.as_text("m", [point(4.0)], predicts=True)
+    text = bench_table.as_text("m", [point(4.0)], predicts=True)
     header, measured, simulated = text.splitlines()[1:4]
     assert header.endswith("goodput/s")
     assert measured.startswith("4 a second") and measured.endswith(" 3.60")
     assert simulated.startswith("  simulated") and simulated.endswith(" 3.00")
-    without = bench.as_text("m", [point(4.0, goodput=None)], predicts=True)
+    without = bench_table.as_text("m", [point(4.0, goodput=None)], predicts=True)
     assert without.splitlines()[3].endswith(" –")
 
 
 def titles(picture: str) -> set[str]:
     """Return the texts of a picture that name a panel."""
     texts = set(re.findall(r">([^<>]+)</text>", picture))
-    return texts & {"tokens/s", *bench.PANELS.values(), bench.GOODPUT}
+    return texts & {"tokens/s", *bench_points.PANELS.values(), bench_points.GOODPUT}
 
 
 def test_the_picture_has_a_panel_for_each_figure():
-    picture = bench.drawing([point(rate) for rate in RATES])
-    assert titles(picture) == {"tokens/s", "TTFT p95, ms", "TPOT p95, ms", bench.GOODPUT}
+    picture = bench_points.drawing([point(rate) for rate in RATES])
+    assert titles(picture) == {"tokens/s", "TTFT p95, ms", "TPOT p95, ms", bench_points.GOODPUT}
     assert picture.count(">measured</text>") == picture.count(">simulated</text>") == 4
     assert picture.count(">requests per second</text>") == 4
 
 
 def test_a_panel_without_values_is_left_out():
-    without_slo = bench.drawing([point(rate, goodput=None) for rate in RATES])
+    without_slo = bench_points.drawing([point(rate, goodput=None) for rate in RATES])
     assert titles(without_slo) == {"tokens/s", "TTFT p95, ms", "TPOT p95, ms"}
-    one_token = bench.drawing([point(rate, goodput=None, tpot_ms=None) for rate in RATES])
+    one_token = bench_points.drawing([point(rate, goodput=None, tpot_ms=None) for rate in RATES])
     assert titles(one_token) == {"tokens/s", "TTFT p95, ms"}

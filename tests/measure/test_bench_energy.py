@@ -11,7 +11,7 @@ import pytest
 import small_server
 from small_nvml import fake_nvml
 
-from workshop.cli import bench as bench_command
+from workshop.cli import bench_table
 from workshop.measure import points
 from workshop.measure.points import Point
 from workshop.servers.host import gpus
@@ -89,7 +89,7 @@ def record(planted) -> Iterator[ServerRecord]:
 
 
 def in_text(point: Point) -> str:
-    return bench_command.as_text("m", [point], predicts=False)
+    return bench_table.as_text("m", [point], predicts=False)
 
 
 def test_a_point_counts_the_joules_of_its_load_without_the_warm_up(planted, record):

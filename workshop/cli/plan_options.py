@@ -1,16 +1,22 @@
-"""The options of `workshop plan`, which other commands share.
+"""The options of `workshop plan`, and types of values, which other commands share.
 
-They come from the planner's table, as click's options.
+The options come from the planner's table, as click's.
 """
 
 from __future__ import annotations
 
+import re
 from argparse import BooleanOptionalAction
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 from inference_planner.arguments import ARGUMENTS, tokens
+
+# what a plan needs to know of a place, and of an engine
+PLACE = ("gpus_per_node", "max_model_len", "gpu_memory_utilization", "network", "dtype")
+ENGINE = ("nodes", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
+          "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "moe_backend")  # fmt: skip
 
 
 class Tokens(click.ParamType):
@@ -27,6 +33,26 @@ class Tokens(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
+class Range(click.ParamType):
+    """FEWEST:MOST tokens, or one number for both."""
+
+    name = "fewest:most"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", str(value))
+        if not match:
+            self.fail(
+                f"{str(value)[:40]!r} is not FEWEST:MOST tokens (64:512), or one number, of at most 9 digits.",
+                param,
+                ctx,
+            )
+        return int(match[1]), int(match[2] or match[1])
+
+
 def plan_options() -> Iterator[click.Option]:
     """Yield the options of the planner's own command, and --exact."""
     for flags, keywords in ARGUMENTS.items():
@@ -36,6 +62,11 @@ def plan_options() -> Iterator[click.Option]:
         default=None,
         help="Ask vLLM's own classes.  [default: where formulas lack]",
     )
+
+
+def planned(*names: str) -> list[click.Parameter]:
+    """Return the options of these names, in the order of `workshop plan`."""
+    return [option for option in plan_options() if option.name in names]
 
 
 def _option(flags: tuple[str, ...], keywords: Mapping[str, Any]) -> click.Option:

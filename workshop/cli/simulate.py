@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -8,39 +7,15 @@ import click
 from click.core import ParameterSource
 
 from workshop.cli.model_argument import with_config
-from workshop.cli.plan import command as plan_command
-from workshop.cli.plan_options import Tokens
+from workshop.cli.plan_options import ENGINE, PLACE, Range, Tokens, planned
 from workshop.cli.say import force_option, json_option, say, say_json, waiting
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
     from workshop.simulate.report import Simulation
 
-PLACE = ("gpus_per_node", "max_model_len", "gpu_memory_utilization", "network", "dtype")
-ENGINE = ("nodes", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
-          "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "moe_backend")  # fmt: skip
 BARS = "▁▂▃▄▅▆▇█"
 COLUMNS = 60
-
-
-class Range(click.ParamType):
-    """FEWEST:MOST tokens, or one number for both."""
-
-    name = "fewest:most"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        if isinstance(value, tuple):
-            return value
-        match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", str(value))
-        if not match:
-            self.fail(
-                f"{str(value)[:40]!r} is not FEWEST:MOST tokens (64:512), or one number, of at most 9 digits.",
-                param,
-                ctx,
-            )
-        return int(match[1]), int(match[2] or match[1])
 
 
 LOAD = [
@@ -99,10 +74,6 @@ LOAD = [
         ["--seed"], type=int, default=0, show_default=True, help="Seed of arrivals and lengths."
     ),
 ]
-
-
-def planned(*names: str) -> list[click.Parameter]:
-    return [option for option in plan_command.params if option.name in names]
 
 
 @click.command(params=[*LOAD, *planned("gpu", *PLACE, *ENGINE, "vllm_version")])
