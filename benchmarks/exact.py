@@ -37,7 +37,7 @@ from inference_planner.model.weights import parts, tensor_bytes, weight_bytes  #
 from inference_planner.split import ranks  # noqa: E402
 from inference_planner.split.deployment import partition_layers  # noqa: E402
 
-from workshop.engine import exact  # noqa: E402
+from workshop.engine.exact import ask  # noqa: E402
 from workshop.errors import WorkshopError  # noqa: E402
 
 SPLITS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2))
@@ -88,7 +88,7 @@ def jobs_of(m: ModelConfig) -> Iterator[dict]:
             }
 
 
-def build(m: ModelConfig, worker: exact.ExactWorker) -> dict:
+def build(m: ModelConfig, worker: ask.ExactWorker) -> dict:
     """Return the record of a model: every split as vLLM's class says, or why it says nothing."""
     entry = {
         "name": m.name,
@@ -122,7 +122,7 @@ def record(models: list[ModelConfig]) -> None:
     """Build models and write them down one by one; what is there already stays."""
     entries = recorded()
     there = {entry["digest"] for entry in entries}
-    with exact.ExactWorker() as worker:
+    with ask.ExactWorker() as worker:
         for m in models:
             if builds.digest(m.raw) in there:
                 continue
@@ -138,9 +138,7 @@ def record(models: list[ModelConfig]) -> None:
 
 def write(entries: list[dict]) -> None:
     """Write one line a model, so that a change of one is a change of one line."""
-    version = (
-        next((entry.pop("vllm") for entry in entries if "vllm" in entry), "") or exact.version()
-    )
+    version = next((entry.pop("vllm") for entry in entries if "vllm" in entry), "") or ask.version()
     for entry in entries:
         entry.pop("vllm", None)
     for file, with_formulas in ((CATALOG, False), (COMPARED, True)):
@@ -293,7 +291,7 @@ def real_configs(folders: list[Path]) -> dict[str, tuple[str, dict]]:
 def registry(folders: list[Path]) -> None:
     """Write down what came of each architecture of the registry: ours anew, the class of those that were not built."""
     there = registry_rows()
-    with exact.ExactWorker() as worker:
+    with ask.ExactWorker() as worker:
         for architecture, row, config in configs_of_registry(folders):
             earlier = there.get(architecture, {})
             if not config:
@@ -310,7 +308,7 @@ def registry(folders: list[Path]) -> None:
                 row |= said_by_class(answer) | {"ours": said_by_us(architecture, config)}
             there[architecture] = row
             print(architecture, row, flush=True)
-    write_registry(there, exact.version())
+    write_registry(there, ask.version())
 
 
 def renew_our_figures(folders: list[Path]) -> None:

@@ -25,7 +25,7 @@ from workshop.course.topics import abstracts, roofline, speculation
 from workshop.course.widgets.xray.case import RECORDED
 from workshop.engine import measured_runs as recorded
 from workshop.engine import trace
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.engine.reconcile.compare import reconcile
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.simulate.choices import ENOUGH

@@ -17,8 +17,7 @@ from stand_ins import stand_in
 
 from workshop import preloaded, python_process
 from workshop.batch import offline
-from workshop.engine import exact
-from workshop.engine.exact import plan
+from workshop.engine.exact import ask, plan
 from workshop.lab import jupyter
 from workshop.servers import local, vm
 from workshop.vllm_package import installed
@@ -171,7 +170,7 @@ def test_vllms_classes_work_among_planted_files(planted, monkeypatch):
         "max_model_len": 4096,
         "max_num_batched_tokens": 8192,
     }
-    with exact.ExactWorker() as exact_worker:
+    with ask.ExactWorker() as exact_worker:
         built = exact_worker.build(job)
     assert built.get("architecture") == "LlamaForCausalLM", built
     assert not planted.ran

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from workshop.course.widgets.sampling.first_words import FirstWords
     from workshop.course.widgets.sampling.view import SamplingExplorer
     from workshop.course.widgets.server.view import ServerPanel
-    from workshop.engine.exact import plan
     from workshop.engine.log import read as read_log
+    from workshop.engine.planning import plan
 
 __version__ = "0.1.0"
 _WIDGETS = "workshop.course.widgets"
@@ -48,7 +48,10 @@ _DOOR = {  # name → where it is, what it is
         "workshop.course.exercises.checking:predict",
         "say what you expect; see it beside the result",
     ),
-    "plan": ("workshop.engine.exact:plan", "how many GPUs, which split, how fast, which command"),
+    "plan": (
+        "workshop.engine.planning:plan",
+        "how many GPUs, which split, how fast, which command",
+    ),
     "planner": (
         "inference_planner",
         "the catalog and the formulas behind plan(): load_model, kv_cache_bytes_per_token",

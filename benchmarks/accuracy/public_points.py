@@ -12,7 +12,7 @@ from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GPU
 from inference_planner.catalog.read import from_dict
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.simulate.arrivals import drawn
 from workshop.simulate.load import on_plan
 from workshop.simulate.report import Outcome, percentiles

@@ -22,7 +22,7 @@ from inference_planner.answer.parallelism import Plan  # noqa: E402
 from inference_planner.catalog.read import from_dict  # noqa: E402
 
 from benchmarks.page_tables import with_tables  # noqa: E402
-from workshop.engine.exact import plan  # noqa: E402
+from workshop.engine.planning import plan  # noqa: E402
 from workshop.simulate.arrivals import Arrival  # noqa: E402
 from workshop.simulate.clock import Clock, of  # noqa: E402
 from workshop.simulate.load import on_plan  # noqa: E402

@@ -30,7 +30,7 @@ from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import load_model
 from inference_planner.errors import BadInput
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.simulate.intervals import share_of_time
 
 HERE = Path(__file__).resolve().parent

@@ -10,8 +10,8 @@ from __future__ import annotations
 from inference_planner.catalog import load_model
 from inference_planner.catalog.read import from_dict
 
-from workshop.engine.exact import plan
 from workshop.engine.measured_runs import tuning
+from workshop.engine.planning import plan
 from workshop.simulate.arrivals import drawn
 from workshop.simulate.load import on_plan
 

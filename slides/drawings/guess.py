@@ -7,7 +7,7 @@ from functools import cache
 from drawings.canvas import BLUE, GREEN, HAIR, INK, ORANGE, PALE, SOFT, VERMILLION, Canvas
 from drawings.charts import Chart, chart
 from workshop.course.topics import speculation
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 
 GUESSES = (1, 3, 5)  # tokens that the draft guesses
 TARGET, DRAFT, GPU, SPLIT = "llama-3.1-70b", "llama-3.2-1b", "h100", 4

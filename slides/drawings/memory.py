@@ -32,7 +32,7 @@ from workshop.course.drawing.figure import draw
 from workshop.course.exercises.sets.e01_memory import TIGHT
 from workshop.course.widgets.gpu_field.case import Frame, cells_of_a_square, gib, story
 from workshop.course.widgets.gpu_field.picture import Box, boxes, is_over, requests, work_space
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 
 TOKENS = ("San", "Francisco", "is", "a", "port", "in")
 PROMPT = 4

@@ -19,7 +19,7 @@ from drawings.canvas import (
 )
 from drawings.charts import Chart, chart
 from workshop.course.drawing.figure import draw
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 
 STAGES, REQUESTS = 4, 8
 NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g")

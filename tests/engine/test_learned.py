@@ -21,8 +21,8 @@ from small_server import launch
 
 from workshop.cli.plan import command as plan_command
 from workshop.cli.reconcile import command
-from workshop.engine import exact
 from workshop.engine import log as engine_log
+from workshop.engine import planning
 from workshop.engine.measured_runs import plan_of, runs
 from workshop.engine.reconcile import learned
 from workshop.engine.reconcile.case import make_case
@@ -75,7 +75,7 @@ def test_with_any_other_run_of_the_card_and_version_kept_the_median_error_is_sma
     for kept_run in RUNS[::6]:
         forget_all()
         learned.keep(start_of(kept_run))
-        starts = exact.kept_starts()
+        starts = planning.kept_starts()
         assert len(starts) == 1
         for run in RUNS:
             same_site = (run["gpu"], run["vllm_version"]) == (
@@ -104,20 +104,20 @@ def test_the_same_start_is_planned_to_the_log_s_own_tokens(workshop_home, subtes
             case = make_case(log, None, path.stem.rpartition("_")[2])
             learned.keep(kept_start(case))
             settings = {**case.settings, "max_num_seqs": case.max_num_seqs}
-            plan = exact.plan(case.model, case.card.name, **settings)
+            plan = planning.plan(case.model, case.card.name, **settings)
             assert plan.kv_cache_tokens == pytest.approx(case.logged_tokens, rel=1e-4)
             assert any("started here" in reason for reason in plan.reasons)
 
 
 def test_a_gibibyte_that_the_formulas_miss_is_in_the_next_plan(workshop_home):
     case = make_case(engine_log.read(H100), None, "h100")
-    before = exact.plan("llama-3.1-8b", "h100", vllm_version="0.32.0")
+    before = planning.plan("llama-3.1-8b", "h100", vllm_version="0.32.0")
     start = kept_start(case)
     peak = start.measured.peak_activation_gib
     assert peak is not None
     measured_gib = start.measured.available_kv_gib
     learned.keep(misjudged(start, available_kv_gib=measured_gib - 1, peak_activation_gib=peak + 1))
-    after = exact.plan("llama-3.1-8b", "h100", vllm_version="0.32.0")
+    after = planning.plan("llama-3.1-8b", "h100", vllm_version="0.32.0")
     lost = before.available_kv_gib_per_gpu - after.available_kv_gib_per_gpu
     assert lost == pytest.approx(1, abs=0.2)
 
@@ -138,7 +138,7 @@ def kept_with_more(workshop_home, *, activations: float = 0.0, other: float = 0.
 
 
 def overhead(model: str, **options: object) -> float:
-    return exact.plan(
+    return planning.plan(
         model, "h100", vllm_version="0.32.0", tensor_parallel_size=1, **options
     ).overhead_gib_per_gpu  # type: ignore[arg-type]  # keyword arguments of several types
 
@@ -160,10 +160,10 @@ def test_activations_go_to_models_of_the_same_kind_alone(workshop_home):
 def test_another_card_version_or_split_takes_nothing(workshop_home):
     def figures() -> list[float]:
         return [
-            exact.plan("llama-3.1-8b", "h200", vllm_version="0.32.0").overhead_gib_per_gpu,
-            exact.plan("llama-3.1-8b", "h100", vllm_version="0.25.1").overhead_gib_per_gpu,
+            planning.plan("llama-3.1-8b", "h200", vllm_version="0.32.0").overhead_gib_per_gpu,
+            planning.plan("llama-3.1-8b", "h100", vllm_version="0.25.1").overhead_gib_per_gpu,
             overhead("llama-3.1-8b", gpu_memory_gib=40),
-            exact.plan("llama-3.1-8b", "h100", tensor_parallel_size=2).overhead_gib_per_gpu,
+            planning.plan("llama-3.1-8b", "h100", tensor_parallel_size=2).overhead_gib_per_gpu,
         ]
 
     before = figures()
@@ -173,14 +173,14 @@ def test_another_card_version_or_split_takes_nothing(workshop_home):
 
 def test_the_tokens_per_second_of_a_log_set_the_pace(workshop_home):
     start = kept_start(make_case(engine_log.read(H100), None, "h100"))
-    predicted = exact.plan("llama-3.1-8b", "h100", vllm_version="0.32.0")
+    predicted = planning.plan("llama-3.1-8b", "h100", vllm_version="0.32.0")
     speed = predicted.single_stream_tokens_per_s * 0.8
-    case = exact.plan(
+    case = planning.plan(
         "llama-3.1-8b", "h100", vllm_version="0.32.0", max_model_len=start.run["max_model_len"]
     )
     assert case.single_stream_tokens_per_s == predicted.single_stream_tokens_per_s
     learned.keep(replace(start, measured=replace(start.measured, tokens_per_s=speed)))
-    after = exact.plan("llama-3.1-8b", "h100", vllm_version="0.32.0")
+    after = planning.plan("llama-3.1-8b", "h100", vllm_version="0.32.0")
     assert after.single_stream_tokens_per_s == pytest.approx(speed, rel=0.01)
 
 
@@ -221,7 +221,7 @@ def test_a_recorded_log_of_the_course_is_no_start_of_this_site(workshop_home):
 
 def test_another_model_of_the_kind_is_planned_as_the_start_that_was_kept(workshop_home):
     learned.keep(kept_start(make_case(engine_log.read(H100), None, "h100")))
-    reasons = exact.plan("qwen2.5-7b", "h100", vllm_version="0.32.0").reasons
+    reasons = planning.plan("qwen2.5-7b", "h100", vllm_version="0.32.0").reasons
     assert any(reason.startswith("As llama-3.1-8b on this card started here") for reason in reasons)
 
 
@@ -277,7 +277,7 @@ def test_of_a_model_that_is_no_catalog_s_the_sizes_alone_are_kept(workshop_home,
     names = ("tell-nobody", "node01", "jane", "my-model", str(tmp_path))
     assert not [name for name in names if name in text]
     assert learned.parse(text.encode()).run["config"]["hidden_size"] == 4096
-    (start,) = exact.kept_starts()
+    (start,) = planning.kept_starts()
     assert start.shape == planner_learned.shape_of(load_model("llama-3.1-8b"))
 
 
@@ -298,7 +298,7 @@ def test_from_a_damaged_file_nothing_is_taken_and_the_next_start_replaces_it(
     ]:
         with subtests.test(damage[:50]):
             file.write_text(damage)
-            plan = exact.plan("llama-3.1-8b", "h100", vllm_version="0.32.0")
+            plan = planning.plan("llama-3.1-8b", "h100", vllm_version="0.32.0")
             assert plan.fits and not any("started here" in reason for reason in plan.reasons)
             assert learned.keep(start) == file and file.read_text() == whole
 
@@ -329,7 +329,7 @@ def test_a_card_that_shows_other_memory_here_is_planned_with_it(workshop_home):
     text = H100.read_text().replace("/79.18 GiB", "/78.00 GiB")
     case = make_case(engine_log.parse(text), None, "h100")
     learned.keep(kept_start(case))
-    plan = exact.plan("llama-3.1-8b", "h100", vllm_version="0.32.0")
+    plan = planning.plan("llama-3.1-8b", "h100", vllm_version="0.32.0")
     assert plan.requested_gib_per_gpu == pytest.approx(0.92 * 78.00, abs=0.01)
     assert plan.fit.requested / GIB == pytest.approx(0.92 * 78.00, abs=0.01)
 
@@ -340,8 +340,8 @@ def test_formulas_that_came_after_a_start_was_kept_are_compared_with_it(workshop
     learned.keep(
         replace(start, run={**start.run, "logged_version": "0.28.0", "vllm_version": "0.25.1"})
     )
-    (start_on_disk,) = exact.kept_starts()
-    plan = exact.plan("llama-3.1-8b", "h100", vllm_version="0.28.0")
+    (start_on_disk,) = planning.kept_starts()
+    plan = planning.plan("llama-3.1-8b", "h100", vllm_version="0.28.0")
     assert start_on_disk.vllm_version == "0.28.0"
     assert any("started here" in reason for reason in plan.reasons)
 
@@ -386,7 +386,7 @@ def test_the_interval_of_a_plan_that_learned_is_narrower_and_holds(workshop_home
     for kept_run in RUNS[::6]:
         forget_all()
         learned.keep(start_of(kept_run))
-        starts = exact.kept_starts()
+        starts = planning.kept_starts()
         for run in RUNS:
             plan = plan_of(run, learned=starts)
             if run is kept_run or not plan.ground.learned:

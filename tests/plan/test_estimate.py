@@ -15,15 +15,14 @@ from inference_planner.split.settings import resolve
 from published_configs import published
 from supernova import NEW, folder
 
-from workshop.engine import exact
-from workshop.engine.exact import plan
+from workshop.engine.exact import ask, plan
 from workshop.errors import BadInput
 from workshop.simulate.load import rules
 
 
 @pytest.fixture(autouse=True)
 def _no_vllm(monkeypatch):
-    monkeypatch.setattr(exact, "python", lambda: "")
+    monkeypatch.setattr(ask, "python", lambda: "")
 
 
 def test_an_unknown_architecture_gets_one_that_says_so(tmp_path):

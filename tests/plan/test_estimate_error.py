@@ -19,7 +19,7 @@ from inference_planner.model.weights import weight_bytes
 from inference_planner.split.ranks import stage_bytes
 from needs import lacking
 
-from workshop.engine import exact
+from workshop.engine.exact import ask
 
 WORST = 0.05
 BENCHMARKS = benchmark.REGISTRY.parent
@@ -87,7 +87,7 @@ def test_what_is_estimated_is_near_the_class():
 @pytest.fixture(scope="module")
 def configs(vllm_is_imported, tmp_path_factory) -> dict[str, dict]:
     """Return the config.json of every architecture of the registry for which one is at hand."""
-    if exact.version() != REGISTRY["vllm"]:
+    if ask.version() != REGISTRY["vllm"]:
         lacking("vLLM of the registry's version is not installed: make workshop installs it")
     file = tmp_path_factory.mktemp("registry") / "configs.json"
     run_code.run(f"FOLDER, FILE = {str(BENCHMARKS)!r}, {str(file)!r}{CONFIGS}")

@@ -20,8 +20,7 @@ from inference_planner.model.weights import layer_weights, tensor_bytes
 from inference_planner.tables import hardware
 from supernova import NEW, folder
 
-from workshop.engine import exact
-from workshop.engine.exact import plan
+from workshop.engine.exact import ask, plan, store
 from workshop.errors import BadInput
 
 CATALOG = benchmark.recorded()
@@ -59,7 +58,7 @@ class TestRecorded:
         self, recorded, monkeypatch
     ):
         """deepseek-v3.2-nvfp4's record, whose checkpoint wants an FP8 cache: 61 layers of 656 + 132 bytes."""
-        monkeypatch.setattr(exact, "python", lambda: "")
+        monkeypatch.setattr(ask, "python", lambda: "")
         if not recorded:
             monkeypatch.setattr(builds, "records", dict)
         sparse, same = (
@@ -98,7 +97,7 @@ class TestRecorded:
         assert first is second and first == ((8, 1, "AssertionError: 12 is not divisible by 8"),)
 
     def test_models_of_this_year_are_planned_without_vllm(self, monkeypatch):
-        monkeypatch.setattr(exact, "python", lambda: "")
+        monkeypatch.setattr(ask, "python", lambda: "")
         for name in RECORDED:
             for build in RECORDED[name]["builds"]:
                 if build["pp"] > 1:
@@ -120,7 +119,7 @@ class TestRecorded:
             for split in RECORDED[name]["builds"]:
                 cache, recorded_model = (
                     split["kv_cache"],
-                    replace(m, exact=Exact("recorded", "0.32.0", (exact.built(split),))),
+                    replace(m, exact=Exact("recorded", "0.32.0", (builds.built(split),))),
                 )
                 lengths, starts = (
                     (cache["max_model_len"], cache["max_in_flight_tokens"]),
@@ -133,7 +132,7 @@ class TestRecorded:
                 ], name
 
     def test_a_stage_of_a_pipeline_holds_what_vllm_gives_it(self, monkeypatch):
-        monkeypatch.setattr(exact, "python", lambda: "")
+        monkeypatch.setattr(ask, "python", lambda: "")
         entry = RECORDED["nemotron-nano-9b-v2"]
         p = plan("nemotron-nano-9b-v2", "h200", tensor_parallel_size=1, pipeline_parallel_size=2)
         assert [r.weight_bytes for r in p.ranks] == [
@@ -141,7 +140,7 @@ class TestRecorded:
         ]
 
     def test_quantizing_keeps_the_number_of_weights_but_not_their_bytes(self, monkeypatch):
-        monkeypatch.setattr(exact, "python", lambda: "")
+        monkeypatch.setattr(ask, "python", lambda: "")
         m = load_model("smollm3-3b")
         assert (
             plan(m, "h200", quantization="fp8").weights_gib_per_gpu
@@ -192,7 +191,7 @@ class TestWorker:
     def test_a_cut_answer_on_disk_is_asked_for_again(self, tmp_path, answers):
         jobs_file = answers(answer_of(RECORDED["smollm3-3b"]))
         plan(folder(tmp_path), "h200", exact=True)
-        for path in exact.answers_folder().iterdir():
+        for path in store.answers_folder().iterdir():
             path.write_text(path.read_text()[:100])
         plan(folder(tmp_path), "h200", exact=True)
         assert len(jobs_file.read_text().splitlines()) == 2
@@ -264,14 +263,14 @@ class TestWorker:
     def test_one_that_never_answers_is_ended_and_the_next_question_gets_a_new_one(
         self, tmp_path, monkeypatch
     ):
-        monkeypatch.setattr(exact, "ANSWER_S", 0.3)
+        monkeypatch.setattr(ask, "ANSWER_S", 0.3)
         once = tmp_path / "python"
         once.write_text(
             f"#!/bin/sh\nread -r job\ntest -e '{once}.asked' && echo '{{}}' && exit\n: > '{once}.asked'\nexec sleep 60\n"
         )
         once.chmod(0o700)
         monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", str(once))
-        with exact.ExactWorker() as worker:
+        with ask.ExactWorker() as worker:
             assert "ended after" in worker.build({})["error"] and worker.build({}) == {}
 
     def test_an_interpreter_that_is_not_there_is_one_sentence(self, tmp_path, monkeypatch):
@@ -281,7 +280,7 @@ class TestWorker:
             plan(folder(tmp_path), "h200", exact=True)
 
     def test_without_vllm_exact_says_what_is_lacking(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(exact, "python", lambda: "")
+        monkeypatch.setattr(ask, "python", lambda: "")
         with pytest.raises(BadInput, match="no vLLM"):
             plan(folder(tmp_path), "h200", exact=True)
 

@@ -10,8 +10,7 @@ import pytest
 from inference_planner.catalog import load_model
 from needs import lacking
 
-from workshop.engine import exact
-from workshop.engine.exact import plan
+from workshop.engine.exact import ask, plan
 
 RECORDS = {entry["name"]: entry for entry in benchmark.recorded()}
 KINDS = {
@@ -31,11 +30,11 @@ IN_STAGES = ("heads", "a latent", "Mamba")  # built as two pipeline stages as we
 @pytest.fixture(scope="module")
 def worker():
     """One worker for all models: its imports take longer than what it does."""
-    if not exact.version():
+    if not ask.version():
         lacking("vLLM is not installed: make workshop installs it")
-    if exact.version() != json.loads(benchmark.CATALOG.read_text())["vllm"]:
+    if ask.version() != json.loads(benchmark.CATALOG.read_text())["vllm"]:
         lacking("another vLLM than the record's: python benchmarks/exact.py record")
-    with exact.ExactWorker() as worker:
+    with ask.ExactWorker() as worker:
         yield worker
 
 
@@ -68,7 +67,7 @@ def test_a_plan_of_shared_experts_asks_the_class(tmp_path, monkeypatch, worker):
     """Qwen1.5-MoE with TP 2, DP 4 and expert parallelism: the bytes of tests/plan/test_wide.py's BUILT."""
     monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path))
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
-    monkeypatch.setattr(exact, "ExactWorker", lambda: nullcontext(worker))
+    monkeypatch.setattr(ask, "ExactWorker", lambda: nullcontext(worker))
     sizes = {"tensor_parallel_size": 2, "data_parallel_size": 4, "enable_expert_parallel": True}
     p = plan("qwen1.5-moe-a2.7b", "h100", exact=True, **sizes)
     assert (p.sizes_from, p.exact) == ("exact", True)

@@ -14,7 +14,7 @@ from inference_planner.model.kv_cache import kv_cache_bytes_per_token
 from inference_planner.tables import hardware
 
 from workshop.cli.models import command
-from workshop.engine import exact
+from workshop.engine import planning
 from workshop.errors import BadInput
 
 
@@ -55,7 +55,7 @@ def plans(monkeypatch) -> list[tuple[str, str]]:
         made.append((model.name, gpu.name))
         return planner_plan(model, gpu, **options)
 
-    monkeypatch.setattr(exact, "plan", plan)
+    monkeypatch.setattr(planning, "plan", plan)
     return made
 
 

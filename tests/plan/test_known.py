@@ -13,8 +13,7 @@ from inference_planner.releases.registries import lacks, registries
 from inference_planner.releases.versions import numbers
 from needs import lacking
 
-from workshop.engine import exact
-from workshop.engine.exact import plan
+from workshop.engine.exact import ask, plan
 
 
 # vLLM's own list _PREVIOUSLY_SUPPORTED_MODELS (0.33.0), and the registry.py of the wheels named
@@ -38,7 +37,7 @@ def test_it_says_which_version_has_an_architecture():
 
 def test_the_table_is_what_the_installed_registry_says_of_itself():
     """Its architectures are known to its version; what it lists as gone, with the last version, is gone."""
-    spec, version = importlib.util.find_spec("vllm"), exact.version()
+    spec, version = importlib.util.find_spec("vllm"), ask.version()
     if not spec or version not in registries()["versions"]:
         lacking(
             "vLLM is not installed, or its version is not in the table: python benchmarks/architectures.py VERSION"
@@ -93,4 +92,4 @@ def test_a_plan_says_that_its_version_does_not_have_the_architecture():
 def test_a_refusal_of_exact_planning_names_the_version_that_would_do():
     m = load_model("kimi-k3")
     error = {"error": "Model architectures ['KimiK3'] are not supported for now.", "vllm": "0.25.1"}
-    assert "0.27.0 is the first that does" in exact.refusal(m, error).remedy
+    assert "0.27.0 is the first that does" in ask.refusal(m, error).remedy

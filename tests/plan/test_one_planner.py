@@ -17,14 +17,14 @@ from inference_planner.split.deployment import prepare
 
 from workshop.course.widgets.memory import case as sliders
 from workshop.course.widgets.parallelism import case as explorer
-from workshop.engine import exact
+from workshop.engine import planning
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import kubernetes, vm
 
 CONTEXTS = (4096, explorer.CONTEXT, 65536)
 
 # What sliders and explorers show at once: vLLM's own classes take half a minute to ask.
-plan = partial(exact.plan, exact=False)
+plan = partial(planning.plan, exact=False)
 
 
 def length(model: str, context: int) -> int:

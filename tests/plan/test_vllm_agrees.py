@@ -15,7 +15,7 @@ from inference_planner.split import compilation
 from inference_planner.split.settings import LEAST
 from needs import lacking
 
-from workshop.engine import exact
+from workshop.engine.exact import ask
 
 VLLM = "0.32.0"
 # Builds the case of each refusal from vLLM's own classes and functions, and prints what they raise.
@@ -158,7 +158,7 @@ ROUNDED = ("triton", "marlin", "flashinfer_trtllm", "flashinfer_cutlass", "emula
 
 @pytest.fixture(scope="module")
 def answers(vllm_is_imported) -> dict:
-    if exact.version() != VLLM:
+    if ask.version() != VLLM:
         lacking(f"vLLM {VLLM} is not installed: make workshop installs it")
     tables = {
         "METHODS": [*LEAST, *ACTIVATION_DTYPES],

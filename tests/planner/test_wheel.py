@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from workshop.cli import places
 from workshop.cli.plan import command as plan_command
-from workshop.engine import exact
+from workshop.engine.exact import ask
 
 ROOT = Path(__file__).parents[2]
 MODELS = ("llama-3.1-8b", "llama-3.1-405b", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3")
@@ -128,7 +128,7 @@ def test_it_is_small_and_has_no_dependency(wheel, installed):
 
 
 def test_it_says_what_the_course_says(installed, monkeypatch):
-    monkeypatch.setattr(exact, "python", lambda: "")  # as where there is no vLLM
+    monkeypatch.setattr(ask, "python", lambda: "")  # as where there is no vLLM
     monkeypatch.setenv("COLUMNS", "90")
     commands = [*([model, "--gpu", gpu, "--json"] for model, gpu in PAIRS), *TEXTS, *REFUSED]
     results, foreign = json.loads(

@@ -122,10 +122,10 @@ def _rows(
         names = [model for model in models if isinstance(model, str)]
         if len(names) == len(models):
             return hardware.in_order([_of_kinds(recorded[name], kinds) for name in names])
-    from workshop.engine import exact
+    from workshop.engine import planning
 
     with waiting("Planning each model on each GPU …"):
-        rows = [hardware.row(model, kinds, context, exact.plan) for model in models]
+        rows = [hardware.row(model, kinds, context, planning.plan) for model in models]
     return hardware.in_order(rows)
 
 

@@ -135,7 +135,7 @@ def print_for(
     from inference_planner.answer.command import check_fits, check_starts
     from inference_planner.arguments import required
 
-    from workshop.engine import exact
+    from workshop.engine import planning
 
     model, gpu = required(model, gpu, settings["gpu_memory_gib"])
     if gpu is None and place != "vllm":
@@ -143,7 +143,7 @@ def print_for(
             f"--as {place} asks for GPUs by their name, and --gpu-memory alone has none.",
             "Give --gpu as well.",
         )
-    plan = exact.plan(with_config(model), gpu, **settings)
+    plan = planning.plan(with_config(model), gpu, **settings)
     check_fits(plan)
     check_starts(plan)
     if plan.nodes > 1 and plan.data_parallel_size > 1:

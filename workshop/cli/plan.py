@@ -78,7 +78,7 @@ def command(
     from inference_planner.answer import machines, report
     from inference_planner.arguments import check_no_card, required
 
-    from workshop.engine import exact
+    from workshop.engine import planning
 
     of_places = {name: options.pop(name) for name in places.NAMES}
     own = places.checked(place or "", of_places)
@@ -90,12 +90,12 @@ def command(
         check_no_card(options)
         if options["exact"] is None:
             options["exact"] = False  # one plan for each of many machines
-        offers = machines.offers(with_config(model), exact.plan, **options)
+        offers = machines.offers(with_config(model), planning.plan, **options)
         click.echo(report.machines_json(offers) if as_json else report.machines_text(offers))
         machines.check_any_fits(offers, model)
     else:
         model, gpu = required(model, gpu, options["gpu_memory_gib"])
-        plan = exact.plan(with_config(model), gpu, **options)
+        plan = planning.plan(with_config(model), gpu, **options)
         if as_json:
             click.echo(report.plan_json(plan))
         else:

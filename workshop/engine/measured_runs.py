@@ -8,7 +8,7 @@ from inference_planner.catalog.quantization import from_name
 from inference_planner.ground.basis import model_of, runs
 from inference_planner.speed.roofline import bandwidth_limit_tokens_per_s
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 
 DATA = Path(__file__).parents[1] / "data"  # the logs of these runs, and what else was recorded
 TUNING = DATA / "tuning"

@@ -40,7 +40,7 @@ def on_gpus(model: str, gpu: str, options: dict[str, Any]) -> Simulate:
 
     Raises BadInput: the plan cannot be made, or does not fit.
     """
-    from workshop.engine.exact import plan
+    from workshop.engine.planning import plan
     from workshop.simulate.load import on_plan
 
     planned = plan(model, gpu, **options)

@@ -14,7 +14,7 @@ from typing import Any
 from inference_planner.answer.command import Unservable, check_starts
 from inference_planner.catalog import ModelConfig, load_gpu, load_model
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.simulate.arrivals import NEXT_ANSWER, Arrival
 from workshop.simulate.load import (

@@ -14,7 +14,7 @@ from inference_planner.catalog import ModelConfig
 from inference_planner.split.communication import network_link, node_link
 from inference_planner.split.settings import caches_states
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.engine.trace_writer import name_of
 from workshop.errors import BadInput
 from workshop.files import output

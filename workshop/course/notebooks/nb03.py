@@ -38,10 +38,10 @@ from workshop.course.widgets.loading.view import (
     recorded_text,
 )
 from workshop.course.widgets.server.view import status
-from workshop.engine.exact import plan
 from workshop.engine.log import Reader, text_of
 from workshop.engine.log import read as read_log
 from workshop.engine.log.lines import parse_line
+from workshop.engine.planning import plan
 from workshop.engine.reconcile.compare import reconcile
 from workshop.errors import BadInput, WorkshopError
 from workshop.home import home, private_folder

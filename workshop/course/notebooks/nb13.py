@@ -24,8 +24,8 @@ from workshop.client.client import Client
 from workshop.course.exercises.sets.e13_scale_out import SERVICES, WAYS, toy
 from workshop.course.notebooks import extra_servers
 from workshop.course.topics import recorded_data
-from workshop.engine.exact import plan
 from workshop.engine.metrics import metrics_url
+from workshop.engine.planning import plan
 from workshop.home import private_folder
 from workshop.simulate.arrivals import Arrival, drawn
 from workshop.simulate.load import SERVERS, on_plan

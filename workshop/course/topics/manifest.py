@@ -17,7 +17,7 @@ from inference_planner.catalog.gpus import GIB
 
 from workshop.course.drawing.html import alone, div, panel, tag
 from workshop.course.exercises.sets import texts
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.servers import kubernetes
 from workshop.servers.kubernetes import Case, Options
 

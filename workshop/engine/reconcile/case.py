@@ -21,9 +21,9 @@ from inference_planner.releases import versions
 from inference_planner.split import compilation, ranks
 from inference_planner.split.settings import Settings, batch_defaults
 
-from workshop.engine.exact import plan
 from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.rules import LARGEST, parse_arguments
+from workshop.engine.planning import plan
 from workshop.engine.reconcile.card import check_memory, find_gpu, with_logged_memory
 from workshop.engine.reconcile.model import (
     contradiction,

@@ -12,7 +12,7 @@ from inference_planner.catalog import load_gpu
 
 from workshop.course.drawing.html import Html, bold, div, legend, panel, tag, verdict
 from workshop.course.widgets.controls import Explorer, choice, gpus, models
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import WorkshopError
 from workshop.servers import kubernetes, vm
 from workshop.servers.kubernetes import Case, Options

@@ -11,7 +11,7 @@ from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.gpus import GIB
 
 from workshop.course.drawing.readable_numbers import counted
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 
 GPU_COUNTS = (1, 2, 4, 8)

@@ -13,7 +13,7 @@ from workshop.course.notebooks import extra_servers
 from workshop.course.topics import recorded_data
 from workshop.course.widgets import controls as make
 from workshop.course.widgets.metrics.view import chart
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import WorkshopError
 from workshop.simulate.arrivals import drawn
 from workshop.simulate.load import on_plan

@@ -24,7 +24,7 @@ from inference_planner.split.deployment import Deployment, deployment_of
 from inference_planner.split.measured_start import Start
 
 from workshop.course.drawing.readable_numbers import counted, gib
-from workshop.engine.exact import kept_starts
+from workshop.engine.planning import kept_starts
 from workshop.errors import BadInput
 
 GPU_COUNTS = (1, 2, 4, 8, 16, 32)

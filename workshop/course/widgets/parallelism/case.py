@@ -21,7 +21,7 @@ from inference_planner.split.ranks import Rank
 from inference_planner.split.settings import whole
 
 from workshop.course.drawing.readable_numbers import gib
-from workshop.engine.exact import kept_starts
+from workshop.engine.planning import kept_starts
 from workshop.errors import BadInput
 
 CONTEXT = 8192  # at which "fits" is judged

@@ -19,7 +19,7 @@ from inference_planner.catalog import load_model
 from inference_planner.catalog.read import existing, name_of
 from inference_planner.split.ranks import tp_problem
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.home import private_folder
 from workshop.servers import records
