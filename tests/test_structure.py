@@ -21,14 +21,19 @@ PACKAGE = ROOT / "workshop"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PLANNER = ROOT / "planner" / "inference_planner"
 PLANNER_MODULES = sorted(PLANNER.rglob("*.py"))
-# A layer may import itself and those before it (errors and the package itself are below all).
+# A layer may import itself and those before it (`workshop/__init__.py` names all, and has none).
 LAYERS = (
-    ("teaching_model", "workarounds"),
+    (
+        *(path.stem for path in PACKAGE.glob("*.py") if not path.stem.startswith("__")),
+        "teaching_model",
+        "workarounds",
+    ),
     ("engine",),
     ("guard",),
     ("servers",),
     ("client",),
-    ("measure", "batch", "simulate", "lab"),
+    ("simulate",),
+    ("measure", "batch", "lab"),
     ("course", "cli"),
 )
 # The planner's rooms, the same way: what stands beside them on one level comes before or after.
