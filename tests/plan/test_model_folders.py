@@ -68,11 +68,11 @@ def refused(model: object, sentence: str) -> None:
 
 
 PATTERNS = [["re:("], ["re:(?:" * 3000], ["x"] * 5000]
-# Every name that the catalog asks a config.json for, whether the model's own config has it or not.
+# Every name that the planner asks a config.json for, whether the model's own config has it or not.
 READ = re.compile(
     r'\.(?:first_int|optional_int|int|flag|text|list|object|has|number|get)\(\s*"(\w+)"'
 )
-SOURCES = Path(catalog.__file__).parent.glob("*.py")
+SOURCES = Path(catalog.__file__).parents[1].rglob("*.py")
 NAMES = sorted({name for path in SOURCES for name in READ.findall(path.read_text())})
 METHODS = ["fp8", "awq", "gptq", "compressed-tensors", "modelopt", "mxfp4", "fbgemm_fp8", "magic"]
 SCALARS = (
@@ -235,6 +235,8 @@ LIES = [
     ({"num_hidden_layers": True}, "num_hidden_layers is True, not a whole number"),
     ({"hidden_size": 2048.5}, "hidden_size is 2048.5"),
     ({"intermediate_size": "8192"}, "not a whole number"),
+    ({"num_attention_heads_per_layer": ["64"]}, "num_attention_heads_per_layer is"),
+    ({"num_attention_heads_per_layer": [10**400]}, "has a number above"),
     ({"layer_types": ["full_attention"] * 7}, "names 7 layers, num_hidden_layers 16"),
 ]
 

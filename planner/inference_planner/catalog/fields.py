@@ -148,6 +148,9 @@ class Fields:
             if kind is int:
                 kinds = "whole numbers"
             self.is_not(name, self.raw[name], f"a list of at most {LONGEST_LIST} {kinds}")
+        most = LARGEST.get(name, LARGEST_OTHER)
+        if kind is int and any(cast("int", item) > most for item in items):
+            self.refuse(name, f"has a number above {most}")
         return items
 
     def object(self, name: str) -> Fields:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
+from inference_planner.catalog.fields import Fields
 from inference_planner.catalog.gpus import MIB
 from inference_planner.memory.peaks import runner
 from inference_planner.model import drafts
@@ -159,10 +160,9 @@ def _partial_sums(deployment: Deployment) -> int:
 
 def _most_heads(model: ModelConfig) -> int:
     """Return the attention heads of the layer that has most."""
-    per_layer = model.raw.get("num_attention_heads_per_layer")
-    if isinstance(per_layer, list):
-        return max(cast("list[int]", per_layer))
-    return model.num_attention_heads
+    fields = Fields(model.raw, model.location or model.name)
+    per_layer = fields.list("num_attention_heads_per_layer", int)
+    return max([model.num_attention_heads, *per_layer])
 
 
 def _layer_graphs(model: ModelConfig) -> int:
