@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from workshop import python_process
 from workshop.batch import offline
+from workshop.client.sampling_settings import PARAMETERS
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.servers.records import ServerRecord
 
@@ -78,8 +79,8 @@ def _batch(
     """Return the arguments of `workshop` that answer a file by a server with these sampling parameters."""
     arguments = ["batch", str(prompts), str(output)]
     others = dict(settings)
-    for name in ("max_tokens", "temperature", "logprobs"):  # those with options of their own
-        if name in others:
+    for name, parameter in PARAMETERS.items():
+        if parameter.kind is not None and name in others:  # it has an option of its own
             arguments += [f"--{name.replace('_', '-')}", str(others.pop(name))]
     if others:
         arguments += ["--sampling", json.dumps(others)]
