@@ -17,7 +17,8 @@ from stand_ins import stand_in
 
 from workshop import preloaded, python_process
 from workshop.batch import offline
-from workshop.engine.exact import ask, plan
+from workshop.engine.exact import ask
+from workshop.engine.planning import plan
 from workshop.lab import jupyter
 from workshop.servers import local, vm
 from workshop.vllm_package import installed

@@ -13,7 +13,7 @@ from needs import lacking
 from workshop.course.notebooks import nb12
 from workshop.course.topics import speculation
 from workshop.engine import measured_runs as recorded
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 
 ROOT = Path(__file__).parents[2]
 

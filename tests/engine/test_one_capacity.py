@@ -10,8 +10,8 @@ from inference_planner.errors import BadInput
 from inference_planner.memory.fit import fit
 from inference_planner.releases import versions
 
-from workshop.engine.exact import plan
 from workshop.engine.log.facts import EngineLog
+from workshop.engine.planning import plan
 from workshop.engine.reconcile.case import LoggedRun
 
 VERSIONS = ("0.25.1", "0.28.0", "0.32.0", versions.ROWS[-1].name)

@@ -16,7 +16,7 @@ import yaml
 from inference_planner.answer.parallelism import Plan
 from k8s_read import Expected
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.servers import kubernetes
 from workshop.servers.kubernetes import Options
 

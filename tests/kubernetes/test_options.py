@@ -16,7 +16,7 @@ from k8s_read import GPU, Expected, env, of, serving, templates, vllm
 from needs import lacking
 from test_overlays import validate
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 from workshop.servers import kubernetes, vm
 from workshop.servers.kubernetes.rendering import GUARDED_BY_VLLM

@@ -26,7 +26,7 @@ from k8s_cases import (
 from k8s_policies import problems
 from k8s_read import Expected, of, serving, templates
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.servers import kubernetes
 
 KUBERNETES_VERSION = "1.34"

@@ -19,7 +19,7 @@ import pytest
 from workshop.course.exercises import sets
 from workshop.course.exercises.checking import all_exercises, of_notebook
 from workshop.course.exercises.judging import Exercise
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.servers.host import machine
 
 MOST_FOLDED = 44  # characters of a collapsed cell's line that are seen beside a chat

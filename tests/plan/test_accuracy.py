@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from inference_planner.catalog.gpus import GIB, MIB
 
-from workshop.engine.exact import plan
 from workshop.engine.measured_runs import plan_of, runs
+from workshop.engine.planning import plan
 
 RUNS = runs()
 NAMES = [f"{run['name']}-{i}" for i, run in enumerate(RUNS)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from inference_planner.answer.command import ALLOWED
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 
 

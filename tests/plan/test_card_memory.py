@@ -13,7 +13,7 @@ from inference_planner.speed.roofline import decode_terms
 
 from workshop.cli import group
 from workshop.cli.plan import command
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 
 LENGTH = 8192  # tokens of a request

@@ -15,7 +15,7 @@ from inference_planner.model.weights import (
     tensor_bytes,
 )
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 
 

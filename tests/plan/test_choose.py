@@ -12,7 +12,7 @@ from inference_planner.split.communication import RING_SHARE, compare_splits, tr
 from inference_planner.split.deployment import partition_layers, prepare
 from inference_planner.split.ranks import tp_problem
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 
 

@@ -15,7 +15,8 @@ from inference_planner.split.settings import resolve
 from published_configs import published
 from supernova import NEW, folder
 
-from workshop.engine.exact import ask, plan
+from workshop.engine.exact import ask
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 from workshop.simulate.load import rules
 

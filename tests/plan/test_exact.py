@@ -20,7 +20,8 @@ from inference_planner.model.weights import layer_weights, tensor_bytes
 from inference_planner.tables import hardware
 from supernova import NEW, folder
 
-from workshop.engine.exact import ask, plan, store
+from workshop.engine.exact import ask, store
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 
 CATALOG = benchmark.recorded()

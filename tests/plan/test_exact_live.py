@@ -10,7 +10,8 @@ import pytest
 from inference_planner.catalog import load_model
 from needs import lacking
 
-from workshop.engine.exact import ask, plan
+from workshop.engine.exact import ask
+from workshop.engine.planning import plan
 
 RECORDS = {entry["name"]: entry for entry in benchmark.recorded()}
 KINDS = {

@@ -9,7 +9,7 @@ from inference_planner.catalog import list_gpus, load_gpu
 from inference_planner.catalog.gpus import MIB
 from inference_planner.speed.roofline import decode_terms
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 
 

@@ -14,8 +14,8 @@ from inference_planner.errors import PlannerError
 from inference_planner.ground import intervals
 from inference_planner.ground.basis import Basis, Ground
 
-from workshop.engine.exact import plan
 from workshop.engine.measured_runs import plan_of, runs
+from workshop.engine.planning import plan
 
 RUNS = [run for run in runs() if "kv_cache_tokens" in run]
 MODELS = ("llama-3.1-8b", "qwen3-30b-a3b", "deepseek-v2-lite", "nemotron-nano-9b-v2", "gpt-oss-20b")

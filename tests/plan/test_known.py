@@ -13,7 +13,8 @@ from inference_planner.releases.registries import lacks, registries
 from inference_planner.releases.versions import numbers
 from needs import lacking
 
-from workshop.engine.exact import ask, plan
+from workshop.engine.exact import ask
+from workshop.engine.planning import plan
 
 
 # vLLM's own list _PREVIOUSLY_SUPPORTED_MODELS (0.33.0), and the registry.py of the wheels named

@@ -20,7 +20,7 @@ from inference_planner.catalog import list_gpus, list_models, load_model
 from inference_planner.catalog.fields import LARGEST
 from inference_planner.catalog.read import from_dict
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 
 LIMIT_S = 30  # a hang is for ever, and a loaded machine is slow

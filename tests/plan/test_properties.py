@@ -20,7 +20,7 @@ from inference_planner.split.deployment import Deployment, partition_layers
 from inference_planner.split.ranks import loaded_bytes, ranks, tp_problem
 from inference_planner.split.settings import resolve
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput, WorkshopError
 
 MODELS = st.sampled_from(list_models())

@@ -15,7 +15,7 @@ from inference_planner.refusals import ARGUMENT_CHECKS, MEMORY_CHECKS, check, ex
 from inference_planner.request import PlanRequest
 from inference_planner.split.deployment import Deployment, prepare
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 
 CONTEXTS = (4096, 32768, 131072)

@@ -8,7 +8,7 @@ from inference_planner.catalog.read import from_dict
 from inference_planner.model.kv_cache import kv_cache_bytes_per_token
 from inference_planner.tables import calculators, rules
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 
 

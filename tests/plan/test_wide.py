@@ -18,7 +18,7 @@ from inference_planner.speed.roofline import decode_terms
 from inference_planner.split.communication import traffic
 
 from workshop.cli.plan import command
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 
 # Qwen3 30B-A3B's config.json: 48 layers of 128 experts, each of 3 matrices of 768 × 2048; 30,532,122,624 parameters

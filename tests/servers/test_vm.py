@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from inference_planner.answer import machines
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import vm
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from needs import lacking
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.servers.vllm_main import installed
 
 

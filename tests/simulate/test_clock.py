@@ -11,7 +11,7 @@ from inference_planner.speed import roofline as speed
 from inference_planner.split.deployment import prepare
 
 from workshop.engine import measured_runs as recorded
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.simulate import clock
 from workshop.simulate import clock_constants as fitted
 from workshop.simulate.arrivals import drawn

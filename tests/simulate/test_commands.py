@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from workshop.cli.simulate import command as simulate
 from workshop.cli.simulate import curve
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.simulate import choices
 from workshop.simulate.choices import candidates

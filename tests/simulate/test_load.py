@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 from workshop.simulate import load
 from workshop.simulate.arrivals import Arrival

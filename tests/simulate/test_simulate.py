@@ -13,7 +13,7 @@ import exact as benchmark
 import pytest
 
 from workshop.engine import trace
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.simulate import engine, process
 from workshop.simulate.arrivals import Arrival, drawn

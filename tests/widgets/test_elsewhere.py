@@ -17,7 +17,7 @@ from workshop.course.topics import manifest
 from workshop.course.widgets.bits.view import BitsExplorer, bits_case, matrix
 from workshop.course.widgets.elsewhere import view as elsewhere_view
 from workshop.course.widgets.elsewhere.view import ThreePlaces
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.servers import kubernetes
 
 

@@ -13,7 +13,7 @@ from inference_planner.model.attention import kinds
 from workshop.course.widgets.memory.case import Case, memory, remedies, verdict
 from workshop.course.widgets.memory.picture import picture, spoken
 from workshop.course.widgets.memory.view import MemorySliders
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 
 

@@ -12,7 +12,7 @@ from inference_planner.model.kv_cache import kv_cache_bytes_per_token
 from workshop.course.drawing import plots
 from workshop.course.exercises.sets.e02_parallelism import DECIDED
 from workshop.course.widgets import style
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.servers.local import TEACHING_FOLDER
 
 

@@ -16,7 +16,7 @@ from inference_planner.split.communication import spans_nodes
 from workshop.course.widgets import style
 from workshop.course.widgets.parallelism.case import Choice, deployment, head_range, layout
 from workshop.course.widgets.parallelism.view import ParallelismExplorer, _card, picture, spoken
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput
 
 LLAMA_405B = Choice("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)

@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from workshop.batch.progress import Summary
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.engine.reconcile.compare import reconcile
 from workshop.servers import kubernetes
 

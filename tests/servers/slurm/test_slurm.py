@@ -16,7 +16,7 @@ from stand_ins import stand_in
 
 from workshop.cli.prefetch import command as prefetch
 from workshop.cli.slurm import command
-from workshop.engine.exact import plan
+from workshop.engine.planning import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.slurm import site
 from workshop.servers.slurm.submit import submission as slurm

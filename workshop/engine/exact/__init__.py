@@ -19,10 +19,6 @@ from inference_planner.split.deployment import Deployment
 
 from workshop.engine.exact.ask import ExactWorker, job, refusal
 from workshop.engine.exact.store import answer_file, store_answer, stored_answer
-from workshop.lazy import lazily
-
-# `planning` imports this room, so it is imported in turn only when somebody asks for `plan` here.
-__getattr__, __dir__ = lazily(__name__, {"plan": "workshop.engine.planning:plan"})
 
 
 def attach(deployment: Deployment, worker: ExactWorker, **vllm_arguments: object) -> Deployment:
