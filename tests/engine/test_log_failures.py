@@ -88,6 +88,23 @@ def test_a_cause_replaces_its_symptom_and_the_first_cause_stays():
     assert log.parse(start + later + cause).error.key == "disk-full"
 
 
+def test_a_class_that_was_not_imported_gives_way_to_the_reason():
+    inspected = next(row["line"] for row in WORDS if row["key"] == "architecture-not-inspected")
+    reason = "(APIServer pid=7) ERROR 11-20 10:02:25 [registry.py:9] KeyError: 'getpwuid(): uid not found: 7'\n"
+    assert log.parse(START + inspected).error.key == "architecture-not-inspected"
+    assert log.parse(START + reason + inspected).error.key == "no-user-name"
+
+
+def test_words_of_the_system_are_told_by_who_says_them():
+    name = "(gai error: -2 - Name or service not known)"
+    told = diagnose(f"The IPv4 network addresses of (node7, 29500) cannot be retrieved {name}.")
+    assert told.key == "rendezvous" and "node7" in told.what
+    assert diagnose("[Errno -2] Name or service not known").key == "hub-unreachable"
+    locked = diagnose("NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory")
+    assert locked.key == "locked-memory"
+    assert diagnose("OSError: [Errno 12] Cannot allocate memory").key == "host-out-of-memory"
+
+
 def test_what_is_often_survived_gives_way_to_the_error_that_ended_the_start():
     text = (LOGS / "failures/no_tokenizer.log").read_text()
     early = "'[Errno -2] Name or service not known' thrown while requesting HEAD https://huggingface.co/m\n"
