@@ -34,6 +34,20 @@ def test_a_good_log_has_no_error(subtests):
             assert log.read(LOGS / name).error is None
 
 
+DATA = Path(__file__).parent / "data"
+NO_FAILURES = {"ranks-wait", "engine-core-died"}  # words of long and of ended starts
+
+
+def test_no_other_line_of_a_recorded_log_has_the_words_of_a_failure(subtests):
+    for path in [*sorted(LOGS.glob("*.log")), *sorted(DATA.rglob("*.log"))]:
+        with subtests.test(path.name):
+            error = log.read(path).error
+            expected = NO_FAILURES | ({error.key} if error else set())
+            for line in path.read_text(encoding="utf-8").splitlines():
+                failure = diagnose(line)
+                assert failure is None or failure.key in expected, line
+
+
 def test_the_explanation_has_the_numbers_of_the_log():
     error = log.read(LOGS / "failures/kv_cache_too_small.log").error
     assert "131072" in error.what and "0.25 GiB" in error.what and "0.06 GiB" in error.what
@@ -43,8 +57,9 @@ def test_the_explanation_has_the_numbers_of_the_log():
 
 
 # Not provoked here: the words of vLLM 0.25.1 and 0.32.0 (their sources), and of users' reports, whose
-# threads failures.toml names.
-WORDS = json.loads((Path(__file__).parent / "data" / "failure_words.json").read_text())
+# threads failures.toml names, or "source".
+START = "INFO 11-20 10:02:25 [model.py:733] Resolved architecture: LlamaForCausalLM\n"
+WORDS = json.loads((DATA / "failure_words.json").read_text())
 
 
 def test_other_failures_are_known_by_their_words(subtests):
@@ -71,6 +86,23 @@ def test_a_cause_replaces_its_symptom_and_the_first_cause_stays():
     assert log.parse(start + symptom).error.rank == SYMPTOM
     assert log.parse(start + symptom + cause + later).error.key == "gpu-out-of-memory"
     assert log.parse(start + later + cause).error.key == "disk-full"
+
+
+def test_a_class_that_was_not_imported_gives_way_to_the_reason():
+    inspected = next(row["line"] for row in WORDS if row["key"] == "architecture-not-inspected")
+    reason = "(APIServer pid=7) ERROR 11-20 10:02:25 [registry.py:9] KeyError: 'getpwuid(): uid not found: 7'\n"
+    assert log.parse(START + inspected).error.key == "architecture-not-inspected"
+    assert log.parse(START + reason + inspected).error.key == "no-user-name"
+
+
+def test_words_of_the_system_are_told_by_who_says_them():
+    name = "(gai error: -2 - Name or service not known)"
+    told = diagnose(f"The IPv4 network addresses of (node7, 29500) cannot be retrieved {name}.")
+    assert told.key == "rendezvous" and "node7" in told.what
+    assert diagnose("[Errno -2] Name or service not known").key == "hub-unreachable"
+    locked = diagnose("NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory")
+    assert locked.key == "locked-memory"
+    assert diagnose("OSError: [Errno 12] Cannot allocate memory").key == "host-out-of-memory"
 
 
 def test_what_is_often_survived_gives_way_to_the_error_that_ended_the_start():
@@ -122,7 +154,6 @@ def test_every_row_of_the_table_can_be_told_in_words():
         )
 
 
-START = "INFO 11-20 10:02:25 [model.py:733] Resolved architecture: LlamaForCausalLM\n"
 WAITS = (
     "(EngineCore pid=7) INFO 09-28 10:02:00 [shm_broadcast.py:698] No available shared memory broadcast "
     "block found in 60 seconds. This typically happens when some processes are hanging\n"

@@ -73,6 +73,15 @@ def test_an_old_log_is_wrong_use(tmp_path):
         assert "vLLM 0.7.3" in error.message
 
 
+def test_an_old_log_that_failed_has_its_cause():
+    cause = "RuntimeError: Failed to find C compiler. Please specify via CC environment variable."
+    log = engine_log.parse(V1.format(version="0.8.1") + cause)
+    with pytest.raises(BadInput, match="The start failed") as refused:
+        reconcile(log, "opt-6.7b", "v100-16gb")
+    assert "vLLM 0.8.1" in refused.value.message
+    assert "no C compiler" in refused.value.message and "gcc" in refused.value.remedy
+
+
 def test_an_old_log_is_read_as_far_as_its_lines_are_those_of_today():
     log = engine_log.parse(V1.format(version="0.9.2"))
     assert (log.version, log.model, log.weights_gib) == ("0.9.2", "facebook/opt-6.7b", 12.4)

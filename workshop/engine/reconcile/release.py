@@ -52,11 +52,15 @@ def check_release(log: EngineLog) -> None:
             what += " with the V0 engine"
     elif log.engine != "V0":
         what = f"vLLM {release} or before, or of its V0 engine"
-    raise BadInput(
+    message = (
         f"The log is of {what}: only logs of vLLM {versions.OLDEST} and later, with the V1 engine, "
-        "can be compared.",
-        "Start the model with such a release, and give the log of that start.",
+        "can be compared."
     )
+    remedy = "Start the model with such a release, and give the log of that start."
+    if log.error is not None and not log.ready:
+        message += f" The start failed. {log.error.what}"
+        remedy = log.error.remedy
+    raise BadInput(message, remedy)
 
 
 def nearest_version(log: EngineLog, assumed: list[str]) -> str:
