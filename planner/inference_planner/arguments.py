@@ -10,7 +10,7 @@ from typing import Any
 from inference_planner.errors import BadInput
 from inference_planner.request import SETTINGS
 
-UNITS = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 1 << 20}
+UNITS = {"": 1, "k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
 
 
 def tokens(text: str) -> int:
@@ -19,7 +19,7 @@ def tokens(text: str) -> int:
     Raises ValueError: the text is not such a number.
     """
     digits = text.strip().replace(",", "").replace("_", "")
-    number = re.fullmatch(r"(-?\d{1,15})([kKmM]?)", digits)
+    number = re.fullmatch(r"(-?\d{1,15})([kKmMgG]?)", digits)
     if not number:
         raise ValueError(f"{text[:40]!r} is not a whole number (131072, 128K and 128k are).")
     return int(number[1]) * UNITS[number[2]]
@@ -98,7 +98,7 @@ def _row(setting: Field[Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
         row |= FLAG
     elif kind == "bool":
         row |= {"action": BooleanOptionalAction, "default": None}
-    elif data["unit"] == "tokens":
+    elif data["unit"]:
         row["type"] = tokens
     elif kind in TYPES:
         row["type"] = TYPES[kind]
@@ -106,8 +106,6 @@ def _row(setting: Field[Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
         row["default"] = setting.default
     if data["metavar"]:
         row["metavar"] = data["metavar"]
-    if data["choices"]:
-        row["choices"] = list(data["choices"])
     return flags, row
 
 

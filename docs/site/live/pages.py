@@ -20,7 +20,6 @@ from pathlib import Path
 
 from inference_planner import catalog
 from inference_planner.catalog.quantization import METHODS
-from inference_planner.model.kv_cache import KV_CACHE_DTYPES
 from inference_planner.releases import versions
 from inference_planner.request import SETTINGS
 from inference_planner.split.communication import NETWORKS
@@ -66,7 +65,6 @@ FIRST = (
 )
 CHOICES: dict[str, Iterable[str]] = {
     "quantization": METHODS,
-    "kv_cache_dtype": KV_CACHE_DTYPES,
     "dtype": ("auto", *DTYPES),
     "network": NETWORKS,
     "vllm_version": reversed(list(versions.TABLE)),
@@ -192,7 +190,7 @@ def control_of(setting: Field, unset: str) -> str:
     if kind == "bool":
         choices = ("yes", "no")
     if choices:
-        return control(setting.name, choices, setting.default, unset)
+        return control(setting.name, map(str, choices), setting.default, unset)
     placeholder = html.escape(unset, quote=True)
     if setting.metadata["unit"] or kind not in ("int", "float"):
         return f'<input name="{setting.name}" placeholder="{placeholder}" spellcheck="false">'

@@ -17,12 +17,11 @@ from inference_planner.catalog.gpus import GIB
 from inference_planner.errors import BadInput
 from inference_planner.memory.fit import Fit, fit, may_fit
 from inference_planner.refusals import with_seqs_that_start
-from inference_planner.request import GPUS_PER_NODE, PlanRequest, whole
+from inference_planner.request import GPUS_PER_NODE, PlanRequest
 from inference_planner.split.communication import spans_nodes
 from inference_planner.split.deployment import Deployment
 from inference_planner.split.ranks import check_context, check_sizes, most_stages, tp_problem
 
-MOST = 4096  # the largest size that may be given
 MOST_NODES = 32  # that are searched if nothing is known of the hardware
 
 
@@ -103,15 +102,8 @@ def choose(deployment: Deployment, request: PlanRequest) -> Split:
 
     Where vLLM would refuse its own default of max_num_seqs, the deployment has a smaller one.
 
-    Raises BadInput: a size that is not a positive whole number, or sizes that cannot split the
-    model.
+    Raises BadInput: sizes that cannot split the model.
     """
-    _check_whole("gpus_per_node", request.gpus_per_node)
-    _check_whole("nodes", request.nodes)
-    _check_whole("tensor_parallel_size", request.tensor_parallel_size)
-    _check_whole("pipeline_parallel_size", request.pipeline_parallel_size)
-    _check_whole("data_parallel_size", request.data_parallel_size)
-    _check_whole("decode_context_parallel_size", request.decode_context_parallel_size)
     if request.enable_expert_parallel and not deployment.model.moe:
         raise BadInput(
             f"{deployment.model.name} has no experts.", "Leave --enable-expert-parallel out."
@@ -156,11 +148,6 @@ def _split(deployment: Deployment, request: PlanRequest, world_size: int) -> Spl
         return Split(deployment, [why], world_size)
     chosen = _over_gpus(deployment, world_size)
     return Split(chosen, [_why_not_one(deployment, single), _why_split(chosen)], world_size)
-
-
-def _check_whole(name: str, size: object) -> None:
-    if size is not None:
-        whole(name, size, MOST, "Give how many there are.")
 
 
 def _check_slices(deployment: Deployment, gpus: int) -> None:

@@ -15,6 +15,8 @@ DTYPE_BYTES = {
     **dict.fromkeys(("float16", "half", "bfloat16"), 2),
     **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2", "float8_e4m3fn", "int8", "uint8"), 1),
 }
+# bytes of an element of the KV cache; 0: those of the model's dtype
+KV_CACHE_DTYPES = {"auto": 0, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
 
 # Where the sizes of weights and KV cache come from: "formulas" agree with vLLM's classes, "exact"
 # was asked of the installed class now, or earlier on this machine, "recorded" is kept in

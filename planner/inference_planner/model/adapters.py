@@ -9,18 +9,16 @@ which 0.688 are these.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from inference_planner.catalog.architectures import ADAPTS_EMBEDDINGS
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.weight import ExpertSplit, Weight
 from inference_planner.errors import BadInput
 from inference_planner.model.weights import parts
-from inference_planner.request import PlanRequest, whole
+from inference_planner.request import FALLBACKS, PlanRequest
 
-RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # config/lora.py, MaxLoRARanks
-DTYPES = ("auto", "float16", "bfloat16")  # config/lora.py, LoRADType
 NO_LINEAR_LAYERS = ("mamba.A", "mamba.D")  # matrices and vectors that no product takes
-MOST_LORAS = 4096
 
 
 @dataclass(frozen=True)
@@ -35,48 +33,40 @@ class Adapters:
         dtype: of the buffers; "auto" is the model's.
     """
 
-    max_loras: int = 1
-    max_lora_rank: int = 16
+    max_loras: int = FALLBACKS["max_loras"]
+    max_lora_rank: int = FALLBACKS["max_lora_rank"]
     max_cpu_loras: int | None = None
     fully_sharded: bool = False
-    dtype: str = "auto"
+    dtype: str = FALLBACKS["lora_dtype"]
 
 
 def checked(request: PlanRequest) -> Adapters | None:
     """Return the settings of LoRA, or None without enable_lora.
 
-    Raises BadInput: a setting without enable_lora, or a value that vLLM refuses.
+    Raises BadInput: a setting without enable_lora, or a maximum below another one.
     """
-    max_loras, max_cpu_loras = request.max_loras, request.max_cpu_loras
+    values: dict[str, Any] = {
+        "max_loras": request.max_loras,
+        "max_lora_rank": request.max_lora_rank,
+        "max_cpu_loras": request.max_cpu_loras,
+        "fully_sharded": request.fully_sharded_loras or None,
+        "dtype": request.lora_dtype,
+    }
+    values = {name: value for name, value in values.items() if value is not None}
     if not request.enable_lora:
-        values = (
-            max_loras,
-            request.max_lora_rank,
-            max_cpu_loras,
-            request.lora_dtype,
-            request.fully_sharded_loras or None,
-        )
-        if any(value is not None for value in values):
+        if values:
             raise BadInput(
                 "Settings of LoRA are given, and adapters are not enabled.", "Add --enable-lora."
             )
         return None
-    loras = max_loras if max_loras is not None else 1
-    rank = request.max_lora_rank if request.max_lora_rank is not None else 16
-    dtype = request.lora_dtype or "auto"
-    whole("max_loras", loras, MOST_LORAS, "It is the number of adapters in one batch.")
-    if rank not in RANKS:
-        choices = ", ".join(map(str, RANKS))
-        raise BadInput(f"max_lora_rank {rank!r} is not one of vLLM's.", f"Choose from: {choices}.")
-    if dtype not in DTYPES:
-        raise BadInput(f"lora_dtype {dtype!r} is not known.", f"Choose from: {', '.join(DTYPES)}.")
-    if max_cpu_loras is not None and max_cpu_loras < loras:
+    adapters = Adapters(**values)
+    if adapters.max_cpu_loras is not None and adapters.max_cpu_loras < adapters.max_loras:
         raise BadInput(
-            f"max_cpu_loras {max_cpu_loras} is less than max_loras {loras}.",
+            f"max_cpu_loras {adapters.max_cpu_loras} is less than max_loras {adapters.max_loras}.",
             "Every adapter of a batch is kept in the CPU's memory "
             "as well: raise it, or leave it out.",
         )
-    return Adapters(loras, rank, max_cpu_loras, request.fully_sharded_loras, dtype)
+    return adapters
 
 
 def flags(adapters: Adapters) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from inference_planner.catalog.config import DTYPE_BYTES, Built, Group, ModelConfig
+from inference_planner.catalog.config import DTYPE_BYTES, KV_CACHE_DTYPES, Built, Group, ModelConfig
 from inference_planner.errors import BadInput
 from inference_planner.model.attention import (
     Attention,
@@ -21,7 +21,6 @@ from inference_planner.model.attention import (
 
 # vllm/config/cache.py, DEFAULT_BLOCK_SIZE; FlashAttention and its MLA variant keep it
 BLOCK_SIZE = 16
-KV_CACHE_DTYPES = {"auto": 0, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
 
 
 def kv_dtype_bytes(model: ModelConfig, kv_cache_dtype: str = "auto") -> int:

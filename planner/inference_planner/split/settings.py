@@ -25,10 +25,9 @@ from inference_planner.model.kv_cache import kv_dtype_bytes, stored_cache_dtype
 from inference_planner.releases import attention_backends, versions
 from inference_planner.releases.attention_backends import Answer
 from inference_planner.releases.versions import Version
-from inference_planner.request import whole
+from inference_planner.request import FALLBACKS, whole
 from inference_planner.split.compilation import DEFAULT_COMPILATION, NONE, Compilation
 
-USAGES = ("serve", "llm")
 # vLLM looks at the free memory after its CUDA context has taken some. Logs say 46.99 of 47.37,
 # 78.84 of 79.25, 139.21 of 139.81 GiB free: the most of these, so that what the plan takes is free.
 CONTEXT_GIB = 0.6
@@ -60,7 +59,7 @@ class Settings:
     """vLLM's settings: sizes in tokens or requests, gpu_memory_utilization as a share."""
 
     vllm_version: str = versions.DEFAULT
-    usage: str = "serve"
+    usage: str = FALLBACKS["usage"]
     dtype: str = "auto"
     kv_cache_dtype: str = "auto"
     max_model_len: int = 0
@@ -214,29 +213,15 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
     """
     settings = Settings(**{name: value for name, value in values.items() if value is not None})
     version = versions.get(settings.vllm_version)
-    if settings.usage not in USAGES:
-        raise BadInput(
-            f"usage {settings.usage!r} is not known.",
-            "Choose llm (the LLM class) or serve (vllm serve).",
-        )
     kv_dtype_bytes(model, settings.kv_cache_dtype)
     share = version.default_utilization
     if values.get("gpu_memory_utilization") is not None:
         share = _checked_share(values["gpu_memory_utilization"], share)
     default_tokens, default_seqs = batch_defaults(gpu, settings.usage, version)
     longest = model.max_position_embeddings
-    limits = {
-        "max_model_len": (
-            longest,
-            f"{model.name} reads up to {longest} tokens. {_longer(model)}".strip(),
-        ),
-        "max_num_batched_tokens": (1 << 24, f"vLLM's default here is {default_tokens}."),
-        "max_num_seqs": (1 << 20, f"vLLM's default here is {default_seqs}."),
-        "kv_cache_memory_bytes": (1 << 45, "vLLM prints a value that fits: --kv-cache-memory=…."),
-    }
-    for name, (most, remedy) in limits.items():
-        if values.get(name) is not None:
-            whole(name, values[name], most, remedy)
+    if values.get("max_model_len") is not None:
+        remedy = f"{model.name} reads up to {longest} tokens. {_longer(model)}".strip()
+        whole("max_model_len", settings.max_model_len, longest, remedy)
     if values.get("cpu_offload_gb"):
         checked_gib("cpu_offload_gb", values["cpu_offload_gb"])
     length = settings.max_model_len or model.default_model_len or longest

@@ -12,13 +12,12 @@ from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.memory.fit import fit
 from inference_planner.model.attention import main_kind
-from inference_planner.request import PlanRequest
+from inference_planner.request import MOST_GPUS, PlanRequest, whole
 from inference_planner.speed import roofline as speed
 from inference_planner.split import ranks
 from inference_planner.split.communication import Traffic, network_link, spans_nodes, traffic
 from inference_planner.split.deployment import Deployment, prepare
 from inference_planner.split.ranks import Rank
-from inference_planner.split.settings import whole
 
 from workshop.course.drawing.readable_numbers import gib
 from workshop.engine.planning import kept_starts
@@ -106,7 +105,7 @@ def layout(choice: Choice) -> Layout:
     load_gpu(choice.gpu)
     network_link(choice.network)
     for name in ("nodes", "gpus_per_node", "tp", "pp", "requests"):
-        whole(name, getattr(choice, name), choose.MOST, "Give how many there are.")
+        whole(name, getattr(choice, name), MOST_GPUS, "Give how many there are.")
     _prepared(choice.model, choice.gpu)  # without kernels for the model, no sizes help
     try:
         d = deployment(choice)
