@@ -159,11 +159,19 @@ def test_flags_of_vllm_are_planned_with(workshop_home):
     unknown = reasons(
         "--max-model-len", "auto", "--kv-cache-dtype", "nvfp4", "--quantization", "experts_int8"
     )
-    assert (
-        unknown
-        == reasons("--hf-overrides", '{"rope_scaling": {}}', "--max-model-len", "1M")
-        == reasons()
-    )
+    assert unknown == reasons()
+    assert "32.89 GiB are weights" in unknown
+    assert "22.89 GiB are weights" in reasons("--cpu-offload-gb", "10")
+    assert "100,000 blocks" not in unknown
+    bytes_of_blocks = 100_000 * 16 * 80 * 2 * 2 * 128 * 2  # tokens, layers, K and V, heads, bf16
+    assert "100,000 blocks" in reasons(f"--kv-cache-memory-bytes={bytes_of_blocks}")
+
+
+def test_overrides_that_no_plan_counts_are_submitted_with_a_sentence(workshop_home):
+    flags = ("--hf-overrides", '{"rope_scaling": {}}', "--max-model-len", "1M")
+    submission = slurm.prepare(slurm.Request("70b", vllm=flags))
+    assert "does not count --hf-overrides, --max-model-len: max_model_" in submission.reasons[1]
+    assert "14.33 requests of 32,768" in " ".join(submission.reasons)
 
 
 def test_drafts_and_adapters_are_planned_with(workshop_home):
@@ -193,7 +201,7 @@ def test_a_draft_that_no_plan_counts_is_submitted_with_a_sentence(workshop_home)
     draft = '{"method": "medusa", "model": "x/y", "num_speculative_tokens": 3}'
     submission = slurm.prepare(slurm.Request("70b", vllm=("-sc", draft)))
     assert submission.fits
-    assert "The plan does not count the draft: The plan has no formulas" in submission.reasons[1]
+    assert "does not count --speculative-config: The plan has no formulas" in submission.reasons[1]
 
 
 def test_flags_of_the_site_are_planned_with_before_the_persons(

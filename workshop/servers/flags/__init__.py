@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 from inference_planner.arguments import ARGUMENTS
 from inference_planner.catalog.quantization import METHODS
-from inference_planner.model.kv_cache import KV_CACHE_DTYPES
 from inference_planner.releases.versions import DEFAULT
+from inference_planner.request import SETTINGS, VLLM_ARGUMENTS
 from inference_planner.split.settings import DTYPES
 
 from workshop.errors import BadInput
@@ -28,16 +28,12 @@ from workshop.servers.flags import release
 TABLES = yaml.safe_load(Path(__file__).with_name("rules.yaml").read_text(encoding="utf-8"))
 REFUSED = TABLES["refused"]
 # Values that the plan knows; vLLM may know more.
-VALUES = {"dtype": DTYPES, "quantization": METHODS, "kv-cache-dtype": KV_CACHE_DTYPES}
-DRAFTS = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
-# Arguments of the plan that are flags of vLLM. The job sets the split itself.
-COUNTED = (
-    *("dtype", "quantization", "kv_cache_dtype", "enforce_eager"),
-    *("max_model_len", "max_num_batched_tokens", "max_num_seqs", "gpu_memory_utilization"),
-    *("enable_expert_parallel", "decode_context_parallel_size", *DRAFTS),
-    *("enable_lora", "max_loras", "max_lora_rank", "max_cpu_loras", "fully_sharded_loras"),
-    "lora_dtype",
-)
+VALUES = {
+    setting.name.replace("_", "-"): [*map(str, setting.metadata["choices"])]
+    for setting in SETTINGS
+    if setting.metadata["choices"]
+}
+VALUES |= {"dtype": [*DTYPES], "quantization": [*METHODS]}
 JOB_REMEDY = (
     "Leave it out. GPUs: --nodes, --gpus-per-node, --pipeline; settings of the site: slurm/site.sh."
 )
@@ -72,8 +68,6 @@ def for_plan(args: Iterable[str]) -> dict[str, Any]:
     with suppress(release.Refusal):  # a part of a flag without a value
         args = release.spelled_out(args)
     flags = flags_of(args)
-    if "hf-overrides" in flags:  # it may read more tokens than its config.json says
-        flags.pop("max-model-len", None)
     settings: dict[str, Any] = {}
     for name, value in flags.items():
         if value not in VALUES.get(name, (value,)):
@@ -81,14 +75,18 @@ def for_plan(args: Iterable[str]) -> dict[str, Any]:
         word = f"--{name}={value}" if value else f"--{name}"
         with suppress(argparse.ArgumentError):  # --max-model-len auto
             settings |= vars(PLAN_PARSER.parse_known_args([word])[0])
-    return {name: value for name, value in settings.items() if isinstance(value, str) or value > 0}
+    return {
+        name: value
+        for name, value in settings.items()
+        if isinstance(value, (str, bool)) or value > 0
+    }
 
 
 def _plan_parser() -> argparse.ArgumentParser:
-    """Return a parser of the planner's own arguments that are counted, without defaults."""
+    """Return a parser of the plan's arguments that are flags of vLLM, without defaults."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
     for flags, keywords in ARGUMENTS.items():
-        if flags[0].removeprefix("--").replace("-", "_") in COUNTED:
+        if flags[0].removeprefix("--").replace("-", "_") in VLLM_ARGUMENTS:
             parser.add_argument(*flags, **{**keywords, "default": argparse.SUPPRESS})
     return parser
 

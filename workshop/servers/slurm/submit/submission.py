@@ -23,7 +23,7 @@ from workshop.engine.planning import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.home import private_folder
 from workshop.servers import records
-from workshop.servers.flags import DRAFTS, check_for_job, check_release, for_plan
+from workshop.servers.flags import check_for_job, check_release, for_plan
 from workshop.servers.host.programs import LATE, run
 from workshop.servers.records.record_file import CLUSTER
 from workshop.servers.slurm import options, reasons
@@ -40,6 +40,11 @@ GPU = "h100"
 SITE_GPUS_PER_NODE = 4  # as the scripts of slurm/ ask for, where a site says nothing
 # flags of vLLM that sbatch does not know: --network is sbatch's, too
 OF_VLLM = {names[0] for names in ARGUMENTS} - {"--network"}
+# Settings of which vLLM takes more values than the plan.
+UNSURE = (
+    *("speculative_config", "spec_method", "spec_model", "spec_tokens", "hf_overrides"),
+    *("limit_mm_per_prompt", "language_model_only", "compilation_config", "moe_backend"),
+)
 SBATCH_TIMEOUT_S = 60
 
 
@@ -258,16 +263,20 @@ def _refuse(request: Request) -> None:
 def _planned(
     model: Path | str, gpu: str, recipe: Recipe, request: Request, site: dict[str, str]
 ) -> tuple[Plan, list[str]]:
-    """Return the plan with the flags of vLLM, and a sentence on a draft that it cannot count."""
+    """Return the plan with the flags of vLLM, and a sentence on those that it cannot count."""
     flags = for_plan(request.vllm)
-    without_draft = {name: value for name, value in flags.items() if name not in DRAFTS}
+    unsure = [name for name in flags if name in UNSURE]
+    if "hf_overrides" in flags and "max_model_len" in flags:  # more than its config.json says
+        unsure.append("max_model_len")
+    sure = {name: value for name, value in flags.items() if name not in unsure}
     try:
         return _plan_of_split(model, gpu, recipe, request, site, flags), []
     except BadInput as problem:
-        if flags == without_draft:
+        if not unsure:
             raise
-        made = _plan_of_split(model, gpu, recipe, request, site, without_draft)
-        return made, [f"The plan does not count the draft: {problem.message}"]
+        made = _plan_of_split(model, gpu, recipe, request, site, sure)
+        uncounted = ", ".join(f"--{name.replace('_', '-')}" for name in unsure)
+        return made, [f"The plan does not count {uncounted}: {problem.message}"]
 
 
 def _plan_of_split(
