@@ -204,6 +204,23 @@ def test_card_that_is_not_in_the_catalog_is_compared_by_its_memory():
     assert any("13.13 GiB" in line and "memory alone" in line for line in result.assumed)
 
 
+def test_weights_that_a_log_leaves_on_the_host_are_not_on_the_gpu():
+    """8.03e9 parameters in 16 bits: 14.96 GiB."""
+    arguments = "INFO 04-23 10:00:00 [api_utils.py:286] non-default args: {ARGS}\n"
+
+    def reconciled(args: str) -> Reconciliation:
+        return reconcile(
+            log.parse(arguments.replace("ARGS", args) + config() + figures()), gpu="h100"
+        )
+
+    assert weights_gib(reconciled("'seed': 1")) == pytest.approx(14.96, abs=0.05)
+    assert weights_gib(reconciled("'cpu_offload_gb': 10.0")) == pytest.approx(4.96, abs=0.05)
+    unknown = reconciled("'cpu_offload_gb': 10.0, 'speculative_config': {'method': 'medusa'}")
+    assert weights_gib(unknown) == pytest.approx(4.96, abs=0.05)
+    (sentence,) = [line for line in unknown.assumed if "not counted" in line]
+    assert sentence.startswith("The log's speculative_config was not counted: ")
+
+
 def test_newer_lines_say_which_part_of_the_overhead_differs():
     """2 H200, Qwen3-Next: 5.58 GiB of activations, 1.38 GiB of other memory (the log's own split)."""
     text = config(

@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from inspect import signature
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,12 @@ from inference_planner.memory.overheads import Overhead
 from inference_planner.model import kv_cache
 from inference_planner.model.attention import has_states
 from inference_planner.releases import versions
+from inference_planner.request import VLLM_ARGUMENTS
 from inference_planner.split import compilation, ranks
 from inference_planner.split.settings import Settings, batch_defaults
 
 from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
-from workshop.engine.log.rules import LARGEST, parse_arguments
+from workshop.engine.log.rules import ARGUMENTS, LARGEST, parse_arguments
 from workshop.engine.planning import plan
 from workshop.engine.reconcile.card import check_memory, find_gpu, with_logged_memory
 from workshop.engine.reconcile.model import (
@@ -334,41 +334,45 @@ def _card(
     return with_logged_memory(log, card, assumed)
 
 
-# Arguments that the plan takes as vLLM does, where a log has them: drafts, adapters, and what else
-# is in a prompt.
-FEATURES = (
-    "speculative_config",
-    "limit_mm_per_prompt",
-    "language_model_only",
-    "enable_lora",
-    "max_loras",
-    "max_lora_rank",
-    "fully_sharded_loras",
-    "decode_context_parallel_size",
+# Arguments that the plan takes as a log prints them: all but those that become facts, and those of
+# `_compilation` and `_kv_bytes`.
+FEATURES = tuple(
+    name
+    for name in VLLM_ARGUMENTS
+    if name not in (*ARGUMENTS, "compilation_config", "kv_cache_memory_bytes")
 )
 
 
 def _features(
     log: EngineLog, model: ModelConfig, card: GPU, settings: dict[str, Any], assumed: list[str]
 ) -> dict[str, Any]:
-    """Return plan()'s keywords for drafts, adapters and images of the log.
+    """Return plan()'s keywords for drafts, adapters, images and other arguments of the log.
 
-    There are none if the plan cannot count them.
+    If the plan refuses them together, they are those that it takes one after the other.
     """
-    parameters = signature(plan).parameters
-    features: dict[str, Any] = {}
-    for name in FEATURES:
-        value = log.args.get(name)
-        if name in parameters and value is not None and value is not False:
-            features[name] = value
-    if not features:
-        return {}
+    features = {name: log.args[name] for name in FEATURES if log.args.get(name)}
+    if not features or not _refusal(model, card, settings | features):
+        return features
+    counted: dict[str, Any] = {}
+    refused: dict[str, list[str]] = {}
+    for name, value in features.items():
+        message = _refusal(model, card, settings | counted | {name: value})
+        if message:
+            refused.setdefault(message, []).append(name)
+        else:
+            counted[name] = value
+    for message, names in refused.items():
+        assumed.append(f"The log's {', '.join(names)} was not counted: {message}")
+    return counted
+
+
+def _refusal(model: ModelConfig, card: GPU, settings: dict[str, Any]) -> str:
+    """Return why the plan refuses these settings; "" if it takes them."""
     try:
-        plan(model, card, **{**settings, **features}, learned=())
+        plan(model, card, **settings, learned=())
     except BadInput as error:
-        assumed.append(f"The log's {', '.join(features)} was not counted: {error.message}")
-        return {}
-    return features
+        return error.message
+    return ""
 
 
 def _check_something_to_compare(log: EngineLog) -> None:
