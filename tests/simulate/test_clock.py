@@ -54,6 +54,16 @@ def test_256_requests_at_once_on_a_card_that_nobody_measured_here_are_in_their_i
     assert interval.low < 15_367 < interval.high
 
 
+def test_offloaded_weights_are_read_over_pcie_in_every_step():
+    """A PCIe 5.0 slot of 16 lanes has 63 GB/s (32 GT/s, 128b/130b), of which 80 % are taken."""
+    settings = {"max_model_len": 8192}
+    part = clock.of(prepare("llama-3.1-8b", "h100", cpu_offload_gb=4, **settings))
+    whole = clock.of(prepare("llama-3.1-8b", "h100", **settings))
+    for work in [(1, 159)], [(2048, 0)]:
+        more_s = (part.gpu_ms(work) - whole.gpu_ms(work)) / 1e3
+        assert 4 * 2**30 / more_s == pytest.approx(0.8 * 63e9, rel=0.01)
+
+
 def test_what_is_cached_costs_its_bytes():
     """131,072 bytes a token (2 × 32 layers × 8 heads × 128 × 2); H100: 3.35e12 bytes a second."""
     ticking = clock.of(prepare("llama-3.1-8b", "h100", max_model_len=8192))

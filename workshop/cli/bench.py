@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workshop.cli.plan_options import ENGINE, PLACE, Range, planned
+from workshop.cli.plan_options import SESSIONS, PlanningCommand, Range, simulated_options
 from workshop.cli.say import Seconds, force_option, json_option, say, say_json, waiting
 from workshop.errors import BadInput, WorkshopError
 
@@ -37,28 +37,61 @@ class Numbers(click.ParamType):
         return numbers
 
 
-@click.command
+LOAD = [
+    click.Option(["--rates"], type=Numbers(float), help="Requests a second, one point for each."),
+    click.Option(
+        ["--concurrencies"],
+        type=Numbers(int),
+        help="Or: requests at once, one point for each.",
+    ),
+    click.Option(
+        ["--sessions"],
+        type=Numbers(int),
+        help="Or: so many agents, whose prompts grow with each turn.",
+    ),
+    *SESSIONS,
+    click.Option(
+        ["--class", "learners"],
+        type=click.IntRange(1, 500),
+        help="Or: a class of so many learners, who run the cells of the notebooks.",
+    ),
+    click.Option(
+        ["--seconds"],
+        type=Seconds(10, 3600),
+        help="Of a class: how long [80: a cell every 10 s].",
+    ),
+    click.Option(
+        ["--requests"],
+        type=click.IntRange(1, 100_000),
+        default=100,
+        show_default=True,
+        help="Requests of each point.",
+    ),
+    click.Option(
+        ["--prompt"],
+        type=Range(),
+        default="256",
+        show_default=True,
+        help="Tokens of each prompt; they are random.",
+    ),
+    click.Option(
+        ["--output"], type=Range(), default="64", show_default=True, help="Tokens of each answer."
+    ),
+    click.Option(
+        ["--slo"], help="Limits, as ttft=500ms,tpot=50ms: counts the requests that meet them."
+    ),
+    click.Option(
+        ["--seed"],
+        type=int,
+        help="Of all points, instead of a new one for each. The same seed again reads the prefix cache.",
+    ),
+]
+
+
+@click.command(cls=PlanningCommand, params=LOAD)
 @click.argument("server_name", metavar="[NAME]", required=False)
 @click.option("--name", help="Name of a server that `workshop servers` lists; the same as NAME.")
 @click.option("--url", help="Server, ending in /v1. Key: WORKSHOP_API_KEY.")
-@click.option("--rates", type=Numbers(float), help="Requests a second, one point for each.")
-@click.option(
-    "--concurrencies", type=Numbers(int), help="Or: requests at once, one point for each."
-)
-@click.option("--sessions", type=Numbers(int), help="Or: so many agents, whose prompts grow with each turn.")  # fmt: skip
-@click.option("--class", "learners", type=click.IntRange(1, 500), help="Or: a class of so many learners, who run the cells of the notebooks.")  # fmt: skip
-@click.option(
-    "--seconds", type=Seconds(10, 3600), help="Of a class: how long [80: a cell every 10 s]."
-)
-@click.option("--turns", type=Range(), help="Of sessions: requests of each [3:6].")
-@click.option("--think", "think_s", type=float, help="Of sessions: mean seconds from an answer to the next request [3].")  # fmt: skip
-@click.option("--system", type=int, help="Of sessions: tokens that every prompt begins with [1024].")  # fmt: skip
-@click.option("--tool", type=Range(), help="Of sessions: new tokens of each later turn [64:512]; --prompt is the first.")  # fmt: skip
-@click.option("--requests", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Requests of each point.")  # fmt: skip
-@click.option("--prompt", type=Range(), default="256", show_default=True, help="Tokens of each prompt; they are random.")  # fmt: skip
-@click.option("--output", "output_tokens", type=Range(), default="64", show_default=True, help="Tokens of each answer.")  # fmt: skip
-@click.option("--slo", help="Limits, as ttft=500ms,tpot=50ms: counts the requests that meet them.")
-@click.option("--seed", type=int, help="Of all points, instead of a new one for each. The same seed again reads the prefix cache.")  # fmt: skip
 @click.option(
     "--gpu", help="The server's GPU: adds what `workshop simulate` predicts. Not for a CPU."
 )
@@ -66,7 +99,12 @@ class Numbers(click.ParamType):
     "--predict/--no-predict", default=True, help="Simulate each point too.  [default: predict]"
 )
 @click.option("--plot", help="Draw the points into this new file (.svg).")
-@click.option("--read", "files", multiple=True, help="Instead: check result files of vllm bench serve.  Repeatable.")  # fmt: skip
+@click.option(
+    "--read",
+    "files",
+    multiple=True,
+    help="Instead: check result files of vllm bench serve.  Repeatable.",
+)
 @force_option()
 @json_option(
     "{points: [{load, seed, tokens_per_s, ttft_ms, tpot_ms, e2el_ms, goodput_per_s, faults, predicted}]}"
@@ -75,27 +113,11 @@ def command(
     server_name: str | None,
     name: str | None,
     url: str | None,
-    rates: list[float] | None,
-    concurrencies: list[int] | None,
-    sessions: list[int] | None,
-    learners: int | None,
-    seconds: float | None,
-    turns: tuple[int, int] | None,
-    think_s: float | None,
-    system: int | None,
-    tool: tuple[int, int] | None,
-    requests: int,
-    prompt: tuple[int, int],
-    output_tokens: tuple[int, int],
-    slo: str | None,
-    seed: int | None,
-    gpu: str | None,
-    predict: bool,
     plot: str | None,
     files: tuple[str, ...],
     force: bool,
     as_json: bool,
-    **plan_options: Any,
+    **options: Any,
 ) -> None:
     """Measure a server, and name what could spoil the figures.
 
@@ -110,37 +132,16 @@ def command(
       workshop bench --url http://gpu17:8000/v1 --rates 1,4,16 --slo ttft=500ms,tpot=50ms --gpu h100
       workshop bench --read result.json
     """
-    from workshop.files import check_output, output
-
     if files:
         _read_files(files, as_json)
         return
     from workshop.cli import bench_table
     from workshop.client import reach
-    from workshop.course.notebooks import class_steps
-    from workshop.measure import classes, points
+    from workshop.files import check_output, output
     from workshop.simulate.report import parse_slo
 
-    loads_chosen = [rates, concurrencies, sessions, learners is not None]
-    if sum(map(bool, loads_chosen)) != 1:
-        raise BadInput(
-            "It is not clear how requests are sent.",
-            "Give one of --rates 1,4,16 (requests a second), --concurrencies 1,8,64 (requests at once), "
-            "--sessions 10,40 and --class 30.",
-        )
-    of_sessions = {"turns": turns, "think_s": think_s, "system": system, "tool": tool}
-    loads: list[Load | SessionLoad] = []
-    if sessions:
-        of_sessions |= {"prompt": prompt, "output": output_tokens, "seed": seed}
-        loads += points.session_loads(sessions, of_sessions)
-    else:
-        _refuse_options(of_sessions, "sessions", "--sessions 10,40")
-    if learners is None:
-        _refuse_options({"seconds": seconds}, "a class", "--class 30")
-    if rates or concurrencies:
-        lengths = (_exactly("--prompt", prompt), _exactly("--output", output_tokens))
-        loads += points.loads(rates or [], concurrencies or [], requests, *lengths)
-    parse_slo(slo)
+    loads = _loads(options)
+    parse_slo(options["slo"])
     if plot:
         check_output(plot, force=force)
     if server_name and name:
@@ -148,51 +149,99 @@ def command(
     server = reach.record_at(server_name or name, url)
     model, root = _model(server)
     simulate = None
-    if predict and learners is None:
-        simulate = _simulation(server, root or model, gpu, plan_options)
-    measured: list[Point] = []
-    if learners is not None:
-        with waiting(f"{learners} learners …"):
-            measured.append(
-                classes.measure(
-                    server,
-                    model,
-                    learners,
-                    class_steps.of_learner,
-                    seconds=seconds,
-                    slo=slo,
-                    seed=seed or 0,
-                )
-            )
-    for load in loads:
-        with waiting(f"{load.name}: {load.requests} requests …"):
-            measured.append(
-                points.measure(server, model, load, slo=slo, seed=seed, simulate=simulate)
-            )
-    rows = [point.to_dict() for point in measured]
+    if options["predict"] and loads:
+        simulate = _simulation(server, root or model, options)
+    measured = _measured(server, model, loads, simulate, options)
     if plot:
         from workshop.course.drawing import bench_points
 
         with output(plot, force=force) as file:
             file.write(bench_points.drawing(measured).encode(errors="backslashreplace"))
     if as_json:
-        say_json({"model": model, "url": server.url, "points": rows})
+        points = [point.to_dict() for point in measured]
+        say_json({"model": model, "url": server.url, "points": points})
     else:
         say(bench_table.as_text(model, measured, simulate is not None))
     if not all(getattr(point, "holds", True) for point in measured):
         sys.exit(1)
 
 
-command.params += planned(*PLACE, *ENGINE)  # after its own, in --help
+command.params += simulated_options()  # after its own, in --help
+
+
+def _loads(options: dict[str, Any]) -> list[Load | SessionLoad]:
+    """Return the loads to measure; there are none for a class.
+
+    Raises BadInput: not exactly one kind of load, or an option that is about another kind.
+    """
+    from workshop.measure import points
+
+    rates, concurrencies, sessions = (
+        options[name] or [] for name in ("rates", "concurrencies", "sessions")
+    )
+    has_class = options["learners"] is not None
+    if sum(map(bool, (rates, concurrencies, sessions, has_class))) != 1:
+        raise BadInput(
+            "It is not clear how requests are sent.",
+            "Give one of --rates 1,4,16 (requests a second), --concurrencies 1,8,64 (requests at once), "
+            "--sessions 10,40 and --class 30.",
+        )
+    of_sessions = {str(option.name): options[str(option.name)] for option in SESSIONS}
+    if not sessions:
+        _refuse_options(of_sessions, "sessions", "--sessions 10,40")
+    if not has_class:
+        _refuse_options({"seconds": options["seconds"]}, "a class", "--class 30")
+    if sessions:
+        of_sessions["think_s"] = of_sessions.pop("think")
+        for name in ("prompt", "output", "seed"):
+            of_sessions[name] = options[name]
+        return list(points.session_loads(sessions, of_sessions))
+    if has_class:
+        return []
+    prompt_tokens = _exactly("--prompt", options["prompt"])
+    output_tokens = _exactly("--output", options["output"])
+    requests = options["requests"]
+    return list(points.loads(rates, concurrencies, requests, prompt_tokens, output_tokens))
+
+
+def _measured(
+    server: ServerRecord,
+    model: str,
+    loads: list[Load | SessionLoad],
+    simulate: Simulate | None,
+    options: dict[str, Any],
+) -> list[Point]:
+    """Return a point for each load, or the one of a class."""
+    from workshop.course.notebooks import class_steps
+    from workshop.measure import classes, points
+
+    slo, seed, learners = options["slo"], options["seed"], options["learners"]
+    if learners is not None:
+        with waiting(f"{learners} learners …"):
+            point = classes.measure(
+                server,
+                model,
+                learners,
+                class_steps.of_learner,
+                seconds=options["seconds"],
+                slo=slo,
+                seed=seed or 0,
+            )
+        return [point]
+    measured = []
+    for load in loads:
+        with waiting(f"{load.name}: {load.requests} requests …"):
+            measured.append(
+                points.measure(server, model, load, slo=slo, seed=seed, simulate=simulate)
+            )
+    return measured
 
 
 def _refuse_options(options: dict[str, Any], load: str, remedy: str) -> None:
     """Raise BadInput for an option of a load that is not measured."""
     for name, value in options.items():
         if value is not None:
-            raise BadInput(
-                f"--{name.removesuffix('_s')} is about {load}.", f"Say how many: {remedy}."
-            )
+            raise BadInput(f"--{name} is about {load}.", f"Say how many: {remedy}.")
 
 
 def _exactly(name: str, tokens: tuple[int, int]) -> int:
@@ -221,15 +270,15 @@ def _model(server: ServerRecord) -> tuple[str, str | None]:
     return models[0]["id"], models[0].get("root")
 
 
-def _simulation(
-    server: ServerRecord, model: str, gpu: str | None, plan_options: dict[str, Any]
-) -> Simulate | None:
+def _simulation(server: ServerRecord, model: str, options: dict[str, Any]) -> Simulate | None:
+    from inference_planner.request import SIMULATED
+
     from workshop.measure import prediction
     from workshop.servers.host import gpus
 
-    if gpu:
-        options = {key: value for key, value in plan_options.items() if value is not None}
-        return prediction.on_gpus(model, gpu, options)
+    if options["gpu"]:
+        settings = {name: options[name] for name in SIMULATED}
+        return prediction.on_gpus(model, options["gpu"], settings)
     if server.where == "local" and not gpus.visible():
         with waiting("measuring the server's clock …"):
             return prediction.on_this_machine(server)

@@ -7,20 +7,14 @@ import click
 
 from workshop.cli import places
 from workshop.cli.model_argument import with_config
-from workshop.cli.plan_options import plan_options
+from workshop.cli.plan_options import PlanningCommand, plan_options
 
 if TYPE_CHECKING:
     from inference_planner.answer.parallelism import Plan
 
 
-class PlanCommand(click.Command):
+class PlanCommand(PlanningCommand):
     """The command, whose help lists the options of every place in a section of its own."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read vLLM's dotted spelling of --compilation-config as well."""
-        from inference_planner.arguments import with_json
-
-        return super().parse_args(ctx, with_json(args))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections."""

@@ -1,4 +1,4 @@
-"""The options of `workshop plan`, and types of values, which other commands share.
+"""The options of `workshop plan` and of sessions, and types of values, which other commands share.
 
 The options come from the planner's table, as click's.
 """
@@ -11,12 +11,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
-from inference_planner.arguments import ARGUMENTS, tokens
+from inference_planner.arguments import ARGUMENTS, tokens, with_json
+from inference_planner.request import SIMULATED
 
-# what a plan needs to know of a place, and of an engine
-PLACE = ("gpus_per_node", "max_model_len", "gpu_memory_utilization", "network", "dtype")
-ENGINE = ("nodes", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
-          "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "moe_backend")  # fmt: skip
+
+class PlanningCommand(click.Command):
+    """A command with the settings of a plan."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read vLLM's dotted spelling of --compilation-config as well."""
+        return super().parse_args(ctx, with_json(args))
 
 
 class Tokens(click.ParamType):
@@ -53,6 +57,26 @@ class Range(click.ParamType):
         return int(match[1]), int(match[2] or match[1])
 
 
+SESSIONS = [  # with --sessions, which is one number or several
+    click.Option(["--turns"], type=Range(), help="Of sessions: requests of each [3:6]."),
+    click.Option(
+        ["--think"],
+        type=float,
+        help="Of sessions: mean seconds from an answer to the next request [3].",
+    ),
+    click.Option(
+        ["--system"],
+        type=Tokens(),
+        help="Of sessions: tokens that every prompt begins with [1024].",
+    ),
+    click.Option(
+        ["--tool"],
+        type=Range(),
+        help="Of sessions: new tokens of each later turn [64:512]; --prompt is the first.",
+    ),
+]
+
+
 def plan_options() -> Iterator[click.Option]:
     """Yield the options of the planner's own command, and --exact."""
     for flags, keywords in ARGUMENTS.items():
@@ -64,9 +88,9 @@ def plan_options() -> Iterator[click.Option]:
     )
 
 
-def planned(*names: str) -> list[click.Parameter]:
-    """Return the options of these names, in the order of `workshop plan`."""
-    return [option for option in plan_options() if option.name in names]
+def simulated_options() -> list[click.Parameter]:
+    """Return the settings of a plan that a simulation takes, in the order of `workshop plan`."""
+    return [option for option in plan_options() if option.name in SIMULATED]
 
 
 def _option(flags: tuple[str, ...], keywords: Mapping[str, Any]) -> click.Option:
@@ -80,8 +104,6 @@ def _option(flags: tuple[str, ...], keywords: Mapping[str, Any]) -> click.Option
         return click.Option([f"--{name}/--no-{name}"], default=None, help=help_text)
     if "action" in keywords:
         return click.Option(names, is_flag=True, help=help_text)
-    if "choices" in keywords:
-        return click.Option(names, type=click.Choice(keywords["choices"]), help=help_text)
     kind = keywords.get("type")
     return click.Option(
         names,

@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from workshop.cli.model_argument import with_config
-from workshop.cli.plan_options import ENGINE, PLACE, Range, Tokens, planned
+from workshop.cli.plan_options import SESSIONS, PlanningCommand, Range, Tokens, simulated_options
 from workshop.cli.say import force_option, json_option, say, say_json, waiting
 from workshop.errors import BadInput
 
@@ -50,22 +50,7 @@ LOAD = [
     click.Option(
         ["--sessions"], type=int, help="Or: this many agents, whose prompts grow with each turn."
     ),
-    click.Option(["--turns"], type=Range(), help="Of sessions: requests of each [3:6]."),
-    click.Option(
-        ["--think"],
-        type=float,
-        help="Of sessions: mean seconds from an answer to the next request [3].",
-    ),
-    click.Option(
-        ["--system"],
-        type=Tokens(),
-        help="Of sessions: tokens that every prompt begins with [1024].",
-    ),
-    click.Option(
-        ["--tool"],
-        type=Range(),
-        help="Of sessions: new tokens of each later turn [64:512]; --prompt is the first.",
-    ),
+    *SESSIONS,
     click.Option(
         ["--slo"],
         help="Limits, as ttft=500ms,tpot=50ms (also e2el): counts the requests that meet them.",
@@ -76,11 +61,9 @@ LOAD = [
 ]
 
 
-@click.command(params=[*LOAD, *planned("gpu", *PLACE, *ENGINE, "vllm_version")])
+@click.command(cls=PlanningCommand, params=[*LOAD, *simulated_options()])
 @click.argument("model", required=False)
-@click.option(
-    "--enable-prefix-caching/--no-enable-prefix-caching", default=None, help="As vLLM's flag."
-)
+@click.option("--gpu", help="GPU name: h100, h200, a100-80gb, …")
 @click.option(
     "--replicas", type=int, default=1, show_default=True, help="Servers behind one router."
 )

@@ -202,7 +202,12 @@ def of(deployment: Deployment, host: float = 1.0, *, http: bool = True) -> Clock
     return Clock(
         weights_ms=terms_ms["weights"],
         token_ms=token_ms,
-        fixed_ms=terms_ms["small kernels"] + terms_ms["step"] + states_ms + sent_ms - message_ms,
+        fixed_ms=terms_ms["small kernels"]
+        + terms_ms["step"]
+        + terms_ms.get("offloaded weights", 0.0)
+        + states_ms
+        + sent_ms
+        - message_ms,
         request_ms=_request_ms(deployment) + states_ms,
         attention=_attention(deployment),
         message_ms=message_ms,
