@@ -20,7 +20,6 @@ from inference_planner.releases import versions
 DEFAULT_NETWORK = "infiniband-ndr"
 GPUS_PER_NODE = 8  # if nothing is known of the hardware
 MOST_GPUS = 4096  # the largest size of a split, or of the hardware
-MOST_LORAS = 4096
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # config/lora.py, MaxLoRARanks
 LORA_DTYPES = ("auto", "float16", "bfloat16")  # config/lora.py, LoRADType
 NO_DRAFTS = "A simulated step makes one token for each request."
@@ -48,7 +47,7 @@ def _setting(
 
     Args:
         of: "vllm" is an argument of vLLM that whoever starts it may give, and that its log prints;
-            "split" is one that a job sets by its GPUs.
+            "split" is one that a job sets by its GPUs; "machine" and "release" are the planner's.
         fallback: what None stands for; help prints it.
         most: it is a whole number from 1 to this one.
         choices: its only values.
@@ -174,7 +173,7 @@ class PlanRequest:
         "Make buffers for LoRA adapters.", False, not_simulated=NO_ADAPTERS
     )
     max_loras: int | None = _setting(
-        "Adapters in one batch.", fallback=1, most=MOST_LORAS, not_simulated=NO_ADAPTERS
+        "Adapters in one batch.", fallback=1, most=4096, not_simulated=NO_ADAPTERS
     )
     max_lora_rank: int | None = _setting(
         "Largest rank of an adapter.", fallback=16, choices=LORA_RANKS, not_simulated=NO_ADAPTERS
