@@ -93,7 +93,7 @@ class PlanRequest:
         "Tokens of one request, with its answer.  [default: the model's]", unit="tokens"
     )
     gpu_memory_utilization: float | None = _setting(
-        "Share of the GPU that vLLM takes.  [default: vLLM's, 0.92; 0.9 before 0.21]"
+        "Share of the GPU that vLLM takes.  [default: vLLM's, 0.92; 0.9 before 0.20]"
     )
     max_num_batched_tokens: int | None = _setting(
         "Tokens of one step.  [default: vLLM's for this GPU]", unit="tokens"
