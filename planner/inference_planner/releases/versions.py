@@ -70,6 +70,8 @@ class Version:
             right (v1/core/kv_cache_utils.py).
         refuses_mixed_cache_dtype: a KV cache in 16 bit must have the model's own dtype
             (config/vllm.py, _reject_mismatched_float_kv_cache).
+        bounds_sparse_workspace: what sparse attention gathers and scores takes less: peaks.py,
+            kept_workspace. Releases before 0.33.0 were not read for it.
         refuses_eagle3_over_stages: many models have no EAGLE-3 beside pipeline stages
             (v1/worker/gpu/spec_decode/eagle/eagle3_utils.py). Releases before 0.32.0 were not read
             for it.
@@ -117,6 +119,7 @@ class Version:
     has_longest_videos: bool = False
     divides_tokens_by_groups: bool = False
     refuses_mixed_cache_dtype: bool = False
+    bounds_sparse_workspace: bool = False
     refuses_eagle3_over_stages: bool = False
     needs_block_per_state: bool = True
     schedules_ahead: bool = True
@@ -204,6 +207,7 @@ V0_33_0 = replace(
     kernels_at_load_bytes=70 * MIB,  # the matrix library's modules are loaded before the snapshot
     kernels_at_profile_bytes=2 * MIB,
     refuses_mixed_cache_dtype=True,
+    bounds_sparse_workspace=True,
 )
 ROWS = (V0_25_1, V0_26_0, V0_27_1, V0_28_0, V0_29_0, V0_30_0, V0_31_0, V0_32_0, V0_33_0)
 # 0.10 to 0.19, which were not read: the formulas of the oldest row, with what a later release says
