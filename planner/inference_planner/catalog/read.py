@@ -138,7 +138,8 @@ def overridden(model: ModelConfig, overrides: str | Mapping[str, Any]) -> ModelC
 def _are_of_positions(fields: Mapping[str, Any]) -> bool:
     """Return True for fields that say where tokens stand, as YaRN's, and change no size."""
     return all(
-        name in POSITIONS or (name.endswith("_config") and _are_of_positions(as_object(value) or {}))
+        name in POSITIONS
+        or (name.endswith("_config") and _are_of_positions(as_object(value) or {}))
         for name, value in fields.items()
     )
 

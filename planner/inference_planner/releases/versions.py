@@ -55,6 +55,8 @@ class Version:
             (config/vllm.py, uniform_decode_sizes).
         may_keep_freed_blocks: a block that the profile run has freed may count, because a small one
             was cut out of it (gpu_worker.py, without _scoped_allocator_max_split).
+        loads_whole_blocks: while weights are loaded, large blocks of memory are not split
+            (max_split_size_mb; allocator.py has the logs of those that split).
         kernels_at_load_bytes, kernels_at_profile_bytes: CUDA modules that a worker of its own loads
             after the first snapshot, and those that the profile run touches first.
         default_utilization: gpu_memory_utilization where none is given (config/cache.py).
@@ -113,6 +115,7 @@ class Version:
     scales_yarn: bool = False
     graphs_of_whole_steps: bool = True
     may_keep_freed_blocks: bool = False
+    loads_whole_blocks: bool = True
     default_utilization: float = 0.92
     graphs_are_profiled: bool = True
     fits_encoder_outputs: bool = True
@@ -217,6 +220,7 @@ BEFORE_0_20 = replace(
     V0_25_1,
     name="0.19.0",
     default_utilization=0.9,
+    loads_whole_blocks=False,
     graphs_are_profiled=False,
     divides_tokens_by_groups=True,
     needs_block_per_state=False,
