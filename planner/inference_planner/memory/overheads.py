@@ -45,7 +45,9 @@ def overheads(deployment: Deployment, stage: int) -> Iterator[Overhead]:
     """Yield the overhead items of one rank of pipeline stage `stage`."""
     model, settings = deployment.model, deployment.settings
     is_last = stage == deployment.pp - 1
-    encoder = encoder_run(model, settings, deployment.tp) if stage == 0 else None
+    encoder: EncoderRun | None = None
+    if stage == 0 and not settings.skip_mm_profiling:
+        encoder = encoder_run(model, settings, deployment.tp)
     yield _activations(deployment, stage, encoder)
     if encoder:
         yield from _of_encoder(deployment, encoder)

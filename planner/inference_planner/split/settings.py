@@ -77,6 +77,7 @@ class Settings:
     # (modality, most items of it in a prompt); a multimodal model alone has them
     limit_mm_per_prompt: tuple[tuple[str, int], ...] = ()
     language_model_only: bool = False
+    skip_mm_profiling: bool = False
     # 1,024 on a B200 and its family, from 0.28.0 on
     most_graph_tokens: int = 512
     kv_cache_memory_bytes: int = 0  # of each GPU; 0: what gpu_memory_utilization leaves
