@@ -117,7 +117,7 @@ def test_memory_for_graphs_is_set_aside_from_0_20_on():
 def test_a_log_of_a_release_without_a_row_takes_the_nearest():
     assert versions.nearest("0.10.1") == versions.nearest("0.8.5") == "0.11.0"
     assert versions.nearest("0.11.2") == "0.11.0" and versions.nearest("0.12.0") == "0.13.0"
-    assert versions.nearest("0.18.0") == "0.19.0" and versions.nearest("0.20.2") == "0.20.0"
+    assert versions.nearest("0.18.0") == "0.19.0" and versions.nearest("0.20.2") == "0.25.1"
     assert versions.nearest("0.21.0") == versions.nearest_formulas("0.11.2") == "0.25.1"
     assert versions.get("0.21.0") is versions.get("0.25.1")
 
@@ -297,3 +297,13 @@ def test_a_comparison_of_releases_is_seen():
         ("share < version.default_utilization", []),  # a column
     ]:
         assert list(compared_releases(ast.parse(code))) == names, code
+
+
+def test_blocks_are_split_while_loading_before_0_20():
+    """Four digits of logs of 0.13.0 and 0.10.1: Gemma 3 1B and Llama 3.1 8B in float16."""
+    for model, gpu, version, logged_gib in [
+        ("gemma-3-1b", "rtx-5090", "0.13.0", 1.9148),
+        ("llama-3.1-8b", "a100-40gb", "0.10.1", 14.9889),
+    ]:
+        result = plan(model, gpu, vllm_version=version, gpus_per_node=1, max_model_len=2048)
+        assert result.weights_gib_per_gpu == pytest.approx(logged_gib, abs=0.0002), model

@@ -147,7 +147,7 @@ def _layers(deployment: Deployment) -> Iterator[Peak]:
     mlp = model.intermediate_size // tp
     tokens = settings.max_num_batched_tokens
     row_bytes = tokens * DTYPE_BYTES[model.dtype]  # of one element of every token
-    kept = kept_workspace(deployment)
+    scratch = kept_workspace(deployment)
     blas_workspace = workspace(model, deployment.gpu, settings.version)
     # inductor times new kernels with the L2 cache flushed
     flushed_cache = 0
@@ -170,9 +170,9 @@ def _layers(deployment: Deployment) -> Iterator[Peak]:
     if model.traits.rope:
         elements += widths.q + widths.kv
     parts = "qkv, rotated q and k, residuals"
-    if kept:
+    if scratch:
         parts += ", the experts' workspace"
-    yield Peak("attention", row_bytes * elements + kept + blas_workspace, parts)
+    yield Peak("attention", row_bytes * elements + scratch + blas_workspace, parts)
 
     if has_triton_mxfp4(deployment):
         chosen = model.experts.experts_per_token
@@ -192,7 +192,7 @@ def _layers(deployment: Deployment) -> Iterator[Peak]:
         tokens,
         settings.max_num_seqs,
         settings.max_model_len,
-        workspace_bytes=kept + blas_workspace,
+        workspace_bytes=scratch + blas_workspace,
     )
     for kind in kinds(model):
         peak = kind.peak(model, run)
