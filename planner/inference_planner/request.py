@@ -93,7 +93,7 @@ class PlanRequest:
         "Tokens of one request, with its answer.  [default: the model's]", unit="tokens"
     )
     gpu_memory_utilization: float | None = _setting(
-        "Share of the GPU that vLLM takes.  [default: vLLM's, 0.92; 0.9 before 0.21]"
+        "Share of the GPU that vLLM takes.  [default: vLLM's, 0.92; 0.9 before 0.20]"
     )
     max_num_batched_tokens: int | None = _setting(
         "Tokens of one step.  [default: vLLM's for this GPU]", unit="tokens"
@@ -107,6 +107,9 @@ class PlanRequest:
         metavar="JSON",
     )
     language_model_only: bool = _setting("Do not load a multimodal model's encoder.", False)
+    skip_mm_profiling: bool = _setting(
+        "Do not count what encoding an image, video or sound takes.", False
+    )
     hf_overrides: str | Mapping[str, Any] | None = _setting(
         "Fields that replace those of config.json, such as rope_scaling for YaRN.", metavar="JSON"
     )
@@ -144,6 +147,9 @@ class PlanRequest:
         "--compilation-config.cudagraph_mode=PIECEWISE.",
         short="-cc",
         metavar="JSON",
+    )
+    max_cudagraph_capture_size: int | None = _setting(
+        "The largest step with a CUDA graph.  [default: vLLM's]", unit="tokens"
     )
     kv_cache_memory_bytes: int | None = _setting(
         "Bytes of KV cache on each GPU, whatever gpu_memory_utilization leaves; vLLM measures nothing."

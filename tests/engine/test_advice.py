@@ -198,11 +198,11 @@ def test_card_of_another_size_than_the_log_says_is_refused_with_those_that_match
 
 
 def test_a_request_takes_what_the_log_says_and_not_what_another_release_would():
-    """6.66 GiB for 30,000 tokens in 0.22.0; without the graphs' 1.42 GiB, 5.44 + 1.42 hold 1.03 of them."""
+    """6.66 GiB for 30,000 tokens in 0.22.0; without the graphs' 2.07 GiB, 5.44 + 2.07 hold 1.13 of them."""
     read, result = public("deepseek_v4_gh200.log")
     assert read.needed_kv_gib == 6.66
     eager = next(item for item in result.advice if item.flag == "--enforce-eager")
-    assert "1.03 requests of 30,000 tokens" in eager.effect
+    assert "1.13 requests of 30,000 tokens" in eager.effect
 
 
 def effect_of(name: str, flag: str) -> str:

@@ -80,7 +80,7 @@ def test_fp8_of_the_log_is_applied_to_models_with_recorded_builds(model, gib):
         ("unsloth/Llama-3.3-70B-Instruct", "llama-3.3-70b"),
         ("/models/Llama-3.2-3B-Instruct/original", "llama-3.2-3b"),
         ("/repository/Qwen3-32B-AWQ", "qwen3-32b-awq"),
-        ("RedHatAI/gemma-4-26B-A4B-it-NVFP4", "gemma-4-26b-a4b-nvfp4"),
+        ("RedHatAI/gemma-4-26B-A4B-it-NVFP4", "gemma-4-26B-A4B-it-NVFP4"),
         ("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", "qwen2.5-14b"),
         ("/models/Qwen3-8B-SFT/checkpoint-300", "qwen3-8b"),
         ("/models/Qwen3-8B-FP8-dynamic", "Qwen3-8B-FP8-dynamic"),

@@ -340,6 +340,7 @@ FEATURES = (
     "speculative_config",
     "limit_mm_per_prompt",
     "language_model_only",
+    "skip_mm_profiling",
     "enable_lora",
     "max_loras",
     "max_lora_rank",
