@@ -23,7 +23,7 @@ def test_a_named_card_of_another_size_keeps_its_speed():
     """The laptop's RTX 4090 has 16 GB; its bandwidth is then the desktop card's, which the plan says."""
     card = plan("llama-3.2-1b", "rtx-4090", gpu_memory_gib=15.6, max_model_len=LENGTH)
     whole = plan("llama-3.2-1b", "rtx-4090", max_model_len=LENGTH)
-    assert (card.gpu, card.gpu_memory_gib) == ("rtx-4090", pytest.approx(15.6))
+    assert (card.gpu, card.deployment.gpu.engine_gib) == ("rtx-4090", pytest.approx(15.6))
     assert card.requested_gib_per_gpu == pytest.approx(0.92 * 15.6)
     assert card.kv_cache_tokens < whole.kv_cache_tokens
     assert card.single_stream_tokens_per_s == whole.single_stream_tokens_per_s
@@ -62,9 +62,8 @@ def test_beside_another_process_the_plan_takes_what_is_free():
     for gpu, free in [("h100", 40), ("l4", 10), ("h200", 100), ("a40", 30.5)]:
         half = plan("llama-3.2-1b", gpu, free_gib=free, max_model_len=LENGTH)
         share = half.deployment.settings.gpu_memory_utilization
-        assert (
-            half.fits and share * half.gpu_memory_gib <= free < (share + 0.1) * half.gpu_memory_gib
-        ), gpu
+        total = half.deployment.gpu.engine_gib
+        assert half.fits and share * total <= free < (share + 0.1) * total, gpu
         assert f"--gpu-memory-utilization {share:g}" in half.command, gpu
         assert f"{free:g} of" in half.reasons[0] and f"{share:g} fits" in half.reasons[0], gpu
         assert not any("--gpu-memory-utilization" in advice for advice in half.advice), gpu

@@ -69,13 +69,13 @@ def test_one_slot_of_adapters_leaves_what_an_rtx_4090_said():
 def test_a_patch_release_takes_the_row_of_its_minor_release():
     assert versions.get("0.27.0").name == "0.27.1" and versions.get("v0.28.1").name == "0.28.0"
     p = plan("llama-3.1-8b", "h100", vllm_version="v0.27.0")
-    assert p.vllm_version == "0.27.0" and "outside" not in " ".join(p.reasons)
+    assert p.deployment.settings.vllm_version == "0.27.0" and "outside" not in " ".join(p.reasons)
 
 
 def test_a_release_before_the_table_is_planned_and_said_to_be_outside():
     for version in ["0.10.0", "0.10.1.1", "0.19.1", "0.24.0"]:
         p = plan("llama-3.1-8b", "h100", vllm_version=version)
-        assert p.fits and p.vllm_version == version, version
+        assert p.fits and p.deployment.settings.vllm_version == version, version
         assert any(f"There are no formulas for vLLM {version}" in reason for reason in p.reasons), (
             version
         )

@@ -383,7 +383,7 @@ def _highest_share(case: LoggedRun) -> float:
 def _shorter(case: LoggedRun) -> list[_Gain]:
     """Advise a shorter context if few requests of full length fit, or none and the start failed."""
     length = case.max_model_len
-    block = case.base.block_size
+    block = case.base.fit.layout.block_size
     tokens = _logged_tokens(case) or _tokens(case, case.base.deployment)
     if case.log.estimated_max_model_len:
         whole_blocks = case.log.estimated_max_model_len // block * block

@@ -160,7 +160,7 @@ def _requested_row(case: LoggedRun) -> Row:
     actual_gib = None
     if "total_gpu_memory_gib" in case.log.profile:
         actual_gib = logged_gib
-    size = f"{case.base.gpu_memory_gib:.2f} GiB"
+    size = f"{case.base.deployment.gpu.engine_gib:.2f} GiB"
     reason = f"{share:g} of the {size} that the engine sees of {case.card.title}"
     return _row("memory for vLLM per GPU", predicted_gib, actual_gib, "GiB", reason)
 
@@ -196,7 +196,7 @@ def _overhead_row(case: LoggedRun) -> Row:
             items.append(f"{item.name} {item.bytes / GIB:.2f}")
     predicted = ", ".join(items) or "none"
     share = f"{plan.deployment.settings.gpu_memory_utilization:g} of {case.card.title}"
-    size = f"{plan.gpu_memory_gib:.2f} GiB"
+    size = f"{plan.deployment.gpu.engine_gib:.2f} GiB"
     reason = f"{share} ({size}) less weights and KV cache; predicted: {predicted}"
     actual = _actual_overhead(case)
     if actual is not None and actual > 2 * case.stage.overhead_gib + DOUBTFUL_GIB:
@@ -396,7 +396,7 @@ def _graphs_row(case: LoggedRun) -> Row:
         return _row(
             "CUDA graphs, reserved", reserved_gib, log.cuda_graph_estimate_gib, "GiB", reason
         )
-    free_gib = plan.gpu_memory_gib - plan.requested_gib_per_gpu
+    free_gib = plan.deployment.gpu.engine_gib - plan.requested_gib_per_gpu
     reason = (
         f"taken after the KV cache is sized, from the {free_gib:.2f} GiB that "
         "--gpu-memory-utilization leaves; the plan reserves "
