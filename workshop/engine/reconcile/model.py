@@ -11,7 +11,7 @@ from inference_planner.catalog import ModelConfig, load_model, with_encoder
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB, GPU
-from inference_planner.catalog.names import FORMATLESS, read_name
+from inference_planner.catalog.names import FORMATLESS, HUB_ID, read_name
 from inference_planner.catalog.read import existing, from_dict
 from inference_planner.model.weights import weight_bytes
 from inference_planner.releases import moe_backends
@@ -26,6 +26,14 @@ LONGEST_NAME = 80  # letters of what a log calls a GPU, a model or a quantizatio
 ANOTHER_WEIGHTS = 0.05  # weights that are farther from a model's are in another precision
 
 
+class NotInLog(BadInput):
+    """The model or the GPU of a run, which its log does not say and nobody gave."""
+
+
+class UnknownModel(NotInLog):
+    """A Hub id in a log, of which neither the catalog nor this machine has the config.json."""
+
+
 def contradiction(flag: str, fact: str, value: str) -> BadInput:
     """Return the error of a flag whose value the log contradicts: it `fact` ("is of vLLM 0.32.0")."""
     return BadInput(f"The log {fact}, not {value}.", f"Leave {flag} out, or give the log's.")
@@ -36,7 +44,8 @@ def find_model(
 ) -> ModelConfig:
     """Return the model of a log: the given one, or the catalog's of a name that the log has.
 
-    Raises BadInput: neither is known, or the given one has another architecture than the log's.
+    Raises NotInLog: neither is known. Raises BadInput: the given one has another architecture than
+    the log's.
     """
     if requested is not None:
         model = _as_logged(load_model(requested), log)
@@ -54,11 +63,19 @@ def find_model(
                     f"The model was taken to be {model.name}, since the log says {log.model!r}."
                 )
                 return model
+    hub_id = _hub_id(log)
+    if hub_id:
+        folder = hub_id.rpartition("/")[2]
+        raise UnknownModel(
+            f"The catalog has no model of the shapes of {hub_id}, so nothing was predicted.",
+            f"Get its config.json: hf download {hub_id} config.json --local-dir {folder}, "
+            f"then add --model ./{folder}.",
+        )
     name = (log.model or "")[:LONGEST_NAME]
     how = "not at all"
     if name:
         how = f"only as {name!r}, which is not in the catalog and no folder here"
-    raise BadInput(
+    raise NotInLog(
         f"The log names its model {how}.",
         "Add --model with a catalog name or the model's folder (or its config.json).",
     )
@@ -80,6 +97,25 @@ def _as_logged(model: ModelConfig, log: EngineLog) -> ModelConfig:
 MOST_PARTS = 12  # of a path, from its end
 
 
+def _parts(log: EngineLog) -> list[str]:
+    """Return the parts of the path or Hub id that a log has."""
+    # ModelScope writes ___ for a dot.
+    name = (log.model or "").strip()[-4000:].replace("___", ".")
+    return list(filter(None, re.split(r"[/\\\\]", name)))
+
+
+def _hub_id(log: EngineLog) -> str:
+    """Return the Hub id of a log's model: as such, or of a cache's folder; "" without one."""
+    parts = _parts(log)
+    for part in parts:
+        if part.startswith("models--"):
+            return part.removeprefix("models--").replace("--", "/", 1)
+    name = "/".join(parts)
+    if HUB_ID.fullmatch(name) and not (log.model or "").startswith(("/", ".", "~")):
+        return name
+    return ""
+
+
 def _names(log: EngineLog) -> list[str]:
     """Return the names under which the catalog may know a log's model, the likeliest first.
 
@@ -87,14 +123,9 @@ def _names(log: EngineLog) -> list[str]:
     words for the tuning, and with the format of its weights.
     """
     logged_name = (log.model or "").strip()
-    # ModelScope writes ___ for a dot.
-    parts = list(filter(None, re.split(r"[/\\\\]", logged_name[-4000:].replace("___", "."))))
-    names = []
-    for part in parts:
-        if part.startswith("models--"):
-            names.append(part.removeprefix("models--").replace("--", "/"))
-    is_hub_id = len(parts) == 2 and not logged_name.startswith(("/", ".", "~"))
-    if is_hub_id or existing(logged_name) is not None:
+    parts = _parts(log)
+    names = [_hub_id(log)]
+    if existing(logged_name) is not None:
         names.append(logged_name)
     names += ["/".join(parts[-1:]), "/".join(parts[-2:])]
     served_names = log.args.get("served_model_name")
