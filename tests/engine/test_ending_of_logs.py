@@ -139,3 +139,9 @@ def test_a_model_that_nobody_knows_is_told_by_its_own_figures(tmp_path, name):
     assert rows["overhead per GPU"] == pytest.approx(2.80, abs=0.01)
     get = "hf download acme/Nova-9B config.json --local-dir Nova-9B, then add --model ./Nova-9B"
     assert get in result.stderr
+
+
+def test_a_given_model_that_nobody_knows_does_not_hide_a_failure():
+    result = reconcile(log.parse(LOADED + SIZED + OUT_OF_MEMORY), "acme/Nova-9B")
+    assert result.failure.startswith("The start failed. A GPU ran out of memory.")
+    assert "hf download acme/Nova-9B" in result.assumed[0]

@@ -1,4 +1,4 @@
-"""How the run of a log ended: whether it failed, and what would help. Pure."""
+"""The end of a logged run: a failure, a hang, a cut, or none of these. Pure."""
 
 from workshop.engine.log.facts import EngineLog
 from workshop.errors import WorkshopError

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inference_planner.catalog import ModelConfig, load_model, with_encoder
+from inference_planner.catalog import ModelConfig, NotInCatalog, load_model, with_encoder
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB, GPU
@@ -31,7 +31,7 @@ class NotInLog(BadInput):
 
 
 class UnknownModel(NotInLog):
-    """A Hub id in a log, of which neither the catalog nor this machine has the config.json."""
+    """A Hub id, of a log or given, whose config.json neither the catalog nor this machine has."""
 
 
 def contradiction(flag: str, fact: str, value: str) -> BadInput:
@@ -48,7 +48,10 @@ def find_model(
     the log's.
     """
     if requested is not None:
-        model = _as_logged(load_model(requested), log)
+        try:
+            model = _as_logged(load_model(requested), log)
+        except NotInCatalog as error:
+            raise _unknown(str(requested)) from error
         if log.architecture and model.architecture != log.architecture:
             raise BadInput(
                 f"The log is of a {log.architecture}, but {model.name} is a {model.architecture}.",
@@ -65,12 +68,7 @@ def find_model(
                 return model
     hub_id = _hub_id(log)
     if hub_id:
-        folder = hub_id.rpartition("/")[2]
-        raise UnknownModel(
-            f"The catalog has no model of the shapes of {hub_id}, so nothing was predicted.",
-            f"Get its config.json: hf download {hub_id} config.json --local-dir {folder}, "
-            f"then add --model ./{folder}.",
-        )
+        raise _unknown(hub_id)
     name = (log.model or "")[:LONGEST_NAME]
     how = "not at all"
     if name:
@@ -81,8 +79,22 @@ def find_model(
     )
 
 
+def _unknown(hub_id: str) -> UnknownModel:
+    folder = hub_id.rpartition("/")[2]
+    return UnknownModel(
+        f"The catalog has no model of the shapes of {hub_id}, so nothing was predicted.",
+        f"Get its config.json: hf download {hub_id} config.json --local-dir {folder}, "
+        f"then add --model ./{folder}.",
+    )
+
+
 def _as_logged(model: ModelConfig, log: EngineLog) -> ModelConfig:
-    """Return a text model of the catalog with its encoder, where the log's run loaded both."""
+    """Return a model as the log's run loaded it: with its encoder of images, or the text model alone."""
+    if _is_text_model(model.raw.get("text_config"), log.architecture):
+        raw = {name: model.raw[name] for name in OF_THE_WHOLE if name in model.raw}
+        raw |= {**model.raw["text_config"], "architectures": [log.architecture]}
+        text = from_dict(raw, name=model.name)
+        return replace(text, hub_ids=model.hub_ids, derived_from=model.derived_from)
     if log.architecture != model.text_of:
         return model
     if not model.derived_from:
@@ -92,6 +104,18 @@ def _as_logged(model: ModelConfig, log: EngineLog) -> ModelConfig:
         raw["quantization_config"] = model.raw["quantization_config"]
     whole = from_dict(raw, name=model.name)
     return replace(whole, hub_ids=model.hub_ids, derived_from=model.derived_from)
+
+
+# fields of a config.json that stand beside its text_config, and count for it
+OF_THE_WHOLE = ("torch_dtype", "dtype", "quantization_config", "tie_word_embeddings")
+
+
+def _is_text_model(text_config: Mapping[str, Any] | None, architecture: str | None) -> bool:
+    """Return True if a class, such as Llama4ForCausalLM, is of a text_config (llama4_text)."""
+    if not text_config or not architecture:
+        return False
+    model_type = str(text_config.get("model_type", "")).removesuffix("_text").replace("_", "")
+    return architecture.replace("_", "").lower() == f"{model_type}forcausallm"
 
 
 MOST_PARTS = 12  # of a path, from its end
@@ -134,6 +158,8 @@ def _names(log: EngineLog) -> list[str]:
     for part in [*reversed(parts[-MOST_PARTS:]), *served_names[:MOST_PARTS]]:
         if isinstance(part, str):
             names += [part[:LONGEST_NAME], f"local/{part[:LONGEST_NAME]}"]
+            if part.endswith("-text"):  # a folder with the text model alone
+                names.append(part.removesuffix("-text")[:LONGEST_NAME])
     return list(filter(None, dict.fromkeys([*names, logged_name])))
 
 
