@@ -154,7 +154,8 @@ def _print(result) -> None:
             error,
             shown(row.reason),
         )
-    out.print(table)
+    if result.rows:
+        out.print(table)
     if result.advice:
         out.print("\nWhat to change, the most effective first, more ranks last:")
     for item in result.advice:

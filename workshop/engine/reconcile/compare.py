@@ -15,7 +15,7 @@ from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile import attention
 from workshop.engine.reconcile.advice import Advice, advise
 from workshop.engine.reconcile.case import LoggedRun, best_single_stream, make_case, size_words
-from workshop.engine.reconcile.ending import ABOUT_KV_CACHE, END_OF_LOG, failure_of, has_started
+from workshop.engine.reconcile.ending import ABOUT_KV_CACHE, END_OF_LOG, failure_of
 from workshop.engine.reconcile.model import NotInLog, UnknownModel
 
 DOUBTFUL_GIB = 4.0
@@ -120,7 +120,7 @@ def compare(case: LoggedRun) -> Reconciliation:
     rows = _cpu_rows(case) if case.gpu is None else _gpu_rows(case)
     failure = _failure_words(log)
     notes = [*case.assumed, *log.notes]
-    if not failure and not has_started(log):
+    if not failure and not log.engine_ready:
         notes.append(f"{END_OF_LOG} It does not say that the engine was ready.")
     advice = []
     if not failure or (log.error and log.error.key in ABOUT_KV_CACHE):
@@ -138,7 +138,8 @@ def _own_rows(log: EngineLog) -> list[Row]:
     sum_gib = overhead_gib = token_kib = None
     if weights_gib is not None and available_gib is not None:
         sum_gib = weights_gib + available_gib
-    if sum_gib is not None and total_gib and share:
+    given_in_bytes = log.requested_kv_gib or log.args.get("kv_cache_memory_bytes")
+    if sum_gib is not None and total_gib and share and not given_in_bytes:
         overhead_gib = total_gib * share - sum_gib
     if tokens and available_gib:
         token_kib = available_gib * 2**20 / tokens
@@ -151,7 +152,7 @@ def _own_rows(log: EngineLog) -> list[Row]:
             None,
             overhead_gib,
             "GiB",
-            f"what is missing to --gpu-memory-utilization {share} of {total_gib} GiB",
+            f"{share} of {total_gib} GiB, less weights and KV cache",
         ),
         _row(
             "KV cache per token and GPU",
@@ -160,7 +161,7 @@ def _own_rows(log: EngineLog) -> list[Row]:
             "KiB",
             "available KV cache, by its tokens",
         ),
-        _row("KV cache size", None, tokens, "tokens", "of all ranks together"),
+        _row("KV cache size", None, tokens, "tokens", "as vLLM counts them"),
         _row(
             "maximum concurrency",
             None,
