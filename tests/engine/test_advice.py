@@ -262,3 +262,9 @@ def test_another_accelerator_is_called_by_its_name():
     read = engine_log.read(PUBLIC / "qwen3_npu.log")
     assert read.error is not None
     assert "NPUs" in read.error.what and "GPU" not in read.error.what
+
+
+def test_a_machine_with_one_gpu_is_not_told_to_take_two():
+    text = START.format(length=8192, available=80.0)
+    flags = {item.flag for item in reconcile(engine_log.parse(text), gpu="gb10").advice}
+    assert flags and "--tensor-parallel-size" not in flags

@@ -276,3 +276,18 @@ def test_a_log_of_a_multimodal_gemma_3_is_compared_with_its_encoder(model, end):
         text += config(f"google/gemma-3-27b-it{end}") + figures(27.5 if end else 51.3)
         sizes.append(weights_gib(reconcile(log.parse(text), model, gpu="mi300x")))
     assert sizes[1] - sizes[0] == pytest.approx(2 * 423_060_336 / 2**30, rel=0.03)
+
+
+@pytest.mark.parametrize("model", ["llama-4-scout", None])
+def test_a_log_of_the_text_model_of_an_entry_with_images_is_read(model):
+    """Llama 4 Scout without its encoder takes 52.72 GiB on each of four H100 with vLLM 0.33."""
+    architecture = "INFO 11-28 00:20:24 [model.py:744] Resolved architecture: Llama4ForCausalLM\n"
+    text = config("models/llama-4-scout-text", sizes="tensor_parallel_size=4, ", version="0.33.0")
+    result = reconcile(log.parse(architecture + text + figures(52.72)), model, "h100")
+    assert weights_gib(result) == pytest.approx(52.72, abs=0.01)
+
+
+def test_an_entry_with_images_is_not_taken_for_another_text_model():
+    architecture = "INFO 11-28 00:20:24 [model.py:744] Resolved architecture: MixtralForCausalLM\n"
+    with pytest.raises(BadInput, match="The log is of a MixtralForCausalLM"):
+        reconcile(log.parse(architecture + config() + figures()), "llama-4-scout", "h100")

@@ -286,7 +286,8 @@ def _changes(case: LoggedRun) -> list[_Gain]:
     for rule in rules:
         changes += rule(deployment)
     changes += planned.utilization(deployment, _highest_share(case))
-    changes += itertools.islice(planned.more_gpus(deployment), 1)
+    if not deployment.gpu.unified_memory:  # the only GPU of its machine
+        changes += itertools.islice(planned.more_gpus(deployment), 1)
     gains = []
     for change in changes:
         tokens = _tokens(case, change.after)
