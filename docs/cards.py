@@ -84,9 +84,8 @@ def points() -> list[dict]:
 
 
 def judges(point: dict) -> bool:
-    """Return False for the points that set widths: the first, third, fifth … of the measurements that have a plan."""
-    planned = [p["id"] for p in points() if p["plan"] is not None]
-    return planned.index(point["id"]) % 2 == 1
+    """Return False for the points with which a width or a constant was found."""
+    return "seen" not in point
 
 
 def plan(point: dict) -> Plan:
@@ -175,7 +174,7 @@ def summary(rows: list[Row]) -> list[str]:
     memory = [row for row in rows if is_memory(row)]
     speed = [row for row in rows if not is_memory(row)]
     tokens = [abs(row.error_percent) for row in rows if row.figure == "KV cache, tokens"]
-    lines = ["| | all | points that judge | points that set widths |", "|---|---:|---:|---:|"]
+    lines = ["| | all | points that judge | points that were seen |", "|---|---:|---:|---:|"]
     for title, part in (("memory", memory), ("speed", speed), ("together", rows)):
         judging = [row for row in part if row.judges]
         setting = [row for row in part if not row.judges]
@@ -235,8 +234,8 @@ def page(parts: list[tuple[dict, list[Row]]]) -> str:
         "",
         *summary(rows),
         "",
-        "How the widths were found is in `planner/inference_planner/ground/intervals.py`: half of the points below set those of "
-        "cards that were never measured, the other half judges them.",
+        "How the widths were found is in `planner/inference_planner/ground/intervals.py`: some of the points below set those of "
+        "cards that were never measured, or a constant; the others judge them.",
         "",
         "## How to read an interval",
         "",

@@ -92,7 +92,7 @@ def _memory() -> dict[str, str]:
         "fill.work": f"{sum(item.bytes for item in p.overheads) / 2**30:.1f}",
         "fill.kv_tokens": f"{p.kv_cache_tokens:,}",
         "fill.abstracts": f"{p.kv_cache_tokens // ABSTRACT_TOKENS:,}",
-        "fill.max_len_flag": f"{p.max_model_len}",
+        "fill.max_len_flag": f"{p.deployment.settings.max_model_len}",
         "tight.requests": f"{TIGHT['requests']}",
         "tight.context": f"{TIGHT['context']:,}",
         "tight.gb": f"{load_gpu(TIGHT['gpu']).marketing_gb}",
@@ -102,7 +102,7 @@ def _memory() -> dict[str, str]:
         "story.count": f"{len(abstracts.load()):,}",
         "story.tenth": f"{len(abstracts.load()[::10])}",
         "story.tokens": f"{ABSTRACT_TOKENS}",
-        "story.max_len": f"{p.max_model_len:,}",
+        "story.max_len": f"{p.deployment.settings.max_model_len:,}",
         "teaching.million": f"{parameters(load_model(TEACHING_FOLDER)) / 1e6:.0f}",
     }
 

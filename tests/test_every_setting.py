@@ -60,6 +60,7 @@ NEEDS: dict[str, dict[str, Any]] = {
 }
 # Settings that are written as a part of another flag.
 PARTS_OF = dict.fromkeys(("spec_method", "spec_model", "spec_tokens"), "--speculative-config")
+PARTS_OF["max_cudagraph_capture_size"] = "--compilation-config"
 LOG = """INFO 11-20 10:00:00 [api_utils.py:286] non-default args: {ARGS}
 INFO 11-20 10:00:00 [core.py:114] Initializing a V1 LLM engine (v0.32.0) with config: \
 model='/models/MODEL', CONFIG

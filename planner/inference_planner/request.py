@@ -151,6 +151,9 @@ class PlanRequest:
         metavar="JSON",
     )
     language_model_only: bool = _setting("Do not load a multimodal model's encoder.", False)
+    skip_mm_profiling: bool = _setting(
+        "Do not count what encoding an image, video or sound takes.", False
+    )
     hf_overrides: str | Mapping[str, Any] | None = _setting(
         "Fields that replace those of config.json, such as rope_scaling for YaRN.", metavar="JSON"
     )
@@ -208,6 +211,9 @@ class PlanRequest:
         "--compilation-config.cudagraph_mode=PIECEWISE.",
         short="-cc",
         metavar="JSON",
+    )
+    max_cudagraph_capture_size: int | None = _setting(
+        "The largest step with a CUDA graph.  [default: vLLM's]", unit="tokens"
     )
     kv_cache_memory_bytes: int | None = _setting(
         "Bytes of KV cache on each GPU, whatever gpu_memory_utilization leaves; vLLM measures nothing.",

@@ -198,11 +198,11 @@ def test_card_of_another_size_than_the_log_says_is_refused_with_those_that_match
 
 
 def test_a_request_takes_what_the_log_says_and_not_what_another_release_would():
-    """6.66 GiB for 30,000 tokens in 0.22.0; without the graphs' 1.42 GiB, 5.44 + 1.42 hold 1.03 of them."""
+    """6.66 GiB for 30,000 tokens in 0.22.0; without the graphs' 2.07 GiB, 5.44 + 2.07 hold 1.13 of them."""
     read, result = public("deepseek_v4_gh200.log")
     assert read.needed_kv_gib == 6.66
     eager = next(item for item in result.advice if item.flag == "--enforce-eager")
-    assert "1.03 requests of 30,000 tokens" in eager.effect
+    assert "1.13 requests of 30,000 tokens" in eager.effect
 
 
 def effect_of(name: str, flag: str) -> str:
@@ -262,3 +262,9 @@ def test_another_accelerator_is_called_by_its_name():
     read = engine_log.read(PUBLIC / "qwen3_npu.log")
     assert read.error is not None
     assert "NPUs" in read.error.what and "GPU" not in read.error.what
+
+
+def test_a_machine_with_one_gpu_is_not_told_to_take_two():
+    text = START.format(length=8192, available=80.0)
+    flags = {item.flag for item in reconcile(engine_log.parse(text), gpu="gb10").advice}
+    assert flags and "--tensor-parallel-size" not in flags

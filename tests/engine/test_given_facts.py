@@ -33,7 +33,7 @@ def new(name: str = "llama-3.1-8b", size: float = 15.0, quantization: str = "") 
 
 
 def test_the_form_of_its_lines_dates_a_log():
-    """It is older than 0.21, whose default is 0.92; its own was 0.9."""
+    """It is older than 0.20, whose default is 0.92; its own was 0.9."""
     read = engine_log.parse(V1_OF_0_10)
     assert read.version is None and read.newest_release == "0.18"
     case = make_case(read, "gpt-oss-120b", "h100")

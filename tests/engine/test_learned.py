@@ -45,7 +45,7 @@ def start_of(run: dict) -> KeptStart:
     described = {
         "model": run["model"],
         "gpu": run["gpu"],
-        "gpu_memory_gib": plan.gpu_memory_gib,
+        "gpu_memory_gib": plan.deployment.gpu.engine_gib,
         "tp": run["tp"],
         "pp": run["pp"],
         "max_model_len": run["max_model_len"],

@@ -76,6 +76,21 @@ def test_numbers_of_a_full_gpu_are_in_the_sentence():
     assert diagnose(line).what.startswith("Only 10.45 of the GPU's 79.1 GiB are free")
 
 
+def test_the_port_on_which_ranks_meet_is_named():
+    bound = (
+        "The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use)."
+    )
+    listened = "The server socket has failed to listen on any local network address. "
+    for line in (bound, listened + bound, listened + "port: 29500, useIpv6: false, code: -98"):
+        assert diagnose(line).what.startswith("Port 29500, ")
+    assert diagnose(listened).what.startswith("A port on which vLLM's own processes meet")
+
+
+def test_a_driver_of_cuda_12_is_told_the_driver_of_cuda_13():
+    old = "The NVIDIA driver on your system is too old (found version 12080)."
+    assert "580" in diagnose(old).remedy and "CUDA 13" in diagnose(old).what
+
+
 def test_a_cause_replaces_its_symptom_and_the_first_cause_stays():
     start = "INFO 11-20 10:02:25 [model.py:733] Resolved architecture: LlamaForCausalLM\n"
     symptom = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n"

@@ -80,7 +80,7 @@ def test_fp8_of_the_log_is_applied_to_models_with_recorded_builds(model, gib):
         ("unsloth/Llama-3.3-70B-Instruct", "llama-3.3-70b"),
         ("/models/Llama-3.2-3B-Instruct/original", "llama-3.2-3b"),
         ("/repository/Qwen3-32B-AWQ", "qwen3-32b-awq"),
-        ("RedHatAI/gemma-4-26B-A4B-it-NVFP4", "gemma-4-26b-a4b-nvfp4"),
+        ("RedHatAI/gemma-4-26B-A4B-it-NVFP4", "gemma-4-26B-A4B-it-NVFP4"),
         ("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", "qwen2.5-14b"),
         ("/models/Qwen3-8B-SFT/checkpoint-300", "qwen3-8b"),
         ("/models/Qwen3-8B-FP8-dynamic", "Qwen3-8B-FP8-dynamic"),
@@ -293,3 +293,18 @@ def test_a_log_of_a_multimodal_gemma_3_is_compared_with_its_encoder(model, end):
         text += config(f"google/gemma-3-27b-it{end}") + figures(27.5 if end else 51.3)
         sizes.append(weights_gib(reconcile(log.parse(text), model, gpu="mi300x")))
     assert sizes[1] - sizes[0] == pytest.approx(2 * 423_060_336 / 2**30, rel=0.03)
+
+
+@pytest.mark.parametrize("model", ["llama-4-scout", None])
+def test_a_log_of_the_text_model_of_an_entry_with_images_is_read(model):
+    """Llama 4 Scout without its encoder takes 52.72 GiB on each of four H100 with vLLM 0.33."""
+    architecture = "INFO 11-28 00:20:24 [model.py:744] Resolved architecture: Llama4ForCausalLM\n"
+    text = config("models/llama-4-scout-text", sizes="tensor_parallel_size=4, ", version="0.33.0")
+    result = reconcile(log.parse(architecture + text + figures(52.72)), model, "h100")
+    assert weights_gib(result) == pytest.approx(52.72, abs=0.01)
+
+
+def test_an_entry_with_images_is_not_taken_for_another_text_model():
+    architecture = "INFO 11-28 00:20:24 [model.py:744] Resolved architecture: MixtralForCausalLM\n"
+    with pytest.raises(BadInput, match="The log is of a MixtralForCausalLM"):
+        reconcile(log.parse(architecture + config() + figures()), "llama-4-scout", "h100")

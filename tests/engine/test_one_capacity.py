@@ -43,10 +43,10 @@ def tokens_of_the_log(planned: Plan) -> int:
     settings = {
         "tensor_parallel_size": planned.tensor_parallel_size,
         "pipeline_parallel_size": 1,
-        "max_model_len": planned.max_model_len,
+        "max_model_len": planned.deployment.settings.max_model_len,
         "kv_cache_dtype": "auto",
         "max_num_batched_tokens": planned.deployment.settings.max_num_batched_tokens,
-        "vllm_version": planned.vllm_version,
+        "vllm_version": planned.deployment.settings.vllm_version,
     }
     available = fit(planned.deployment).available[0]
     return (

@@ -251,7 +251,7 @@ def test_longrope_starts_with_its_original_length(tmp_path):
         "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [1.0] * 48},
     }
     folder = write(tmp_path, raw)
-    assert plan(folder, "h200").max_model_len == 4096
+    assert plan(folder, "h200").deployment.settings.max_model_len == 4096
     assert plan(folder, "h200", max_model_len=131072).fits
 
 

@@ -48,7 +48,7 @@ def test_9_28_gib_hold_the_tokens_that_the_log_of_two_draft_tokens_says():
     """Its block of attention has 1,600 tokens, and each request keeps 2 + 2 states in each of three groups."""
     for length, logged in [(8192, 81_009), (4096, 48_605)]:
         p = hybrid(length, 2)
-        assert p.block_size == 1600, length
+        assert p.fit.layout.block_size == 1600, length
         assert tokens_in(p, AVAILABLE) == logged, length
 
 
@@ -60,7 +60,7 @@ def test_the_whole_plan_is_near_the_log():
 
 
 def test_without_draft_tokens_a_block_of_the_same_model_is_smaller():
-    assert hybrid(8192, 0).block_size == 1568
+    assert hybrid(8192, 0).fit.layout.block_size == 1568
 
 
 def test_the_plan_says_how_many_requests_of_a_hybrid_run_at_once():

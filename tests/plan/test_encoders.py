@@ -231,9 +231,9 @@ def test_bge_m3_is_as_large_as_its_checkpoint_and_keeps_no_cache(tmp_path):
 def test_the_files_of_sentence_transformers_make_a_pooling_model(tmp_path):
     # get_pooling_config of vLLM 0.32.0
     path = folder(tmp_path, QWEN3_EMBEDDING, "my-model")
-    assert plan(path, "h100").pooling == ""
+    assert plan(path, "h100").deployment.model.pooling == ""
     (path / "modules.json").write_text("[]")
-    assert plan(path, "h100").pooling == "vectors"
+    assert plan(path, "h100").deployment.model.pooling == "vectors"
 
 
 def test_what_a_model_computes_follows_from_its_class_or_its_name():
@@ -265,17 +265,22 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 def test_yarn_by_hf_overrides_allows_what_each_version_of_vllm_allows():
     # Qwen3-8B has 40,960 positions; pull request 56446 ended the multiplication
     settings = {"max_model_len": 131072, "hf_overrides": {"rope_scaling": YARN}}
-    assert plan("qwen3-8b", "h100", **settings, vllm_version="0.25.1").max_model_len == 131072
+    assert (
+        plan(
+            "qwen3-8b", "h100", **settings, vllm_version="0.25.1"
+        ).deployment.settings.max_model_len
+        == 131072
+    )
     with pytest.raises(BadInput, match="40960"):
         plan("qwen3-8b", "h100", **settings)
     both = {"rope_scaling": YARN, "max_position_embeddings": 131072}
     p = plan("qwen3-8b", "h100", max_model_len=131072, hf_overrides=json.dumps(both))
-    assert p.max_model_len == 131072 and "--hf-overrides" in p.command
+    assert p.deployment.settings.max_model_len == 131072 and "--hf-overrides" in p.command
 
 
 def test_a_config_with_yarn_keeps_its_own_positions_in_the_default_version(tmp_path):
     path = folder(tmp_path, {**QWEN3_EMBEDDING, "rope_scaling": YARN}, "long")
-    assert plan(path, "h100").max_model_len == 40960
+    assert plan(path, "h100").deployment.settings.max_model_len == 40960
     assert plan(path, "h100", vllm_version="0.25.1", max_model_len=131072).fits
 
 

@@ -46,3 +46,35 @@ def test_without_the_custom_all_reduce_small_messages_take_nccls_time():
     slow = plan("llama-3.1-70b", "h100", disable_custom_all_reduce=True, **settings)
     assert slow.single_stream_tokens_per_s < fast.single_stream_tokens_per_s
     assert "--disable-custom-all-reduce" in flags(slow.deployment)
+
+
+def test_the_largest_graph_is_given_by_either_of_vllms_flags():
+    settings = {"gpus_per_node": 1, "max_model_len": 8192}
+    short = plan("qwen3-8b", "l40s", max_cudagraph_capture_size=8, **settings)
+    in_json = '{"max_cudagraph_capture_size": 8}'
+    assert (
+        short.deployment
+        == plan("qwen3-8b", "l40s", compilation_config=in_json, **settings).deployment
+    )
+    assert flags(short.deployment)["--compilation-config"] == in_json
+
+
+def test_an_encoder_that_is_not_profiled_takes_nothing():
+    settings = {"gpus_per_node": 1, "max_model_len": 8192}
+    usual = plan("qwen3-vl-8b", "l40s", **settings)
+    without = plan("qwen3-vl-8b", "l40s", skip_mm_profiling=True, **settings)
+    assert without.kv_cache_tokens > usual.kv_cache_tokens
+    assert without.fit.weights == usual.fit.weights
+    assert "--skip-mm-profiling" in flags(without.deployment)
+
+
+def test_yarn_keeps_the_sizes_of_a_model_that_only_vllms_class_has():
+    """Qwen3.8 27B to 786,432 tokens on a GB10 (0.27): 51.35 GiB, and 51.1 without."""
+    rope = {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 262144}
+    settings = {"gpus_per_node": 1, "max_model_len": 786432, "vllm_version": "0.27.1"}
+    longer = {"text_config": {"rope_parameters": rope}}
+    result = plan("qwen3.8-27b", "gb10", hf_overrides=longer, **settings)
+    assert result.fit.weights[0] / GIB == pytest.approx(51.35, rel=0.01)
+    other = {"text_config": {"rope_parameters": rope, "head_dim": 128}}
+    with pytest.raises(BadInput, match="cannot estimate"):  # another field may change a size
+        plan("qwen3.8-27b", "gb10", hf_overrides=other, **settings)

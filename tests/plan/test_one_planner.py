@@ -77,7 +77,12 @@ def test_the_explorers_verdict_and_traffic_are_the_plans(plans):
                 explorer.layout(explorer.Choice(model, gpu, tp=1, pp=1))
                 pytest.fail(f"the explorer takes {model} on {gpu}")
             continue
-        sizes = (p.nodes, p.gpus_per_node, p.tensor_parallel_size, p.pipeline_parallel_size)
+        sizes = (
+            p.nodes,
+            p.deployment.gpus_per_node,
+            p.tensor_parallel_size,
+            p.pipeline_parallel_size,
+        )
         drawn = explorer.layout(explorer.Choice(model, gpu, *sizes))
         assert (drawn.state == "fits") == p.fits, (model, gpu)
         assert list(drawn.messages) == p.communication and list(drawn.ranks) == p.ranks, (

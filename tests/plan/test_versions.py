@@ -69,21 +69,21 @@ def test_one_slot_of_adapters_leaves_what_an_rtx_4090_said():
 def test_a_patch_release_takes_the_row_of_its_minor_release():
     assert versions.get("0.27.0").name == "0.27.1" and versions.get("v0.28.1").name == "0.28.0"
     p = plan("llama-3.1-8b", "h100", vllm_version="v0.27.0")
-    assert p.vllm_version == "0.27.0" and "outside" not in " ".join(p.reasons)
+    assert p.deployment.settings.vllm_version == "0.27.0" and "outside" not in " ".join(p.reasons)
 
 
 def test_a_release_before_the_table_is_planned_and_said_to_be_outside():
     for version in ["0.10.0", "0.10.1.1", "0.19.1", "0.24.0"]:
         p = plan("llama-3.1-8b", "h100", vllm_version=version)
-        assert p.fits and p.vllm_version == version, version
+        assert p.fits and p.deployment.settings.vllm_version == version, version
         assert any(f"There are no formulas for vLLM {version}" in reason for reason in p.reasons), (
             version
         )
 
 
 def test_the_default_utilization_is_that_of_the_release():
-    """vllm/config/cache.py has 0.9 up to 0.20, and 0.92 since."""
-    for version, share in [("0.10.2", 0.9), ("0.20.2", 0.9), ("0.21.0", 0.92), ("0.32.0", 0.92)]:
+    """It was 0.9; a log of 0.20.0 prints 0.9 as no default (log-rtx-5090-qwen3.6-35b-nvfp4-0.20)."""
+    for version, share in [("0.10.2", 0.9), ("0.19.1", 0.9), ("0.20.0", 0.92), ("0.32.0", 0.92)]:
         p = plan("llama-3.1-8b", "h100", vllm_version=version, max_model_len=8192)
         assert p.deployment.settings.gpu_memory_utilization == share, version
         assert "--gpu-memory-utilization" not in p.command, version
@@ -104,20 +104,20 @@ def test_a_card_that_is_nearly_free_keeps_the_default_of_the_release():
         assert p.deployment.settings.gpu_memory_utilization == share
 
 
-def test_memory_for_graphs_is_set_aside_from_0_21_on():
-    """gpu_worker.py: "CUDA graph memory profiling is enabled (default since v0.21.0)"."""
+def test_memory_for_graphs_is_set_aside_from_0_20_on():
+    """Logs of 0.20.0 and later say that it is, though "default since v0.21.0"; 0.19.1 only announces it."""
     graphs = {}
-    for version in ("0.20.2", "0.21.0"):
+    for version in ("0.19.1", "0.20.0"):
         p = plan("qwen3-30b-a3b", "h100", vllm_version=version, max_model_len=8192)
         sizes = [item.bytes for item in p.overheads if item.name == "CUDA graphs"]
         graphs[version] = sum(sizes)
-    assert graphs["0.20.2"] == 0 < graphs["0.21.0"]
+    assert graphs["0.19.1"] == 0 < graphs["0.20.0"]
 
 
 def test_a_log_of_a_release_without_a_row_takes_the_nearest():
     assert versions.nearest("0.10.1") == versions.nearest("0.8.5") == "0.11.0"
     assert versions.nearest("0.11.2") == "0.11.0" and versions.nearest("0.12.0") == "0.13.0"
-    assert versions.nearest("0.18.0") == "0.19.0" and versions.nearest("0.20.2") == "0.20.0"
+    assert versions.nearest("0.18.0") == "0.19.0" and versions.nearest("0.20.2") == "0.25.1"
     assert versions.nearest("0.21.0") == versions.nearest_formulas("0.11.2") == "0.25.1"
     assert versions.get("0.21.0") is versions.get("0.25.1")
 
@@ -167,10 +167,11 @@ def test_the_largest_defaults_came_with_0_28():
     assert batch_defaults(b200, "serve", versions.get("0.28.0")) == (16384, 1024)
 
 
-def test_a_gb10_takes_the_small_defaults_from_0_33_on():
-    gb10 = load_gpu("gb10")
-    assert batch_defaults(gb10, "serve", versions.get("0.32.0")) == (8192, 1024)
-    assert batch_defaults(gb10, "serve", versions.get("0.33.0")) == (2048, 256)
+def test_a_gb10_takes_the_small_defaults():
+    """Logs of 0.11.0, 0.13.0 and 0.27.1 print 2,048 tokens a step or 35 full graphs; pull request 57378."""
+    for version in ("0.11.0", "0.13.0", "0.27.1", "0.33.0"):
+        defaults = batch_defaults(load_gpu("gb10"), "serve", versions.get(version))
+        assert defaults == (2048, 256), version
 
 
 def test_mxfp4_experts_have_the_layout_of_the_cards_kernels():
@@ -188,8 +189,9 @@ FIRST = [
     ("0.20.0", "0.19.1", "needs_block_per_state", True, False),
     # v1/core/kv_cache_utils.py of 0.19.1 divides by the groups
     ("0.20.0", "0.19.1", "divides_tokens_by_groups", False, True),
-    # vllm/config/cache.py
-    ("0.21.0", "0.20.2", "default_utilization", 0.92, 0.9),
+    # logs of 0.20.0 and 0.19.1
+    ("0.20.0", "0.19.1", "default_utilization", 0.92, 0.9),
+    ("0.20.0", "0.19.1", "graphs_are_profiled", True, False),
     # pull request 29386, "Fix overallocation in MM profiling"
     ("0.12.0", "0.11.2", "fits_encoder_outputs", True, False),
     # a log of 0.11.0 has a video of 153,600 tokens
@@ -295,3 +297,13 @@ def test_a_comparison_of_releases_is_seen():
         ("share < version.default_utilization", []),  # a column
     ]:
         assert list(compared_releases(ast.parse(code))) == names, code
+
+
+def test_blocks_are_split_while_loading_before_0_20():
+    """Four digits of logs of 0.13.0 and 0.10.1: Gemma 3 1B and Llama 3.1 8B in float16."""
+    for model, gpu, version, logged_gib in [
+        ("gemma-3-1b", "rtx-5090", "0.13.0", 1.9148),
+        ("llama-3.1-8b", "a100-40gb", "0.10.1", 14.9889),
+    ]:
+        result = plan(model, gpu, vllm_version=version, gpus_per_node=1, max_model_len=2048)
+        assert result.weights_gib_per_gpu == pytest.approx(logged_gib, abs=0.0002), model

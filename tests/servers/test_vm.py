@@ -47,7 +47,7 @@ def test_the_figures_of_the_guide_are_the_plans():
     assert short.gpus == 4 and f"--gpu {gpu} --gpus-per-node 4 --max-model-len 64K" in text
     # Parameters of its language model, from the config.json: 122,104,728,576, of two bytes.
     for figure in (
-        f"{whole.max_concurrency:.2f} requests of the whole context ({whole.max_model_len:,} tokens)",
+        f"{whole.max_concurrency:.2f} requests of the whole context ({whole.deployment.settings.max_model_len:,} tokens)",
         f"{short.max_concurrency:.2f} requests of 65,536 tokens",
         f"{short.weights_gib_per_gpu:.1f} GiB",
         f"{fp8.kv_cache_tokens / short.kv_cache_tokens:.1f} times as many tokens",
@@ -128,7 +128,9 @@ def test_a_container_gets_gpus_shared_memory_the_share_and_a_closed_port(case):
         assert values(command, "--publish") == ["127.0.0.1:8000:8000"], engine
         assert "/mnt/share/models:/mnt/share/models" in values(command, "--volume"), engine
         image = next(word for word in command if "vllm-openai" in word)
-        assert image.endswith(f"vllm/vllm-openai:v{case.plan.vllm_version}"), engine
+        assert image.endswith(f"vllm/vllm-openai:v{case.plan.deployment.settings.vllm_version}"), (
+            engine
+        )
         assert command[command.index(image) + 1] == HUB, engine  # its entry point is `vllm serve`
 
 

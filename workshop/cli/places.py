@@ -189,7 +189,7 @@ def _print_manifests(plan: Plan, own: dict[str, Any]) -> None:
 
 
 def _requests_at_once(plan: Plan) -> str:
-    return f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once"
+    return f"{plan.max_concurrency:.2f} requests of {plan.deployment.settings.max_model_len:,} tokens at once"
 
 
 def _flag(name: str) -> str:

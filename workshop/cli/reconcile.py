@@ -73,8 +73,8 @@ def command(
 ) -> None:
     """Compare the plan with vLLM's own LOG, line by line.
 
-    It says why they differ, and which flag to change. What the start measured is kept for plans on
-    this site.
+    It says why they differ, and which flag to change. Of a run that failed it says why; the exit
+    code is then 1. What the start measured is kept for plans on this site.
 
     \b
       workshop reconcile vllm.log --gpu h100             compare, and keep what was measured
@@ -82,22 +82,24 @@ def command(
       workshop reconcile vllm.log --anonymise > out.log  a copy that can be shared
     """
     from workshop.engine import log as engine_log
-    from workshop.engine.reconcile.case import make_case
-    from workshop.engine.reconcile.compare import compare
+    from workshop.engine.reconcile.compare import reconcile
 
     if anonymise:
         _anonymise(log)
         return
-    case = make_case(engine_log.read(log), model, gpu, **of_the_run)
-    result = compare(case)
+    result = reconcile(engine_log.read(log), model, gpu, **of_the_run)
+    if result.failure:
+        say(f"✗ {result.failure}", err=True)
     for assumption in result.assumed:
         say(f"· {assumption}", err=True)
     if as_json:
         say_json(result.to_dict())
     else:
         _print(result)
-    if not no_keep and not _is_of_the_course(log):
-        _keep(case)
+    if result.case and not no_keep and not _is_of_the_course(log):
+        _keep(result.case)
+    if result.failure:
+        sys.exit(1)
 
 
 def _is_of_the_course(log: Path) -> bool:
@@ -139,8 +141,6 @@ def _print(result) -> None:
     from rich.table import Table
 
     out = console()
-    if result.failure:
-        out.print(f"[red]✗ The start failed.[/red] {shown(result.failure)}")
     table = Table(box=None, pad_edge=False)
     for name in ("quantity", "predicted", "actual", "unit", "error", "why"):
         table.add_column(name, justify="right" if name in NUMBERS else "left", overflow="fold")
@@ -154,7 +154,8 @@ def _print(result) -> None:
             error,
             shown(row.reason),
         )
-    out.print(table)
+    if result.rows:
+        out.print(table)
     if result.advice:
         out.print("\nWhat to change, the most effective first, more ranks last:")
     for item in result.advice:

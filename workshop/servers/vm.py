@@ -77,7 +77,7 @@ class Case:
             )
         self.hub = self.folder or served(plan.deployment)
         self._check_disk(disk_gb)
-        self.image = f"vllm/vllm-openai:v{plan.vllm_version}"
+        self.image = f"vllm/vllm-openai:v{plan.deployment.settings.vllm_version}"
         weight_bytes = machines.checkpoint_bytes(self.hub)
         self.weights_gb = weight_bytes / 1e9
         self.start_budget_s = round(start_budget_s(weight_bytes))

@@ -313,7 +313,7 @@ class _Search:
             return None
         if not p.fits:
             most = f"up to {min(self.max_gpus, MOST_ASKED)} × {self.gpu}"
-            problem = f"No split of {p.model} over {most} holds it and a request of {p.max_model_len:,} tokens."
+            problem = f"No split of {p.model} over {most} holds it and a request of {p.deployment.settings.max_model_len:,} tokens."
             remedy = "Give more --max-gpus, a larger --gpu or a shorter --max-model-len."
             return self.refuse(MEMORY, BadInput(problem, remedy))
         try:

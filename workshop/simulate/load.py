@@ -246,7 +246,7 @@ def kv_transfer(plan: Plan, replicas: int) -> dict[str, Any]:
     half a node or more. In a network with one port a node the ranks of a node share it.
     """
     deployment = plan.deployment
-    if 2 * plan.gpus <= plan.gpus_per_node:
+    if 2 * plan.gpus <= plan.deployment.gpus_per_node:
         link, links = node_link(deployment.gpu), deployment.replica_gpus
     else:
         link = network_link(deployment.network)
@@ -279,7 +279,7 @@ def rules(
         enable_prefix_caching = not states or caches_states(plan.deployment.model, settings)
     return Rules(
         num_gpu_blocks=num_gpu_blocks or plan.num_gpu_blocks,
-        block_size=plan.block_size,
+        block_size=plan.fit.layout.block_size,
         groups=tuple(kinds_and_sizes),
         state_blocks=state_blocks,
         max_model_len=settings.max_model_len,
@@ -326,7 +326,7 @@ def check(
 
 def _check_lengths(plan: Plan, arrivals: Sequence[Arrival]) -> None:
     longest = max(arrivals, key=lambda arrival: arrival.prompt_tokens + arrival.output_tokens)
-    if longest.prompt_tokens + longest.output_tokens <= plan.max_model_len:
+    if longest.prompt_tokens + longest.output_tokens <= plan.deployment.settings.max_model_len:
         return
     lengths = (
         f"A prompt of {longest.prompt_tokens:,} tokens with {longest.output_tokens:,} of an answer"
@@ -335,7 +335,8 @@ def _check_lengths(plan: Plan, arrivals: Sequence[Arrival]) -> None:
         "Give shorter --prompt and --output, or a larger --max-model-len where the model allows it."
     )
     raise BadInput(
-        f"{lengths} is longer than the context of {plan.max_model_len:,} tokens.", remedy
+        f"{lengths} is longer than the context of {plan.deployment.settings.max_model_len:,} tokens.",
+        remedy,
     )
 
 

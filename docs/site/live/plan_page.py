@@ -108,8 +108,8 @@ def head(result: Plan) -> str:
     )
     if result.data_parallel_size > 1:
         split += f" × data parallel {result.data_parallel_size}"
-    if result.pooling:
-        split += f". It computes {result.pooling} and generates no text"
+    if result.deployment.model.pooling:
+        split += f". It computes {result.deployment.model.pooling} and generates no text"
     if not result.fit.holds_a_request:
         return verdict("bad", f"✗ {result.model} does not fit", split)
     if result.refusals:
@@ -132,20 +132,21 @@ def verdict(kind: str, text: str, more: str = "") -> str:
 
 def memory(result: Plan) -> str:
     """Draw the memory of one GPU and its parts; what it lacks is hatched."""
+    gpu_gib = result.deployment.gpu.engine_gib
     used = result.weights_gib_per_gpu + result.overhead_gib_per_gpu
     rest = "KV cache" if result.fit.has_cache else "free"
     parts = [
         ("weights", "weights", result.weights_gib_per_gpu),
         ("overhead", "overhead", result.overhead_gib_per_gpu),
         (rest, "cache", max(0.0, result.requested_gib_per_gpu - used)),
-        ("not used by vLLM", "free", result.gpu_memory_gib - result.requested_gib_per_gpu),
+        ("not used by vLLM", "free", gpu_gib - result.requested_gib_per_gpu),
     ]
-    title = f"One GPU: {result.gpu_memory_gib:,.1f} GiB"
+    title = f"One GPU: {gpu_gib:,.1f} GiB"
     missing = ""
-    if used > result.gpu_memory_gib:
-        title = f"One GPU needs {used:,.1f} GiB and has {result.gpu_memory_gib:,.1f}"
+    if used > gpu_gib:
+        title = f"One GPU needs {used:,.1f} GiB and has {gpu_gib:,.1f}"
         parts = parts[:2]
-        missing = f'<u style="left:{100 * result.gpu_memory_gib / used:.2f}%"></u>'
+        missing = f'<u style="left:{100 * gpu_gib / used:.2f}%"></u>'
     bar = "".join(
         f'<i class="{color}" style="flex-grow:{size:.3f}"></i>' for _, color, size in parts
     )
@@ -168,7 +169,7 @@ def figures(result: Plan) -> str:
             (f"{result.kv_cache_tokens:,}", f"tokens of KV cache ({half})"),
             (
                 f"{result.max_concurrency:,.2f}",
-                f"requests of {result.max_model_len:,} tokens at once",
+                f"requests of {result.deployment.settings.max_model_len:,} tokens at once",
             ),
             (f"{result.kv_bytes_per_token:,}", "bytes of KV cache a token"),
         ]
@@ -180,7 +181,7 @@ def figures(result: Plan) -> str:
         f"<div><b>{html.escape(number)}</b>{html.escape(meaning)}</div>"
         for number, meaning in tiles
     )
-    ground = f"vLLM {result.vllm_version}; {result.basis}: nine of ten measured figures lie within the ranges."
+    ground = f"vLLM {result.deployment.settings.vllm_version}; {result.basis}: nine of ten measured figures lie within the ranges."
     return f'<div class="figures">{drawn}</div><p class="ground">{html.escape(ground)}</p>'
 
 

@@ -329,7 +329,7 @@ def _more_tokens(plan: Plan) -> Iterator[str]:
 
 def _few_requests(plan: Plan) -> Iterator[str]:
     if plan.max_concurrency < 2:
-        requests = f"Fewer than two requests of {plan.max_model_len:,} tokens fit at once"
+        requests = f"Fewer than two requests of {plan.deployment.settings.max_model_len:,} tokens fit at once"
         yield f"{requests}. More GPUs or shorter requests help."
 
 
@@ -355,7 +355,7 @@ def _other_gpus(plan: Plan) -> Iterator[str]:
     if fewer:
         flags = _split_change("fewer_gpus", fewer, "").flags
         enough = f"{fewer.gpus} × {deployment.gpu.title} are enough: {flags}"
-        if not plan.pooling:
+        if not plan.deployment.model.pooling:
             enough += f", with {_speed_share(plan, fewer)} of the tokens/s for one request"
         yield f"{enough}."
 

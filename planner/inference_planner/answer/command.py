@@ -125,6 +125,8 @@ def flags(deployment: Deployment) -> dict[str, str]:
         needed["--limit-mm-per-prompt"] = json.dumps(dict(settings.limit_mm_per_prompt))
     if settings.language_model_only or model.text_of:
         needed["--language-model-only"] = ""
+    if settings.skip_mm_profiling:
+        needed["--skip-mm-profiling"] = ""
     if settings.draft:
         needed["--speculative-config"] = settings.draft.config
     if settings.adapters:

@@ -24,7 +24,7 @@ from inference_planner.split.communication import traffic
 from inference_planner.split.deployment import Deployment, deployment_of
 from inference_planner.split.measured_start import Start
 from inference_planner.split.ranks import ranks
-from inference_planner.split.settings import CONTEXT_GIB, share_of_free
+from inference_planner.split.settings import CONTEXT_GIB, UNIFIED_OFTEN_FREE, share_of_free
 
 __all__ = ["FindSplit", "Plan", "plan", "plan_of"]
 
@@ -105,6 +105,12 @@ def card_notes(deployment: Deployment, gpu_memory_gib: float | None) -> list[str
             f"The CPU and the system use the same {gpu.engine_gib:.1f} GiB. vLLM starts only if "
             "its share of them is free: give --free-gib what the system shows as available."
         )
+        share = deployment.settings.gpu_memory_utilization
+        if share > UNIFIED_OFTEN_FREE:
+            notes.append(
+                f"gpu_memory_utilization {share:g} starts on some of these machines alone: others "
+                f"never have more than {UNIFIED_OFTEN_FREE:g} of it free."
+            )
     if free_gib is not None:
         largest = share_of_free(gpu, free_gib)
         notes.append(

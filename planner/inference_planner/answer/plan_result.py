@@ -126,14 +126,6 @@ class Plan:
         return self.deployment.dp
 
     @property
-    def enable_expert_parallel(self) -> bool:
-        return self.deployment.ep
-
-    @property
-    def decode_context_parallel_size(self) -> int:
-        return self.deployment.dcp
-
-    @property
     def nodes(self) -> int:
         return self.deployment.nodes
 
@@ -142,23 +134,14 @@ class Plan:
         return self.deployment.gpus
 
     @property
-    def gpus_per_node(self) -> int:
-        return self.deployment.gpus_per_node
-
-    @property
     def fits(self) -> bool:
         """True if one request of max_model_len fits, and vLLM refuses no setting (refusals.py)."""
         return self.fit.holds_a_request and not self.refusals
 
     @property
-    def pooling(self) -> str:
-        """The result of a model that generates no text, "vectors" or "scores"; else ""."""
-        return self.deployment.model.pooling
-
-    @property
     def has_speed(self) -> bool:
         """True if the model generates text and the bandwidth of the card is known."""
-        return self.deployment.gpu.has_known_speed and not self.pooling
+        return self.deployment.gpu.has_known_speed and not self.deployment.model.pooling
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -217,11 +200,6 @@ class Plan:
         return self.fit.capacity.blocks
 
     @property
-    def block_size(self) -> int:
-        """Tokens of one block of the KV cache."""
-        return self.fit.layout.block_size
-
-    @property
     def single_stream_tokens_per_s(self) -> float:
         """Output tokens per second of a single request; 0 if the speed of the GPU is unknown."""
         if not self.fit.holds_a_request or not self.decode:
@@ -229,27 +207,9 @@ class Plan:
         return 1e3 / sum(term.ms for term in self.decode)
 
     @property
-    def max_model_len(self) -> int:
-        return self.deployment.settings.max_model_len
-
-    @property
     def executor(self) -> str:
         """The executor of the workers: `uni`, or `mp` for multiprocessing, also over nodes."""
         return executor(self.deployment.replica_gpus, self.nodes)[0]
-
-    @property
-    def vllm_version(self) -> str:
-        return self.deployment.settings.vllm_version
-
-    @property
-    def gpu_memory_gib(self) -> float:
-        """Memory of one GPU as vLLM sees it."""
-        return self.deployment.gpu.engine_gib
-
-    @property
-    def free_gib(self) -> float | None:
-        """GiB that are free on each GPU before vLLM starts; None if nothing else runs there."""
-        return self.deployment.free_gib
 
     @property
     def requested_gib_per_gpu(self) -> float:
@@ -324,12 +284,24 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as `workshop plan --json` prints it."""
+        deployment = self.deployment
+        decided = {
+            "enable_expert_parallel": deployment.ep,
+            "decode_context_parallel_size": deployment.dcp,
+            "block_size": self.fit.layout.block_size,
+            "max_model_len": deployment.settings.max_model_len,
+            "gpus_per_node": deployment.gpus_per_node,
+            "vllm_version": deployment.settings.vllm_version,
+            "gpu_memory_gib": deployment.gpu.engine_gib,
+            "free_gib": deployment.free_gib,
+            "pooling": deployment.model.pooling,
+        }
         data: dict[str, Any] = {}
         for key in JSON_KEYS:
             is_unknown = key in SPEEDS and not self.has_speed
             data[key] = None
             if not is_unknown:
-                data[key] = getattr(self, key)
+                data[key] = decided[key] if key in decided else getattr(self, key)
             if key not in UNCERTAIN:
                 continue
             data[f"{key}_low"] = None

@@ -37,7 +37,7 @@ def reasons(plan: Plan) -> list[str]:
 
 def _version(plan: Plan) -> Iterator[str]:
     """Say that a release has no formulas of its own."""
-    name = plan.vllm_version
+    name = plan.deployment.settings.vllm_version
     row = versions.nearest_formulas(name)
     if versions.is_outside(name):
         yield (
@@ -50,7 +50,7 @@ def _freed_blocks(plan: Plan) -> Iterator[str]:
     """Say what releases may count that is free."""
     if plan.deployment.settings.version.may_keep_freed_blocks:
         yield (
-            f"vLLM {plan.vllm_version} may count blocks that its profile run has freed: up to "
+            f"vLLM {plan.deployment.settings.vllm_version} may count blocks that its profile run has freed: up to "
             "1.3 GiB less KV cache (0 on an RTX 4090, two L20 and two RTX PRO 6000 with "
             "tensor parallelism; 0.7 with two pipeline stages)."
         )
@@ -183,7 +183,7 @@ def _memory(plan: Plan) -> Iterator[str]:
         if plan.fit.has_cache:
             rest = "are left for the KV cache"
     if not plan.fit.holds_a_request and room > 0:
-        rest += f", too little for one request of {plan.max_model_len:,} tokens"
+        rest += f", too little for one request of {plan.deployment.settings.max_model_len:,} tokens"
     parts = (
         f"{plan.weights_gib_per_gpu:.2f} GiB are weights and "
         f"{plan.overhead_gib_per_gpu:.2f} GiB overhead"
@@ -193,8 +193,8 @@ def _memory(plan: Plan) -> Iterator[str]:
         f"{abs(room):.2f} GiB {rest}."
     )
     if plan.fit.holds_a_request and plan.fit.has_cache:
-        blocks = f"{plan.num_gpu_blocks:,} blocks of {plan.block_size} tokens"
-        requests = f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once"
+        blocks = f"{plan.num_gpu_blocks:,} blocks of {plan.fit.layout.block_size} tokens"
+        requests = f"{plan.max_concurrency:.2f} requests of {plan.deployment.settings.max_model_len:,} tokens at once"
         if plan.data_parallel_size > 1:
             requests += ", in each replica"
         yield f"The KV cache holds {blocks}: {plan.kv_cache_tokens:,} tokens, or {requests}."

@@ -88,7 +88,7 @@ def machines_text(offers: list[Offer]) -> str:
         machine, plan = offer.machine, offer.plan
         if not plan or not offer.fits:
             continue
-        length = length or plan.max_model_len
+        length = length or plan.deployment.settings.max_model_len
         rows.append(
             (
                 " ✓",
@@ -150,9 +150,9 @@ def _title(plan: Plan) -> str:
     )
     if plan.data_parallel_size > 1:
         split += f" × data parallel {plan.data_parallel_size}"
-    if plan.enable_expert_parallel:
+    if plan.deployment.ep:
         split += ", expert parallel"
-    version = ink(f"vLLM {plan.vllm_version}", "dim")
+    version = ink(f"vLLM {plan.deployment.settings.vllm_version}", "dim")
     return f"{ink(plain(plan.model), 'bold')} on {ink(where, 'bold')}   {split}   {version}"
 
 
@@ -172,11 +172,11 @@ def _verdict(plan: Plan, width: int) -> list[str]:
         doubt = f"? would fit by its sizes, but {plain(plan.deployment.refused)}"
         lines = textwrap.wrap(doubt, width, break_on_hyphens=False)
         return [ink(line, "yellow") for line in lines]
-    if plan.pooling:
+    if plan.deployment.model.pooling:
         return _pooling_verdict(plan, width)
     figures = [
         f"✓ fits  {plan.kv_cache_tokens:,} tokens of KV cache ({plus_minus(plan)})",
-        f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once",
+        f"{plan.max_concurrency:.2f} requests of {plan.deployment.settings.max_model_len:,} tokens at once",
     ]
     if plan.decode:
         speed = plan.intervals["single_stream_tokens_per_s"]
@@ -194,7 +194,7 @@ def _verdict(plan: Plan, width: int) -> list[str]:
     if plan.may_not_start:
         doubt = (
             "! It may not start: at the low end of the range there is no room for one request of "
-            f"{plan.max_model_len:,} tokens. A shorter --max-model-len is safer."
+            f"{plan.deployment.settings.max_model_len:,} tokens. A shorter --max-model-len is safer."
         )
         lines += [ink(line, "yellow") for line in textwrap.wrap(doubt, width)]
     return lines
@@ -213,7 +213,9 @@ def plus_minus(plan: Plan) -> str:
 
 def _pooling_verdict(plan: Plan, width: int) -> list[str]:
     """Return that a model loads which generates no text, and what vLLM does with it."""
-    what = {"scores": "scores (ranks or classes)", "vectors": "vectors (embeddings)"}[plan.pooling]
+    what = {"scores": "scores (ranks or classes)", "vectors": "vectors (embeddings)"}[
+        plan.deployment.model.pooling
+    ]
     sentence = (
         f"✓ fits  a pooling model: vLLM runs it with --runner pooling and computes {what}. "
         "It generates no tokens, so there is no decoding speed"
@@ -235,6 +237,7 @@ def _first_tokens(requests: int) -> str:
 
 def _memory_bar(plan: Plan) -> list[str]:
     """Draw the memory of one GPU and its parts; `┃` marks its end if the model needs more."""
+    gpu_gib = plan.deployment.gpu.engine_gib
     used = plan.weights_gib_per_gpu + plan.overhead_gib_per_gpu
     rest = "free"
     if plan.fit.has_cache:
@@ -243,17 +246,17 @@ def _memory_bar(plan: Plan) -> list[str]:
         ("weights", plan.weights_gib_per_gpu, "█", "blue"),
         ("overhead", plan.overhead_gib_per_gpu, "▓", "yellow"),
         (rest, max(0.0, plan.requested_gib_per_gpu - used), "▒", "green"),
-        ("not used by vLLM", plan.gpu_memory_gib - plan.requested_gib_per_gpu, "░", "dim"),
+        ("not used by vLLM", gpu_gib - plan.requested_gib_per_gpu, "░", "dim"),
     ]
-    scale = BAR_CELLS / max(plan.gpu_memory_gib, used)  # cells per GiB
+    scale = BAR_CELLS / max(gpu_gib, used)  # cells per GiB
     bar = "  "
     legend = "  "
     for name, size, cell, style in parts:
         cells = round(scale * size) or int(size > 0.2)
         bar += ink(cell * cells, style)
         legend += f"{ink(cell, style)} {name} {size:.1f}   "
-    memory = f"{plan.gpu_memory_gib:.1f} GiB"
-    if used > plan.gpu_memory_gib:
+    memory = f"{gpu_gib:.1f} GiB"
+    if used > gpu_gib:
         bar += ink(f" ┃ a GPU has {memory}", "red")
     else:
         bar += ink(f" {memory} a GPU", "dim")

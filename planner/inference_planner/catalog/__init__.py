@@ -13,6 +13,7 @@ from inference_planner.catalog.gpus import GPU, list_gpus, load_gpu
 from inference_planner.catalog.names import (
     FORMATLESS,
     HUB_ID,
+    has_own_format,
     models_by_name,
     quantization_config,
     read_name,
@@ -113,6 +114,9 @@ def _derived_model(name: str) -> ModelConfig | None:
     parts = read_name(name)
     models = models_by_name(_names())
     same_format = models.get((parts.model, parts.weights))
+    if same_format and has_own_format(parts):
+        makers = {read_name(hub_id).maker for hub_id in _catalog_model(same_format).hub_ids}
+        same_format = same_format if parts.maker in makers else None
     base_name = same_format or models.get((parts.model, ""))
     is_hub_id = HUB_ID.fullmatch(name) is not None
     if base_name is None or not (is_hub_id or parts.weights in FORMATLESS):

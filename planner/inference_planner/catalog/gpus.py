@@ -56,6 +56,11 @@ class GPU:
         return self.bandwidth_gb_s > 0
 
     @property
+    def hides_memory(self) -> bool:
+        """True if NVML does not say its memory, which vLLM then takes for 0 (pull request 57378)."""
+        return self.unified_memory and self.capability < math.inf
+
+    @property
     def is_slice(self) -> bool:
         return self.link == "MIG"
 

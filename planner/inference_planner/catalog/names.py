@@ -82,6 +82,14 @@ def models_by_name(spellings: Mapping[str, str]) -> dict[tuple[str, str], str]:
     return models
 
 
+def has_own_format(parts: Checkpoint) -> bool:
+    """Return True if the maker is known to quantize otherwise than others do in that format."""
+    return any(
+        parts.maker in row.get("makers", []) and re.fullmatch(row["name"], parts.weights)
+        for row in _rules()["formats"]
+    )
+
+
 def quantization_config(
     parts: Checkpoint, architecture: str, has_experts: bool
 ) -> dict[str, Any] | None:

@@ -22,6 +22,14 @@ from inference_planner.files import as_list, as_object, json_setting
 
 DRAFT_LAYER_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 LARGEST_FILE_BYTES = 16 << 20  # of a config.json; those of models have some 10 kB
+# fields that say where tokens stand, and change no size
+POSITIONS = (
+    "rope_scaling",
+    "rope_parameters",
+    "rope_theta",
+    "max_position_embeddings",
+    "original_max_position_embeddings",
+)
 
 
 def existing(name: str | Path) -> Path | None:
@@ -111,8 +119,12 @@ def overridden(model: ModelConfig, overrides: str | Mapping[str, Any]) -> ModelC
         if name in fields and other not in fields:
             raw.pop(other, None)
     changed = from_dict(raw, name=model.name, where=f"{model.name} with --hf-overrides")
+    derived_from = ""
+    if not model.location and _are_of_positions(fields):
+        derived_from = model.derived_from or model.name  # whose sizes it has
     return replace(
         changed,
+        derived_from=derived_from,
         hub_ids=model.hub_ids,
         source=model.source,
         location=model.location,
@@ -120,6 +132,15 @@ def overridden(model: ModelConfig, overrides: str | Mapping[str, Any]) -> ModelC
         text_of=model.text_of,
         pooling=model.pooling,
         overrides=json.dumps(fields),
+    )
+
+
+def _are_of_positions(fields: Mapping[str, Any]) -> bool:
+    """Return True for fields that say where tokens stand, as YaRN's, and change no size."""
+    return all(
+        name in POSITIONS
+        or (name.endswith("_config") and _are_of_positions(as_object(value) or {}))
+        for name, value in fields.items()
     )
 
 

@@ -13,8 +13,8 @@ the first:
   had seen them (`predicted_before_measuring` in data/runs): the held-out runs of the H200, which
   were of new models and versions, and those of the first H100, which stand for a card of a measured
   generation. Nine of ten lie within (tests/plan).
-- "never measured", and the doubts below: every second public point that can be planned, in the order
-  of its id (the first, third, fifth … on docs/cards.md). The others judge. Constants of speed were
+- "never measured", and the doubts below: the public points that are marked as seen (every second of
+  the first eighteen, and those that a constant came from). The others judge. Constants of speed were
   fitted to some points of both halves (kernels.py says to which), so what judges speed best are
   points that are not there yet.
 - loads: the simulated loads of H200 (tests/data/simulate/comparison.json); those of H100 judge.
@@ -167,7 +167,7 @@ DOUBTS = (
     Doubt(
         "the formulas of another version",
         lambda deployment, g: not g.same_formulas,
-        overhead_share=0.6,
+        overhead_share=0.35,
         weights_share=0.01,
         prefill_share=0.2,  # with the next, nine of ten of the credible points of docs/speed.md
     ),
@@ -179,13 +179,13 @@ DOUBTS = (
     Doubt(
         "packed weights, by the formulas of another version",
         lambda deployment, g: not g.same_formulas and _packed(deployment),
-        weights_share=0.08,
+        weights_share=0.03,
     ),
     Doubt(
         "weights stored as was never measured",
         lambda deployment, g: not g.same_weights,
         gib=0.1,
-        weights_share=0.025,
+        weights_share=0.015,
     ),
     Doubt(
         "a kernel that was never measured",

@@ -46,7 +46,7 @@ def graph_estimate(deployment: Deployment, layers: int) -> int:
     if not deployment.settings.graph_sizes:
         return 0
     if runner(deployment.model, version) == 1:
-        return _of_runner_v1(deployment) if version.graphs_are_profiled else 0
+        return _of_runner_v1(deployment, layers) if version.graphs_are_profiled else 0
     return _of_runner_v2(deployment, layers) if version.graphs_are_estimated else 0
 
 
@@ -62,7 +62,7 @@ def _has_pieces(deployment: Deployment) -> bool:
     return settings.mixed_graphs == FULL and not _captures_mixed_steps(deployment)
 
 
-def _of_runner_v1(deployment: Deployment) -> int:
+def _of_runner_v1(deployment: Deployment, layers: int) -> int:
     """Return the same bytes for each graph, and the partial sums of the largest."""
     model, settings = deployment.model, deployment.settings
     full_graph = 0
@@ -77,6 +77,8 @@ def _of_runner_v1(deployment: Deployment) -> int:
             piece = PIECEWISE_GRAPH_OF_STATES
             if model.quantization and model.quantization.activation_bits == 8:
                 piece += MORE_OF_8_BITS
+        elif _has_shared_stream(model):
+            piece = max(piece, layers * _layer_graphs(model) // 51)
         elif model.num_hidden_layers <= FEW_LAYERS:
             piece = PIECEWISE_GRAPH_OF_FEW_LAYERS
     others = _graph_cases(deployment) * len(settings.graph_sizes) - 1
@@ -149,13 +151,15 @@ def _partial_sums(deployment: Deployment) -> int:
     """Return the bytes of a request's partial sums in a full graph: splits × heads × width × 4.
 
     FlashAttention 3, which runs on Hopper alone, splits each request of a graph GRAPH_SPLITS times.
-    With MLA the width is that of the latent. Source: v1/attention/backends/flash_attn.py and
+    With MLA the width is that of the latent; where it is sparse, its scores stand beside. Source: v1/attention/backends/flash_attn.py and
     mla/flashattn_mla.py (aot_schedule).
     """
+    kind = main_kind(deployment.model)
+    rows = kind.graph_row_bytes(deployment.model, deployment.settings.max_model_len)
     if not deployment.gpu.is_hopper:
-        return 0
+        return rows
     heads = _most_heads(deployment.model) // deployment.tp
-    return GRAPH_SPLITS * heads * main_kind(deployment.model).summed_width(deployment.model) * 4
+    return rows + GRAPH_SPLITS * heads * kind.summed_width(deployment.model) * 4
 
 
 def _most_heads(model: ModelConfig) -> int:

@@ -18,6 +18,10 @@ from inference_planner.split.settings import Settings
 # same for 2 and 4 ranks.
 GATHER = 486 * MIB
 GRAPHS_LEFT_OVER = 12 * MIB  # what capturing and dropping the trial graphs leaves behind, each rank
+# Where CPU and GPU share the memory, vLLM counts what the machine has available, so that a start's own
+# processes count (utils/mem_utils.py, MemorySnapshot): 1.8, 1.8 and 2.6 GiB in three logs of a GB10,
+# 0.11.0 to 0.27.1 (benchmarks/accuracy).
+HOST_MEMORY = 2150 * MIB
 # half-empty blocks that gpt-oss' 4-bit experts leave (20b traced, 120b as many)
 REPACKED_EXPERTS = 208 * MIB
 
@@ -41,11 +45,16 @@ def overheads(deployment: Deployment, stage: int) -> Iterator[Overhead]:
     """Yield the overhead items of one rank of pipeline stage `stage`."""
     model, settings = deployment.model, deployment.settings
     is_last = stage == deployment.pp - 1
-    encoder = encoder_run(model, settings, deployment.tp) if stage == 0 else None
+    encoder: EncoderRun | None = None
+    if stage == 0 and not settings.skip_mm_profiling:
+        encoder = encoder_run(model, settings, deployment.tp)
     yield _activations(deployment, stage, encoder)
     if encoder:
         yield from _of_encoder(deployment, encoder)
     yield _cuda_modules(deployment)
+    if deployment.gpu.hides_memory:
+        reason = "memory of the engine's processes, which the GPU shares"
+        yield Overhead("host memory", HOST_MEMORY, reason, "three public logs of a GB10")
     if is_last and deployment.tp > 1 and settings.version.gather_opens_communicator:
         reason = "buffers that the first gather of logits over the tensor-parallel ranks opens"
         source = "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"

@@ -35,6 +35,8 @@ CUBLAS_WORKSPACE = 32 * MIB
 CUBLAS_WORKSPACE_OLDER = 8 * MIB
 CUBLASLT_WORKSPACE = MIB  # for a product with a bias
 SORTED_LOGIT_BYTES = 39  # of a sampler that sorts, with top_k and top_p: versions.py
+SPARSE_CONTEXT = 40
+LONG_CONTEXT = 262144  # above, 0.33.0 gathers two fifths of it
 GUMBEL_BLOCK = 1024  # v1/worker/gpu/sample/gumbel.py: one maximum and its index for so many logits
 
 
@@ -97,6 +99,30 @@ def moe_workspace(deployment: Deployment) -> int:
     return tokens * model.moe.experts_per_token * widths * DTYPE_BYTES[model.dtype]
 
 
+def kept_workspace(deployment: Deployment) -> int:
+    """Return the scratch space of experts and of sparse attention, which is one.
+
+    An indexer gathers the keys of SPARSE_CONTEXT tokens for each that a request may have. On AMD's
+    GPUs it also scores every token that a request may have for each of a step, and since 0.33.0 for
+    each request alone (issue 55132). Source: v1/worker/workspace.py; get_max_prefill_buffer_size in
+    v1/attention/backends/mla/indexer.py; v1/attention/ops/rocm_aiter_mla_sparse.py.
+    """
+    model, settings = deployment.model, deployment.settings
+    length = settings.max_model_len
+    rows = SPARSE_CONTEXT * length
+    scored = settings.max_num_batched_tokens
+    if settings.version.bounds_sparse_workspace:
+        scored = min(scored, settings.max_num_seqs)
+        if length > LONG_CONTEXT:
+            rows = rows * 2 // 5
+    sizes = [moe_workspace(deployment)]
+    for kind in kinds(model):
+        sizes.append(kind.workspace_bytes(model, rows))
+        if deployment.gpu.compute_capability.startswith("gfx"):
+            sizes.append(scored * kind.graph_row_bytes(model, length))
+    return max(sizes)
+
+
 def has_triton_mxfp4(deployment: Deployment) -> bool:
     """Return True for gpt-oss' own 4-bit kernels: Triton's, or TensorRT-LLM's (not measured)."""
     return deployment.model.traits.mxfp4_kernels and not has_marlin_experts(deployment)
@@ -121,7 +147,7 @@ def _layers(deployment: Deployment) -> Iterator[Peak]:
     mlp = model.intermediate_size // tp
     tokens = settings.max_num_batched_tokens
     row_bytes = tokens * DTYPE_BYTES[model.dtype]  # of one element of every token
-    experts_workspace = moe_workspace(deployment)
+    scratch = kept_workspace(deployment)
     blas_workspace = workspace(model, deployment.gpu, settings.version)
     # inductor times new kernels with the L2 cache flushed
     flushed_cache = 0
@@ -144,9 +170,9 @@ def _layers(deployment: Deployment) -> Iterator[Peak]:
     if model.traits.rope:
         elements += widths.q + widths.kv
     parts = "qkv, rotated q and k, residuals"
-    if experts_workspace:
+    if scratch:
         parts += ", the experts' workspace"
-    yield Peak("attention", row_bytes * elements + experts_workspace + blas_workspace, parts)
+    yield Peak("attention", row_bytes * elements + scratch + blas_workspace, parts)
 
     if has_triton_mxfp4(deployment):
         chosen = model.experts.experts_per_token
@@ -166,7 +192,7 @@ def _layers(deployment: Deployment) -> Iterator[Peak]:
         tokens,
         settings.max_num_seqs,
         settings.max_model_len,
-        workspace_bytes=experts_workspace + blas_workspace,
+        workspace_bytes=scratch + blas_workspace,
     )
     for kind in kinds(model):
         peak = kind.peak(model, run)
@@ -183,7 +209,7 @@ def _sampler(deployment: Deployment) -> Peak:
     maxima = requests * -(-model.vocab_size // GUMBEL_BLOCK)
     hidden_states = (settings.max_num_batched_tokens + requests) * model.hidden_size
     base = hidden_states * dtype_bytes + maxima * 12
-    base += workspace(model, gpu, settings.version) + moe_workspace(deployment)
+    base += workspace(model, gpu, settings.version) + kept_workspace(deployment)
     if settings.version.sampler_logits == "copy in 32 bit and rows of scratch":
         base += min(requests, gpu.sm_count) * model.vocab_size * 4  # a row for each multiprocessor
     if settings.version.sampler_logits == "sorted in 32 bit":

@@ -144,7 +144,8 @@ def stored_as(model: ModelConfig) -> str:
         return BITS_16
     if quantization.method == "mxfp4":
         return MXFP4
-    if quantization.method == "modelopt_fp4":
+    layout = quantization.weight_bits, quantization.group_size, quantization.scale_bytes
+    if layout == (4, 16, 1):  # of ModelOpt and of compressed-tensors
         return NVFP4
     if quantization.weight_bits < 8 or quantization.activation_bits > 8:
         return INT8 if quantization.method == "experts_int8" else WEIGHT_ONLY

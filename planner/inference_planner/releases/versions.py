@@ -24,8 +24,6 @@ class Version:
     Attributes:
         large_gpu_defaults: 16,384 tokens a step and 1,024 requests on GPUs of 160 GiB and more
             (engine/arg_utils.py, get_batch_defaults).
-        small_defaults_on_gb10: GB10 takes the defaults of small GPUs in spite of its memory (same
-            place).
         blackwell_graph_tokens: the largest batch with a CUDA graph on compute capability 10
             (config/vllm.py).
         counts_all_allocations: memory is read from cudaMemGetInfo, so that tables of requests and
@@ -57,6 +55,8 @@ class Version:
             (config/vllm.py, uniform_decode_sizes).
         may_keep_freed_blocks: a block that the profile run has freed may count, because a small one
             was cut out of it (gpu_worker.py, without _scoped_allocator_max_split).
+        loads_whole_blocks: while weights are loaded, large blocks of memory are not split
+            (max_split_size_mb; allocator.py has the logs of those that split).
         kernels_at_load_bytes, kernels_at_profile_bytes: CUDA modules that a worker of its own loads
             after the first snapshot, and those that the profile run touches first.
         default_utilization: gpu_memory_utilization where none is given (config/cache.py).
@@ -72,6 +72,8 @@ class Version:
             right (v1/core/kv_cache_utils.py).
         refuses_mixed_cache_dtype: a KV cache in 16 bit must have the model's own dtype
             (config/vllm.py, _reject_mismatched_float_kv_cache).
+        bounds_sparse_workspace: what sparse attention gathers and scores takes less: peaks.py,
+            kept_workspace. Releases before 0.33.0 were not read for it.
         refuses_eagle3_over_stages: many models have no EAGLE-3 beside pipeline stages
             (v1/worker/gpu/spec_decode/eagle/eagle3_utils.py). Releases before 0.32.0 were not read
             for it.
@@ -113,13 +115,14 @@ class Version:
     scales_yarn: bool = False
     graphs_of_whole_steps: bool = True
     may_keep_freed_blocks: bool = False
-    small_defaults_on_gb10: bool = False
+    loads_whole_blocks: bool = True
     default_utilization: float = 0.92
     graphs_are_profiled: bool = True
     fits_encoder_outputs: bool = True
     has_longest_videos: bool = False
     divides_tokens_by_groups: bool = False
     refuses_mixed_cache_dtype: bool = False
+    bounds_sparse_workspace: bool = False
     refuses_eagle3_over_stages: bool = False
     needs_block_per_state: bool = True
     schedules_ahead: bool = True
@@ -206,16 +209,19 @@ V0_33_0 = replace(
     sampler_logits="copy in 32 bit and rows of scratch",
     kernels_at_load_bytes=70 * MIB,  # the matrix library's modules are loaded before the snapshot
     kernels_at_profile_bytes=2 * MIB,
-    small_defaults_on_gb10=True,
     refuses_mixed_cache_dtype=True,
+    bounds_sparse_workspace=True,
 )
 ROWS = (V0_25_1, V0_26_0, V0_27_1, V0_28_0, V0_29_0, V0_30_0, V0_31_0, V0_32_0, V0_33_0)
-# 0.10 to 0.20, which were not read: the formulas of the oldest row, with what a later release says
-# of them. `is_outside` is True for all of them.
-BEFORE_0_21 = replace(V0_25_1, name="0.20.0", default_utilization=0.9, graphs_are_profiled=False)
+# 0.10 to 0.19, which were not read: the formulas of the oldest row, with what a later release says
+# of them. `is_outside` is True for all of them, and for 0.20 to 0.24. A log of 0.20.0 sets graphs
+# aside and counts 0.9 among the arguments that are no default.
 BEFORE_0_20 = replace(
-    BEFORE_0_21,
+    V0_25_1,
     name="0.19.0",
+    default_utilization=0.9,
+    loads_whole_blocks=False,
+    graphs_are_profiled=False,
     divides_tokens_by_groups=True,
     needs_block_per_state=False,
     launch_waits=0.5,
@@ -241,7 +247,6 @@ OLDER_ROWS = {
     "0.14": BEFORE_0_14,
     "0.17": BEFORE_0_17,
     "0.20": BEFORE_0_20,
-    "0.21": BEFORE_0_21,
 }
 OLDEST = "0.10"  # the first release that a plan is made for
 RELEASE = re.compile(r"\d{1,3}(\.\d{1,3}){1,3}(\.?(post|rc|dev)\d{1,4})?")

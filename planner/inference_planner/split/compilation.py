@@ -66,17 +66,20 @@ class Compilation:
 DEFAULT_COMPILATION = Compilation()
 
 
-def checked(config: str | Mapping[str, Any] | None) -> Compilation:
+def checked(config: str | Mapping[str, Any] | None, most: int | None = None) -> Compilation:
     """Return what a --compilation-config means.
 
     Args:
         config: JSON as vLLM takes it, or an object.
+        most: --max-cudagraph-capture-size, which is a field of it.
 
     Raises BadInput: it is neither, or has a value that vLLM refuses.
     """
-    if config is None or config == "":
+    if not config and most is None:
         return DEFAULT_COMPILATION
-    fields = json_setting("compilation_config", config, REMEDY)
+    fields = json_setting("compilation_config", config or {}, REMEDY)
+    if most is not None:
+        fields = {**fields, "max_cudagraph_capture_size": most}
     mode = _mode(fields.get("mode"))
     decode_graphs, mixed_graphs = _graphs(fields.get("cudagraph_mode"), mode)
     has_graphs = (decode_graphs, mixed_graphs) != (NONE, NONE)

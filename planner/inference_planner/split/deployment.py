@@ -214,7 +214,9 @@ def deployment_of(
         draft=drafts.read(config, request),
         adapters=adapters.checked(request),
         moe_backend=moe_backend,
-        compilation=compilation.checked(request.compilation_config),
+        compilation=compilation.checked(
+            request.compilation_config, request.max_cudagraph_capture_size
+        ),
     )
     encoders.check_inputs(config, chosen)
     if encoders.skips_tower(config, chosen):

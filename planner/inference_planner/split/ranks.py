@@ -25,7 +25,11 @@ from inference_planner.model.weights import (
     tensor_bytes,
 )
 from inference_planner.releases.registries import registries
-from inference_planner.split.allocator import Allocator
+from inference_planner.split.allocator import (
+    ALWAYS_SPLIT,
+    MAX_SPLIT_WHILE_LOADING,
+    Allocator,
+)
 from inference_planner.split.deployment import Deployment, partition_layers
 
 # Integer formats with one scale for a group of inputs. Dense kernels cannot split such a group over
@@ -224,11 +228,16 @@ def stage_bytes(
     stage: int,
     deep_gemm: bool = False,
     experts: ExpertSplit | None = None,
+    most_split: int = MAX_SPLIT_WHILE_LOADING,
 ) -> int:
     """Return what loading keeps on a rank of a stage: vLLM's "Model loading took".
 
     Weights, scales and rope tables in the blocks that PyTorch's allocator hands out for them (see
-    allocator.py); deep_gemm: a workspace comes with DeepGEMM (loads_deep_gemm).
+    allocator.py).
+
+    Args:
+        deep_gemm: a workspace comes with DeepGEMM (loads_deep_gemm).
+        most_split: bytes of the blocks from which on they are handed out whole.
     """
     built = model.exact.weights_of(tp, pp, experts) if model.exact else None
     if built:
@@ -242,7 +251,9 @@ def stage_bytes(
     for i in partition_layers(model.num_hidden_layers, pp)[stage]:
         layers.append((representatives[i], bool(windows[i])))
     is_last = stage == pp - 1
-    allocated = _allocated_bytes(model, tp, stage == 0, is_last, tuple(layers), deep_gemm, experts)
+    allocated = _allocated_bytes(
+        model, tp, stage == 0, is_last, tuple(layers), deep_gemm, experts, most_split
+    )
     if model.exact:
         return int(allocated * model.exact.scale)
     return allocated
@@ -257,13 +268,14 @@ def _allocated_bytes(
     layers: tuple[tuple[int, bool], ...],
     deep_gemm: bool,
     experts: ExpertSplit | None,
+    most_split: int,
 ) -> int:
     """Return the bytes of the blocks that a stage allocates. Stages with the same layers share it.
 
     Args:
         layers: for each layer of the stage, its stand-in, and whether it has a sliding window.
     """
-    memory = Allocator()
+    memory = Allocator(most_split)
     tables = list(model.rope_tables)
     late = main_kind(model).deep_gemm  # loaded with the attention, after the first rope table
     if deep_gemm and not late:
@@ -294,6 +306,8 @@ def loaded_bytes(deployment: Deployment) -> list[int]:
     deep_gemm = loads_deep_gemm(deployment)
     draft = deployment.settings.draft
     lora = deployment.settings.adapters
+    is_whole = deployment.settings.version.loads_whole_blocks
+    most_split = MAX_SPLIT_WHILE_LOADING if is_whole else ALWAYS_SPLIT
     sizes: list[int] = []
     for stage, layers in enumerate(deployment.stages):
         size = stage_bytes(
@@ -303,6 +317,7 @@ def loaded_bytes(deployment: Deployment) -> list[int]:
             stage,
             deep_gemm,
             deployment.expert_split,
+            most_split,
         )
         if draft and stage == deployment.pp - 1:
             size += drafts.weight_bytes(

@@ -89,6 +89,7 @@ HARMLESS = ("DEBUG", "INFO", "WARNING")
 # a server that answers has survived what its engine said before
 ALIVE = re.compile(r"Avg prompt throughput|\" 200 OK")
 RANKS_WAIT = "No available shared memory broadcast block"
+STANDS_STILL = "generation throughput: 0.0 tokens/s"
 REFUSED_ARGUMENT = re.compile(r"""^[^'"(]{1,120}: error: """)  # argparse's words
 
 
@@ -111,6 +112,7 @@ class Reader:
         self._rest = ""
         self._stopping = False
         self._engine_ended = False
+        self._minutes_waited = 0  # for a rank that does not answer
         self._exceptions = Exceptions()
         # who wrote log.error, if it is a root error
         self._root_writer: tuple[str, str] | None = None
@@ -162,12 +164,9 @@ class Reader:
         running = self.running
         has_facts = apply_line(self.log, line)
         self._recognise(line, has_facts)
-        if RANKS_WAIT in line.text:
-            self.log.waits = diagnose(line.text)
-        elif has_facts:
-            self.log.waits = None
         if SHUTDOWN.search(line.text):
             self._stopping = True
+        self._wait(line.text, has_facts)
         self._mark(line.text)
         self.read_bar(line.text)
         self._failure(line)
@@ -184,6 +183,16 @@ class Reader:
         else:
             worth_saying = False
         return line.text if worth_saying else ""
+
+    def _wait(self, text: str, has_facts: bool) -> None:
+        """Note that ranks wait for one that does not answer; one that runs may compile a minute."""
+        if RANKS_WAIT in text:
+            self._minutes_waited += 1
+            if self._minutes_waited > 1 or not self.running:
+                self.log.waits = diagnose(text)
+        elif self._stopping or (has_facts and STANDS_STILL not in text):
+            self._minutes_waited = 0
+            self.log.waits = None
 
     def _recognise(self, line: Line, has_facts: bool) -> None:
         """Note what a line shows of the log as a whole: that it is vLLM's, and a server's."""

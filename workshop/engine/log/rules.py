@@ -277,6 +277,7 @@ ROWS: tuple[Row, ...] = (
     ("version", r"vLLM API server version (\d[\w.+]*)", _version),
     # the logo's line, also where its blocks were lost in another code page
     ("version", r"^\s*[^\x20-\x3e@-\x7e].{0,200}? version (\d[\w.+]*)", _version),
+    ("version", r"^ {0,9}version (\d[\w.+]*)$", _version),  # the logo's line without its blocks
     ("engine (v", r"Initializing an? (?:V\d )?LLM engine \(v(\d[\w.+]*)\)", _version),
     ("LLM engine", r"Initializing an? (?P<engine>V\d) LLM engine"),
     ("args: ", r"args: (\{.*|Namespace\(.*)", _args),

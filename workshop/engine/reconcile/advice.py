@@ -286,7 +286,8 @@ def _changes(case: LoggedRun) -> list[_Gain]:
     for rule in rules:
         changes += rule(deployment)
     changes += planned.utilization(deployment, _highest_share(case))
-    changes += itertools.islice(planned.more_gpus(deployment), 1)
+    if not deployment.gpu.unified_memory:  # the only GPU of its machine
+        changes += itertools.islice(planned.more_gpus(deployment), 1)
     gains = []
     for change in changes:
         tokens = _tokens(case, change.after)
@@ -383,7 +384,7 @@ def _highest_share(case: LoggedRun) -> float:
 def _shorter(case: LoggedRun) -> list[_Gain]:
     """Advise a shorter context if few requests of full length fit, or none and the start failed."""
     length = case.max_model_len
-    block = case.base.block_size
+    block = case.base.fit.layout.block_size
     tokens = _logged_tokens(case) or _tokens(case, case.base.deployment)
     if case.log.estimated_max_model_len:
         whole_blocks = case.log.estimated_max_model_len // block * block

@@ -7,7 +7,7 @@ from inference_planner.catalog import GPU, list_gpus, load_gpu
 from inference_planner.catalog.gpus import load_card
 
 from workshop.engine.log.facts import EngineLog
-from workshop.engine.reconcile.model import LONGEST_NAME, contradiction
+from workshop.engine.reconcile.model import LONGEST_NAME, NotInLog, contradiction
 from workshop.errors import BadInput
 
 ANOTHER_MEMORY = 0.05  # a total that is farther from a GPU's is another GPU's
@@ -78,7 +78,7 @@ def find_gpu(
     Args:
         memory_gib: what the user says of the memory of one GPU, GiB.
 
-    Raises BadInput: none of these is known, or the log says another memory.
+    Raises NotInLog: none of these is known. Raises BadInput: the log says another memory.
     """
     if memory_gib is not None:
         _check_given_memory(log, memory_gib)
@@ -106,11 +106,11 @@ def find_gpu(
             "so memory alone was compared."
         )
         return load_card(None, total)
-    remedy = f"Add --gpu with one of: {', '.join(list_gpus())}."
+    remedy = "Add --gpu, such as h100, h200 or rtx-4090 (`workshop models --gpus` lists all)."
     if same:
         names = ", ".join(card.name for card in same)
         remedy = f"With {total} GiB it may be: {names}. {remedy}"
-    raise BadInput("The log does not name its GPU (vLLM's logs do not).", remedy)
+    raise NotInLog("The log does not name its GPU (vLLM's logs do not).", remedy)
 
 
 def _check_given_memory(log: EngineLog, memory_gib: float) -> None:

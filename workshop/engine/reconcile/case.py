@@ -25,6 +25,7 @@ from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.rules import ARGUMENTS, LARGEST, parse_arguments
 from workshop.engine.planning import plan
 from workshop.engine.reconcile.card import check_memory, find_gpu, with_logged_memory
+from workshop.engine.reconcile.ending import failure_of
 from workshop.engine.reconcile.model import (
     contradiction,
     find_model,
@@ -45,7 +46,6 @@ from workshop.errors import BadInput, WorkshopError
 
 # max_num_batched_tokens of a log that does not say it: a CPU's, and a small GPU's
 SMALLEST_DEFAULT_BATCH = 2048
-END_OF_LOG = "The log ends in the middle of a start."
 SHARE_ROUNDING = 0.0051  # a log may print two decimals of gpu_memory_utilization
 
 
@@ -200,26 +200,26 @@ class LoggedRun:
             return round(log.max_concurrency * self.max_model_len)
         return log.kv_cache_tokens
 
-    @cached_property
-    def single_stream_tokens_per_s(self) -> float | None:
-        """Tokens/s of the best interval with one running request at both ends; None without any.
-
-        At one end alone, a batch that is nearly done looks the same.
-        """
-        engines: dict[int, list[Throughput]] = {}
-        for line in self.log.throughput:
-            engines.setdefault(line.engine, []).append(line)
-        alone: list[float] = []
-        for lines in engines.values():
-            for before, after in pairwise(lines):
-                if before.running == after.running == 1 and before.waiting == after.waiting == 0:
-                    alone.append(after.generation_tokens_per_s)
-        return max(alone, default=None)
-
     @property
     def max_model_len(self) -> int:
         """The tokens of the longest request."""
         return self.settings["max_model_len"] or self.model.max_position_embeddings
+
+
+def best_single_stream(log: EngineLog) -> float | None:
+    """Return the tokens/s of the best interval with one running request at both ends, or None.
+
+    At one end alone, a batch that is nearly done looks the same.
+    """
+    engines: dict[int, list[Throughput]] = {}
+    for line in log.throughput:
+        engines.setdefault(line.engine, []).append(line)
+    alone: list[float] = []
+    for lines in engines.values():
+        for before, after in pairwise(lines):
+            if before.running == after.running == 1 and before.waiting == after.waiting == 0:
+                alone.append(after.generation_tokens_per_s)
+    return max(alone, default=None)
 
 
 def _has_groups(model: ModelConfig) -> bool:
@@ -254,8 +254,9 @@ def make_case(
         gpu_memory_gib: memory of one GPU in GiB as vLLM sees it, for a card of another size.
 
     Raises:
-        BadInput: the log is of the V0 engine or of a release before 0.10, the model or the GPU is
-            neither in the log nor given, or what is given contradicts the log.
+        NotInLog: the model or the GPU is neither in the log nor given.
+        BadInput: the log is of the V0 engine or of a release before 0.10, or what is given
+            contradicts the log.
         WorkshopError: the log ends before there is anything to compare.
     """
     assumed: list[str] = []
@@ -377,18 +378,15 @@ def _refusal(model: ModelConfig, card: GPU, settings: dict[str, Any]) -> str:
 
 def _check_something_to_compare(log: EngineLog) -> None:
     facts = (log.kv_cache_tokens, log.available_kv_gib, log.weights_gib, log.requested_kv_gib)
-    if all(fact is None for fact in facts):
-        if log.error is not None:
-            raise WorkshopError(
-                f"The start failed before it was known what fits. {log.error.what}",
-                log.error.remedy,
-            )
-        if log.waits is not None:
-            raise WorkshopError(f"{END_OF_LOG} {log.waits.what}", log.waits.remedy)
-        raise WorkshopError(
-            f"{END_OF_LOG} The engine has not said yet what it loaded and what fits.",
-            "Give the log of a start that got at least as far as 'Model loading took'.",
-        )
+    if any(fact is not None for fact in facts):
+        return
+    failure = failure_of(log)
+    if failure is not None:
+        raise failure
+    raise WorkshopError(
+        "The log does not say what the engine loaded and what fits.",
+        "Give the log from its first line on.",
+    )
 
 
 def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[str, Any]:

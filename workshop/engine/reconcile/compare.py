@@ -14,11 +14,14 @@ from workshop.engine import log as engine_log
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile import attention
 from workshop.engine.reconcile.advice import Advice, advise
-from workshop.engine.reconcile.case import END_OF_LOG, LoggedRun, make_case, size_words
+from workshop.engine.reconcile.case import LoggedRun, best_single_stream, make_case, size_words
+from workshop.engine.reconcile.ending import ABOUT_KV_CACHE, END_OF_LOG, failure_of
+from workshop.engine.reconcile.model import NotInLog, UnknownModel
 
 DOUBTFUL_GIB = 4.0
 # the log prints two decimals, and a sum of three such numbers is off by this at most
 ROUNDING_GIB = 0.011
+ALONE = "the log's best 10 s with one running request at both ends, pauses included"
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """The compared rows, the advice, assumptions about gaps of the log, and why a start failed."""
+    """The compared rows, the advice, assumptions about gaps of the log, and why the run failed.
+
+    `case` is None if nothing was predicted, because the model or the GPU is not known: the rows
+    then have the log's own figures alone.
+    """
 
     rows: list[Row]
     advice: list[Advice]
     assumed: list[str] = field(default_factory=list)
     failure: str = ""
+    case: LoggedRun | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return {"rows": […], "advice": […]}, as `workshop reconcile --json` prints it."""
@@ -68,6 +76,9 @@ def reconcile(
 ) -> Reconciliation:
     """Compare a log with the plan of the same run.
 
+    Without its GPU a run that failed has its failure and its own figures, and so has any run of a
+    Hub id that is not known.
+
     Args:
         source: a log file, or the result of `workshop.engine.log.read`.
         model: catalog name or folder; needed if the catalog has no model of the log's name.
@@ -76,26 +87,93 @@ def reconcile(
 
     Raises:
         BadInput: this is no vLLM log, or one of the V0 engine or of a release before 0.10; the
-            model or the GPU is unknown; or an argument contradicts the log.
+            model or the GPU of a run that did not fail is unknown; or an argument contradicts the
+            log.
         WorkshopError: the log ends before there is anything to compare; the message says why.
     """
     log = source if isinstance(source, EngineLog) else engine_log.read(source)
-    return compare(make_case(log, model, gpu, **of_the_run))
+    try:
+        case = make_case(log, model, gpu, **of_the_run)
+    except NotInLog as gap:
+        if failure_of(log) is None and not isinstance(gap, UnknownModel):
+            raise
+        return _of_the_log_alone(log, gap)
+    return compare(case)
+
+
+def _of_the_log_alone(log: EngineLog, gap: NotInLog) -> Reconciliation:
+    """Return the log's own figures and its failure; `gap` says why nothing was predicted."""
+    notes = [f"{gap.message} {gap.remedy}", *log.notes]
+    return Reconciliation(_own_rows(log), [], notes, _failure_words(log))
+
+
+def _failure_words(log: EngineLog) -> str:
+    failure = failure_of(log)
+    if failure is None:
+        return ""
+    return f"{failure.message} {failure.remedy}"
 
 
 def compare(case: LoggedRun) -> Reconciliation:
     """Compare a logged run with its plan."""
     log = case.log
     rows = _cpu_rows(case) if case.gpu is None else _gpu_rows(case)
-    failure = ""
+    failure = _failure_words(log)
     notes = [*case.assumed, *log.notes]
-    if log.error and log.ready:
-        notes.append(f"The server started, and ended later. {log.error.what} {log.error.remedy}")
-    elif log.error:
-        failure = f"{log.error.what} {log.error.remedy}"
-    elif not log.engine_ready and log.waits:
-        failure = f"{END_OF_LOG} {log.waits.what} {log.waits.remedy}"
-    return Reconciliation(rows, advise(case), notes, failure)
+    if not failure and not log.engine_ready:
+        notes.append(f"{END_OF_LOG} It does not say that the engine was ready.")
+    advice = []
+    if not failure or (log.error and log.error.key in ABOUT_KV_CACHE):
+        advice = advise(case)
+    return Reconciliation(rows, advice, notes, failure, case)
+
+
+def _own_rows(log: EngineLog) -> list[Row]:
+    """Return what a log says and adds up to by itself, without a prediction."""
+    weights_gib = log.weights_gib
+    available_gib = log.available_kv_gib
+    tokens = log.kv_cache_tokens
+    total_gib = log.profile.get("total_gpu_memory_gib")
+    share = log.gpu_memory_utilization
+    sum_gib = overhead_gib = token_kib = None
+    if weights_gib is not None and available_gib is not None:
+        sum_gib = weights_gib + available_gib
+    given_in_bytes = log.requested_kv_gib or log.args.get("kv_cache_memory_bytes")
+    if sum_gib is not None and total_gib and share and not given_in_bytes:
+        overhead_gib = total_gib * share - sum_gib
+    if tokens and available_gib:
+        token_kib = available_gib * 2**20 / tokens
+    rows = [
+        _row("weights per GPU", None, weights_gib, "GiB", "the heaviest rank"),
+        _row("available KV cache per GPU", None, available_gib, "GiB", "the tightest rank"),
+        _row("weights and KV cache per GPU", None, sum_gib, "GiB", "the sum of both"),
+        _row(
+            "overhead per GPU",
+            None,
+            overhead_gib,
+            "GiB",
+            f"{share} of {total_gib} GiB, less weights and KV cache",
+        ),
+        _row(
+            "KV cache per token and GPU",
+            None,
+            token_kib,
+            "KiB",
+            "available KV cache, by its tokens",
+        ),
+        _row("KV cache size", None, tokens, "tokens", "as vLLM counts them"),
+        _row(
+            "maximum concurrency",
+            None,
+            log.max_concurrency,
+            "requests",
+            f"of {log.max_model_len or 0:,} tokens each",
+        ),
+        _row("CUDA graphs, reserved", None, log.cuda_graph_estimate_gib, "GiB", "an estimate"),
+        _row("CUDA graphs, captured", None, log.cuda_graph_gib, "GiB", "the rank with the largest"),
+        _row("single stream", None, best_single_stream(log), "tokens/s", ALONE),
+    ]
+    return [row for row in rows if row.actual is not None]
 
 
 def _row(
@@ -160,7 +238,7 @@ def _requested_row(case: LoggedRun) -> Row:
     actual_gib = None
     if "total_gpu_memory_gib" in case.log.profile:
         actual_gib = logged_gib
-    size = f"{case.base.gpu_memory_gib:.2f} GiB"
+    size = f"{case.base.deployment.gpu.engine_gib:.2f} GiB"
     reason = f"{share:g} of the {size} that the engine sees of {case.card.title}"
     return _row("memory for vLLM per GPU", predicted_gib, actual_gib, "GiB", reason)
 
@@ -196,7 +274,7 @@ def _overhead_row(case: LoggedRun) -> Row:
             items.append(f"{item.name} {item.bytes / GIB:.2f}")
     predicted = ", ".join(items) or "none"
     share = f"{plan.deployment.settings.gpu_memory_utilization:g} of {case.card.title}"
-    size = f"{plan.gpu_memory_gib:.2f} GiB"
+    size = f"{plan.deployment.gpu.engine_gib:.2f} GiB"
     reason = f"{share} ({size}) less weights and KV cache; predicted: {predicted}"
     actual = _actual_overhead(case)
     if actual is not None and actual > 2 * case.stage.overhead_gib + DOUBTFUL_GIB:
@@ -396,7 +474,7 @@ def _graphs_row(case: LoggedRun) -> Row:
         return _row(
             "CUDA graphs, reserved", reserved_gib, log.cuda_graph_estimate_gib, "GiB", reason
         )
-    free_gib = plan.gpu_memory_gib - plan.requested_gib_per_gpu
+    free_gib = plan.deployment.gpu.engine_gib - plan.requested_gib_per_gpu
     reason = (
         f"taken after the KV cache is sized, from the {free_gib:.2f} GiB that "
         "--gpu-memory-utilization leaves; the plan reserves "
@@ -413,12 +491,11 @@ def _speed_rows(case: LoggedRun) -> list[Row]:
 
     The log averages over 10 s, so that interval is the nearest.
     """
-    measured = case.single_stream_tokens_per_s
+    measured = best_single_stream(case.log)
     predicted = case.base.single_stream_tokens_per_s
     if measured is None or not predicted:
         return []
-    reason = "the log's best 10 s with one running request at both ends, pauses included"
-    return [_row("single stream", predicted, measured, "tokens/s", reason)]
+    return [_row("single stream", predicted, measured, "tokens/s", ALONE)]
 
 
 def _cpu_rows(case: LoggedRun) -> list[Row]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workshop.engine.log.facts import EngineLog
+from workshop.engine.reconcile.ending import failure_of, has_started
 from workshop.errors import WorkshopError
 
 if TYPE_CHECKING:
@@ -30,10 +31,13 @@ def keep_start(log: EngineLog) -> Path | None:
 
 
 def keep_run(case: LoggedRun) -> Path | None:
-    """Keep what a run measured; return the file, or None: it ran on a CPU, or cannot be kept."""
+    """Keep what a run measured; return the file, or None.
+
+    Nothing is kept of a run on a CPU, of a start that failed or was cut, or where a fact is missing.
+    """
     from workshop.engine.reconcile import learned, recording
 
-    if case.gpu is None:
+    if case.gpu is None or (failure_of(case.log) and not has_started(case.log)):
         return None
     try:
         return learned.keep(recording.kept_start(case))

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inference_planner.catalog import ModelConfig, load_model, with_encoder
+from inference_planner.catalog import ModelConfig, NotInCatalog, load_model, with_encoder
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB, GPU
-from inference_planner.catalog.names import FORMATLESS, read_name
+from inference_planner.catalog.names import FORMATLESS, HUB_ID, read_name
 from inference_planner.catalog.read import existing, from_dict
 from inference_planner.model.weights import weight_bytes
 from inference_planner.releases import moe_backends
@@ -26,6 +26,14 @@ LONGEST_NAME = 80  # letters of what a log calls a GPU, a model or a quantizatio
 ANOTHER_WEIGHTS = 0.05  # weights that are farther from a model's are in another precision
 
 
+class NotInLog(BadInput):
+    """The model or the GPU of a run, which its log does not say and nobody gave."""
+
+
+class UnknownModel(NotInLog):
+    """A Hub id, of a log or given, whose config.json neither the catalog nor this machine has."""
+
+
 def contradiction(flag: str, fact: str, value: str) -> BadInput:
     """Return the error of a flag whose value the log contradicts: it `fact` ("is of vLLM 0.32.0")."""
     return BadInput(f"The log {fact}, not {value}.", f"Leave {flag} out, or give the log's.")
@@ -36,10 +44,14 @@ def find_model(
 ) -> ModelConfig:
     """Return the model of a log: the given one, or the catalog's of a name that the log has.
 
-    Raises BadInput: neither is known, or the given one has another architecture than the log's.
+    Raises NotInLog: neither is known. Raises BadInput: the given one has another architecture than
+    the log's.
     """
     if requested is not None:
-        model = _as_logged(load_model(requested), log)
+        try:
+            model = _as_logged(load_model(requested), log)
+        except NotInCatalog as error:
+            raise _unknown(str(requested)) from error
         if log.architecture and model.architecture != log.architecture:
             raise BadInput(
                 f"The log is of a {log.architecture}, but {model.name} is a {model.architecture}.",
@@ -54,18 +66,35 @@ def find_model(
                     f"The model was taken to be {model.name}, since the log says {log.model!r}."
                 )
                 return model
+    hub_id = _hub_id(log)
+    if hub_id:
+        raise _unknown(hub_id)
     name = (log.model or "")[:LONGEST_NAME]
     how = "not at all"
     if name:
         how = f"only as {name!r}, which is not in the catalog and no folder here"
-    raise BadInput(
+    raise NotInLog(
         f"The log names its model {how}.",
         "Add --model with a catalog name or the model's folder (or its config.json).",
     )
 
 
+def _unknown(hub_id: str) -> UnknownModel:
+    folder = hub_id.rpartition("/")[2]
+    return UnknownModel(
+        f"The catalog has no model of the shapes of {hub_id}, so nothing was predicted.",
+        f"Get its config.json: hf download {hub_id} config.json --local-dir {folder}, "
+        f"then add --model ./{folder}.",
+    )
+
+
 def _as_logged(model: ModelConfig, log: EngineLog) -> ModelConfig:
-    """Return a text model of the catalog with its encoder, where the log's run loaded both."""
+    """Return a model as the log's run loaded it: with its encoder of images, or the text model alone."""
+    if _is_text_model(model.raw.get("text_config"), log.architecture):
+        raw = {name: model.raw[name] for name in OF_THE_WHOLE if name in model.raw}
+        raw |= {**model.raw["text_config"], "architectures": [log.architecture]}
+        text = from_dict(raw, name=model.name)
+        return replace(text, hub_ids=model.hub_ids, derived_from=model.derived_from)
     if log.architecture != model.text_of:
         return model
     if not model.derived_from:
@@ -77,7 +106,38 @@ def _as_logged(model: ModelConfig, log: EngineLog) -> ModelConfig:
     return replace(whole, hub_ids=model.hub_ids, derived_from=model.derived_from)
 
 
+# fields of a config.json that stand beside its text_config, and count for it
+OF_THE_WHOLE = ("torch_dtype", "dtype", "quantization_config", "tie_word_embeddings")
+
+
+def _is_text_model(text_config: Mapping[str, Any] | None, architecture: str | None) -> bool:
+    """Return True if a class, such as Llama4ForCausalLM, is of a text_config (llama4_text)."""
+    if not text_config or not architecture:
+        return False
+    model_type = str(text_config.get("model_type", "")).removesuffix("_text").replace("_", "")
+    return architecture.replace("_", "").lower() == f"{model_type}forcausallm"
+
+
 MOST_PARTS = 12  # of a path, from its end
+
+
+def _parts(log: EngineLog) -> list[str]:
+    """Return the parts of the path or Hub id that a log has."""
+    # ModelScope writes ___ for a dot.
+    name = (log.model or "").strip()[-4000:].replace("___", ".")
+    return list(filter(None, re.split(r"[/\\\\]", name)))
+
+
+def _hub_id(log: EngineLog) -> str:
+    """Return the Hub id of a log's model: as such, or of a cache's folder; "" without one."""
+    parts = _parts(log)
+    for part in parts:
+        if part.startswith("models--"):
+            return part.removeprefix("models--").replace("--", "/", 1)
+    name = "/".join(parts)
+    if HUB_ID.fullmatch(name) and not (log.model or "").startswith(("/", ".", "~")):
+        return name
+    return ""
 
 
 def _names(log: EngineLog) -> list[str]:
@@ -87,14 +147,9 @@ def _names(log: EngineLog) -> list[str]:
     words for the tuning, and with the format of its weights.
     """
     logged_name = (log.model or "").strip()
-    # ModelScope writes ___ for a dot.
-    parts = list(filter(None, re.split(r"[/\\\\]", logged_name[-4000:].replace("___", "."))))
-    names = []
-    for part in parts:
-        if part.startswith("models--"):
-            names.append(part.removeprefix("models--").replace("--", "/"))
-    is_hub_id = len(parts) == 2 and not logged_name.startswith(("/", ".", "~"))
-    if is_hub_id or existing(logged_name) is not None:
+    parts = _parts(log)
+    names = [_hub_id(log)]
+    if existing(logged_name) is not None:
         names.append(logged_name)
     names += ["/".join(parts[-1:]), "/".join(parts[-2:])]
     served_names = log.args.get("served_model_name")
@@ -103,6 +158,8 @@ def _names(log: EngineLog) -> list[str]:
     for part in [*reversed(parts[-MOST_PARTS:]), *served_names[:MOST_PARTS]]:
         if isinstance(part, str):
             names += [part[:LONGEST_NAME], f"local/{part[:LONGEST_NAME]}"]
+            if part.endswith("-text"):  # a folder with the text model alone
+                names.append(part.removesuffix("-text")[:LONGEST_NAME])
     return list(filter(None, dict.fromkeys([*names, logged_name])))
 
 

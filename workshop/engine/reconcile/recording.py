@@ -14,7 +14,7 @@ from inference_planner.catalog import ModelConfig, list_models
 from inference_planner.catalog.config import present
 from inference_planner.catalog.read import from_dict
 
-from workshop.engine.reconcile.case import FEATURES, LoggedRun
+from workshop.engine.reconcile.case import FEATURES, LoggedRun, best_single_stream
 from workshop.engine.reconcile.learned import KeptStart, Measured
 from workshop.errors import BadInput
 
@@ -160,7 +160,7 @@ def kept_start(case: LoggedRun) -> KeptStart:
         consumed_gib=reported.consumed_gib,
         cuda_graph_estimate_gib=case.log.cuda_graph_estimate_gib,
         kv_cache_tokens=case.logged_tokens,
-        tokens_per_s=case.single_stream_tokens_per_s,
+        tokens_per_s=best_single_stream(case.log),
         stage=case.stage.index,
     )
     return KeptStart(run, measured, datetime.date.today().isoformat())

@@ -72,7 +72,7 @@ def header(case: Case, command: str = "") -> list[str]:
     description = (
         f"{case.served_name} on {plan.gpus} × {plan.gpu}, {split}: "
         f"{plan.kv_cache_tokens:,} tokens of KV cache ({plus_minus(plan)}), "
-        f"{plan.max_concurrency:.2f} requests of {plan.max_model_len:,} tokens at once, "
+        f"{plan.max_concurrency:.2f} requests of {plan.deployment.settings.max_model_len:,} tokens at once, "
         f"about {plan.single_stream_tokens_per_s:.0f} tokens/s for one."
     )
     lines: list[str] = []

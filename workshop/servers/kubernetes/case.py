@@ -62,7 +62,7 @@ class Case:
         self.has_guard = self.options.guard_image is not None
         # of the version that the plan's formulas are of
         own_image = self.options.guard_image or self.options.image
-        self.image = own_image or f"vllm/vllm-openai:v{plan.vllm_version}"
+        self.image = own_image or f"vllm/vllm-openai:v{plan.deployment.settings.vllm_version}"
         self.node_labels = self._node_labels()
         self.download_labels = download_labels(self.product, self.node_labels)
         self.many = plan.nodes > 1  # pods make the server

@@ -195,6 +195,14 @@ class Attention:
         """Return the peak of the profile run that only this kind has, or None."""
         return None
 
+    def workspace_bytes(self, model: ModelConfig, rows: int) -> int:
+        """Return the scratch space of `rows` tokens of context; it is shared with that of experts."""
+        return 0
+
+    def graph_row_bytes(self, model: ModelConfig, max_model_len: int) -> int:
+        """Return what a full CUDA graph holds for each request, beside partial sums."""
+        return 0
+
     def kernels_us(self, model: ModelConfig) -> float:
         """Return the µs of this kind's own small kernels in a layer, beside those of all."""
         return 0.0

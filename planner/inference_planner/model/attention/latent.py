@@ -110,6 +110,21 @@ class Latent(Attention):
         parts = f"keys and values of {chunk} tokens of context, decompressed"
         return Peak("MLA prefill", elements * dtype_bytes + run.workspace_bytes, parts)
 
+    def workspace_bytes(self, model: ModelConfig, rows: int) -> int:
+        """Return the keys of a sparse indexer, gathered: FP8 with a 32-bit scale.
+
+        Source: model_executor/layers/sparse_attn_indexer.py, _gather_workspace_shapes.
+        """
+        latent = model.latent
+        return rows * (latent.index_head_dim + 4) if latent.index_heads else 0
+
+    def graph_row_bytes(self, model: ModelConfig, max_model_len: int) -> int:
+        """Return a sparse indexer's score of every token that a request may have, in 32 bit.
+
+        Source: the same, fp8_fp4_paged_mqa_logits.
+        """
+        return 4 * max_model_len if model.latent.index_heads else 0
+
     def kernels_us(self, model: ModelConfig) -> float:
         return 26.0  # projections into and out of the latent; fitted with roofline.py's constants
 

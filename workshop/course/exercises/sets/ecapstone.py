@@ -51,13 +51,13 @@ def weights(model: str | Path | ModelConfig, told: object) -> str | None:
 def at_once(plan: Plan, tokens: object, told: object) -> str | None:
     if not plan.fits:
         return f"this plan does not fit. {' '.join(plan.advice)}"
-    if not is_number(tokens) or not 0 < tokens <= plan.max_model_len:
-        longest = f"the longest request of this plan has {plan.max_model_len:,} tokens"
+    if not is_number(tokens) or not 0 < tokens <= plan.deployment.settings.max_model_len:
+        longest = f"the longest request of this plan has {plan.deployment.settings.max_model_len:,} tokens"
         return f"request_tokens is {tokens!r}; {longest}"
     cache_tokens = plan.kv_cache_tokens
     right = cache_tokens / tokens
     whole_server = "kv_cache_tokens counts the whole server already"
-    whole_context = f"that is for requests of {plan.max_model_len:,} tokens"
+    whole_context = f"that is for requests of {plan.deployment.settings.max_model_len:,} tokens"
     wrong: dict[object, str] = {
         cache_tokens: "those are tokens; how many of your requests do they hold?",
         tokens
@@ -90,7 +90,10 @@ def script(plan: Plan, text: object) -> str | None:
     planned_and_default = {
         "--tensor-parallel-size": (plan.tensor_parallel_size, 1),
         "--pipeline-parallel-size": (plan.pipeline_parallel_size, 1),
-        "--max-model-len": (plan.max_model_len, plan.deployment.model.max_position_embeddings),
+        "--max-model-len": (
+            plan.deployment.settings.max_model_len,
+            plan.deployment.model.max_position_embeddings,
+        ),
     }
     for flag, (planned, default) in planned_and_default.items():
         values = re.findall(FLAGS[flag], text)

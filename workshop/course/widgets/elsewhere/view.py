@@ -80,7 +80,7 @@ def three(plan: Plan) -> Elsewhere:
     options = f"--gpu {plan.gpu} --gpus-per-node {plan.gpus // plan.nodes}"
     if plan.nodes > 1:
         options += f" --nodes {plan.nodes}"
-    options += f" --max-model-len {plan.max_model_len}"
+    options += f" --max-model-len {plan.deployment.settings.max_model_len}"
     submit = f"workshop slurm submit {model.split('/')[-1]} {options} --dry-run"
     command = f"workshop plan {plan.model} {options}"
     places = (
@@ -124,7 +124,10 @@ def slurm_lines(plan: Plan) -> list[str]:
             remedy = plan.advice[0]
         raise WorkshopError(f"{plan.model} does not fit on {plan.gpus} × {plan.gpu}.", remedy)
     case = Case(plan, Options())
-    sizes = {"folder": case.folder.removeprefix("/models/"), "least_gib": int(plan.gpu_memory_gib)}
+    sizes = {
+        "folder": case.folder.removeprefix("/models/"),
+        "least_gib": int(plan.deployment.gpu.engine_gib),
+    }
     return SUBMISSION.format(
         p=plan, case=case, gpus_per_node=plan.gpus // plan.nodes, **sizes
     ).splitlines()

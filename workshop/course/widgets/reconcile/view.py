@@ -97,8 +97,8 @@ def picture(result: Reconciliation) -> Html:
     failure: Html | str = ""
     label = "Plan beside log. "
     if result.failure:
-        failure = div(tag("b", "✗ The start failed.", cls="ink-bad"), f" {result.failure}")
-        label += f"The start failed. {result.failure} "
+        failure = div(tag("b", "✗", cls="ink-bad"), f" {result.failure}")
+        label += f"{result.failure} "
     label += ". ".join(map(_spoken, result.rows))
     head = [span(name, cls=f"note {side}".rstrip()) for name, side in HEAD]
     grid = div(*head, *map(_row, result.rows), cls="compare")

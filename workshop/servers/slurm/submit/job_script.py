@@ -120,7 +120,7 @@ def script_settings(
     if request.pipeline and recipe and recipe.split == "tensor":
         lines["parallel"] = "pipeline"
     if changed_gpu:
-        lines["min_gpu_gib"] = f"{plan.gpu_memory_gib * GPU_MEMORY_SHARE:.0f}"
+        lines["min_gpu_gib"] = f"{plan.deployment.gpu.engine_gib * GPU_MEMORY_SHARE:.0f}"
     if request.learners:
         more_flags += fairshare.class_arguments(flags_of(request.vllm))
     if request.trace:

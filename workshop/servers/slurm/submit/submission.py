@@ -216,7 +216,7 @@ def _summary(plan: Plan) -> str:
     return (
         f"{plan.model}: {nodes}, {plan.gpus} × {plan.gpu}, "
         f"TP {plan.tensor_parallel_size} × PP {plan.pipeline_parallel_size}, "
-        f"by vLLM {plan.vllm_version}'s formulas."
+        f"by vLLM {plan.deployment.settings.vllm_version}'s formulas."
     )
 
 
