@@ -59,8 +59,10 @@ NEEDS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("fully_sharded_loras", "lora_dtype"), LORA),
 }
 # Settings that are written as a part of another flag.
-PARTS_OF = dict.fromkeys(("spec_method", "spec_model", "spec_tokens"), "--speculative-config")
-PARTS_OF["max_cudagraph_capture_size"] = "--compilation-config"
+PARTS_OF: dict[str, str] = {
+    **dict.fromkeys(("spec_method", "spec_model", "spec_tokens"), "--speculative-config"),
+    "max_cudagraph_capture_size": "--compilation-config",
+}
 LOG = """INFO 11-20 10:00:00 [api_utils.py:286] non-default args: {ARGS}
 INFO 11-20 10:00:00 [core.py:114] Initializing a V1 LLM engine (v0.32.0) with config: \
 model='/models/MODEL', CONFIG
@@ -128,7 +130,12 @@ def test_a_simulation_takes_it_unless_it_says_why_not(command):
     for setting in SETTINGS:
         flag = flag_of(setting)
         takes = re.search(rf"{flag}(?![\w-])", shown) is not None
-        assert takes is not bool(setting.metadata["not_simulated"]), flag
+        reason = setting.metadata["not_simulated"]
+        assert takes is not bool(reason), flag
+        if reason:
+            with pytest.raises(BadInput, match=f"{flag} is not simulated: {reason}"):
+                command.make_context("workshop", arguments({setting.name: value_of(setting)}))
+                pytest.fail(f"{flag} was taken")
     dotted = command.make_context("workshop", ["--compilation-config.cudagraph_mode=NONE"])
     assert dotted.params["compilation_config"] == '{"cudagraph_mode": "NONE"}'
 

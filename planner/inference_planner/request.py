@@ -22,9 +22,9 @@ GPUS_PER_NODE = 8  # if nothing is known of the hardware
 MOST_GPUS = 4096  # the largest size of a split, or of the hardware
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # config/lora.py, MaxLoRARanks
 LORA_DTYPES = ("auto", "float16", "bfloat16")  # config/lora.py, LoRADType
-NO_DRAFTS = "A simulated step makes one token for each request."
-NO_ADAPTERS = "What an adapter's products take in a step was not measured."
-NO_CONTEXT_PARALLELISM = "The simulated KV cache is that of one rank, and gathering has no time."
+NO_DRAFTS = "a simulated step makes one token for each request."
+NO_ADAPTERS = "what an adapter's products take in a step was not measured."
+NO_CONTEXT_PARALLELISM = "the simulated KV cache is that of one rank, and gathering has no time."
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -254,7 +254,12 @@ class PlanRequest:
 SETTINGS: tuple[Field[Any], ...] = fields(PlanRequest)
 NAMES = tuple(setting.name for setting in SETTINGS)
 VLLM_ARGUMENTS = tuple(setting.name for setting in SETTINGS if setting.metadata["of"] == "vllm")
-SIMULATED = tuple(setting.name for setting in SETTINGS if not setting.metadata["not_simulated"])
+# name -> the reason
+NOT_SIMULATED = {
+    setting.name: setting.metadata["not_simulated"]
+    for setting in SETTINGS
+    if setting.metadata["not_simulated"]
+}
 FALLBACKS = {setting.name: setting.metadata["fallback"] for setting in SETTINGS}
 
 

@@ -271,13 +271,13 @@ def _model(server: ServerRecord) -> tuple[str, str | None]:
 
 
 def _simulation(server: ServerRecord, model: str, options: dict[str, Any]) -> Simulate | None:
-    from inference_planner.request import SIMULATED
+    from inference_planner.request import NAMES
 
     from workshop.measure import prediction
     from workshop.servers.host import gpus
 
     if options["gpu"]:
-        settings = {name: options[name] for name in SIMULATED}
+        settings = {name: value for name, value in options.items() if name in NAMES}
         return prediction.on_gpus(model, options["gpu"], settings)
     if server.where == "local" and not gpus.visible():
         with waiting("measuring the server's clock …"):

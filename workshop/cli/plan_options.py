@@ -12,7 +12,9 @@ from typing import Any
 
 import click
 from inference_planner.arguments import ARGUMENTS, tokens, with_json
-from inference_planner.request import SIMULATED
+from inference_planner.request import NAMES, NOT_SIMULATED
+
+from workshop.errors import BadInput
 
 
 class PlanningCommand(click.Command):
@@ -89,8 +91,28 @@ def plan_options() -> Iterator[click.Option]:
 
 
 def simulated_options() -> list[click.Parameter]:
-    """Return the settings of a plan that a simulation takes, in the order of `workshop plan`."""
-    return [option for option in plan_options() if option.name in SIMULATED]
+    """Return the settings of a plan that a simulation takes, in the order of `workshop plan`.
+
+    The others are hidden, and say why they are refused.
+    """
+    options: list[click.Parameter] = []
+    for option in plan_options():
+        if option.name in NOT_SIMULATED:
+            option.hidden, option.expose_value, option.callback = True, False, _refuse
+            options.append(option)
+        elif option.name in NAMES:
+            options.append(option)
+    return options
+
+
+def _refuse(context: click.Context, option: click.Parameter, value: object) -> None:
+    """Raise BadInput if an option was given that no simulation takes."""
+    if value:
+        reason = NOT_SIMULATED[str(option.name)]
+        raise BadInput(
+            f"{option.opts[0]} is not simulated: {reason}",
+            "Leave it out; `workshop plan` counts its memory.",
+        )
 
 
 def _option(flags: tuple[str, ...], keywords: Mapping[str, Any]) -> click.Option:
