@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from inference_planner.catalog.architectures import EAGLE3_OVER_STAGES, OVERFLOW_IN_FLOAT16
 from inference_planner.catalog.gpus import GIB
+from inference_planner.ground.intervals import surely_holds_a_request
 from inference_planner.memory.fit import fit, longest_context
 from inference_planner.model import kv_cache
 from inference_planner.model.attention import has_states
@@ -53,7 +54,12 @@ def check(deployment: Deployment) -> list[Finding]:
 
     vLLM checks its arguments first. Its memory is looked at only if it would come so far.
     """
-    return _findings(deployment, ARGUMENT_CHECKS) or _findings(deployment, MEMORY_CHECKS)
+    return refused_arguments(deployment) or _findings(deployment, MEMORY_CHECKS)
+
+
+def refused_arguments(deployment: Deployment) -> list[Finding]:
+    """Return every reason for which vLLM would refuse the arguments, whatever the memory."""
+    return _findings(deployment, ARGUMENT_CHECKS)
 
 
 def _findings(
@@ -182,7 +188,7 @@ def _no_request(deployment: Deployment) -> Finding | None:
     memory = fit(deployment)
     if memory.holds_a_request or not memory.loads:
         return None
-    longest = longest_context(deployment)
+    longest = longest_context(deployment, surely_holds_a_request)
     room = memory.available[memory.tightest] / GIB
     what = (
         f"one request of {deployment.settings.max_model_len:,} tokens needs "

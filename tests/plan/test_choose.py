@@ -141,8 +141,12 @@ def test_a_request_that_is_too_long_is_answered_with_the_length_that_fits():
     length = int(
         next(a for a in p.advice if "--max-model-len" in a).split("--max-model-len ")[1].split()[0]
     )
-    assert plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, max_model_len=length).fits
-    assert not plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, max_model_len=length + 64).fits
+    advised, longer = (
+        plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, max_model_len=tokens)
+        for tokens in (length, length + 64)
+    )
+    assert advised.fits and not advised.may_not_start
+    assert longer.fits and longer.may_not_start
 
 
 def test_uneven_layers_go_where_vllm_puts_them():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -111,6 +112,52 @@ CASES = (
         "--max-num-seqs",
     ),
 )
+
+
+EDGES = [
+    # models, cards and lengths that do not fit as they are
+    ("llama-3.1-8b", "l4", {}),
+    ("llama-3.3-70b", "h100", {"tensor_parallel_size": 2}),
+    ("qwen3-32b", "a100-40gb", {"gpus_per_node": 2}),
+    ("qwen3-30b-a3b", "rtx-5090", {"tensor_parallel_size": 1}),
+    ("nemotron-nano-9b-v2", "rtx-4090", {"tensor_parallel_size": 1}),
+    ("gpt-oss-120b", "rtx-5080", {}),
+]
+
+
+def test_what_is_advised_starts_at_the_low_end_of_the_memory_too(subtests):
+    advised = 0
+    for model, gpu, settings in EDGES:
+        with subtests.test(f"{model} {gpu}"):
+            now = plan(model, gpu, **settings)
+            for line in now.advice:
+                flags = re.findall(r"--(max-model-len|[a-z]+-parallel-size) (\d+)", line)
+                if not flags:
+                    continue
+                changed = {name.replace("-", "_"): int(value) for name, value in flags}
+                if match := re.search(r"on (\d+) node", line):
+                    changed["nodes"] = int(match[1])
+                if "--max-num-seqs" in line:
+                    changed["max_num_seqs"] = int(line.split("--max-num-seqs ")[1].split()[0])
+                then = plan(model, gpu, **{**settings, **changed})
+                assert then.fits and not then.may_not_start, line
+                advised += 1
+    assert advised >= 5
+
+
+def test_a_release_without_the_class_gets_no_advice_on_memory():
+    old = plan("minimax-m3", "rtx-5080", vllm_version="0.19.1")
+    assert len(old.advice) == 1 and "0.24.0 is the first that does" in old.advice[0]
+    small = plan("minimax-m3", "rtx-5080", vllm_version="0.19.1", tensor_parallel_size=1)
+    assert not small.fit.holds_a_request
+    assert len(small.advice) == 1 and "RTX 5080 hold it" not in small.advice[0]
+
+
+def test_a_share_that_is_refused_is_not_advised():
+    """0.95 of a slice of 5 GB asks for 4.51 GiB, and CUDA leaves 4.38."""
+    slice_of_a100 = plan("lfm2-350m", "a100-40gb-mig-1g.5gb")
+    assert plan("lfm2-350m", "a100-40gb-mig-1g.5gb", gpu_memory_utilization=0.95).refusals
+    assert not any("--gpu-memory-utilization" in line for line in slice_of_a100.advice)
 
 
 def test_each_check_finds_its_case_and_names_the_flag_that_avoids_it():

@@ -8,7 +8,7 @@ that are tried are those of vLLM's guide "How to decide the distributed inferenc
 GPU, a node, all nodes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -67,12 +67,21 @@ def _tensor_sizes(model: ModelConfig, gpus: int, gpus_per_node: int, replicas: i
     return sizes
 
 
-def first_that_fits(deployment: Deployment, numbers: Iterable[int]) -> Deployment | None:
-    """Return the first split that fits, over the first of these numbers of GPUs that has one."""
+def first_that_fits(
+    deployment: Deployment,
+    numbers: Iterable[int],
+    holds: Callable[[Deployment], bool] | None = None,
+) -> Deployment | None:
+    """Return the first split that fits, over the first of these numbers of GPUs that has one.
+
+    Args:
+        holds: whether a split fits; by default, whether its `Fit` holds a request.
+    """
+    holds = holds or (lambda split: fit(split).holds_a_request)
     for gpus in numbers:
         if may_fit(deployment, gpus):
             for split in splits(deployment, gpus):
-                if fit(split).holds_a_request:
+                if holds(split):
                     return split
     return None
 
@@ -93,9 +102,17 @@ def split_over(deployment: Deployment, gpus: int) -> Deployment:
     return first_that_fits(deployment, [gpus]) or options[0]
 
 
-def fewest(deployment: Deployment, most: int = 256) -> Deployment | None:
-    """Return the split over the fewest GPUs that holds one request; None if `most` do not."""
-    return first_that_fits(deployment, range(1, most + 1))
+def fewest(
+    deployment: Deployment,
+    most: int = 256,
+    holds: Callable[[Deployment], bool] | None = None,
+) -> Deployment | None:
+    """Return the split over the fewest GPUs that holds one request; None if `most` do not.
+
+    Args:
+        holds: as in `first_that_fits`.
+    """
+    return first_that_fits(deployment, range(1, most + 1), holds)
 
 
 def choose(deployment: Deployment, request: PlanRequest) -> Split:

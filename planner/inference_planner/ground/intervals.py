@@ -26,8 +26,8 @@ from dataclasses import dataclass
 
 from inference_planner.catalog.config import SizesFrom
 from inference_planner.catalog.gpus import GIB
-from inference_planner.ground.basis import Basis, Ground, measured_kind, sizes_from
-from inference_planner.memory.fit import Fit
+from inference_planner.ground.basis import Basis, Ground, ground, measured_kind, sizes_from
+from inference_planner.memory.fit import Fit, fit
 from inference_planner.memory.peaks import runner
 from inference_planner.model import kv_cache
 from inference_planner.model.attention import has_states, kinds
@@ -406,6 +406,15 @@ def capacities(deployment: Deployment, fit: Fit, half_gib: float) -> Capacities:
         return Interval(min(values), max(values))
 
     return Capacities(interval(0), interval(1), interval(2))
+
+
+def surely_holds_a_request(deployment: Deployment) -> bool:
+    """Return True if one request of max_model_len fits at the low end of the interval as well."""
+    memory = fit(deployment)
+    if not memory.holds_a_request or not memory.has_cache:
+        return memory.holds_a_request
+    half_gib = spread(deployment, memory, ground(deployment)).available_gib
+    return capacities(deployment, memory, half_gib).max_concurrency.low >= 1
 
 
 def _layout_factor(deployment: Deployment, fit: Fit) -> float:
