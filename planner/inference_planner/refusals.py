@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from inference_planner.catalog.architectures import EAGLE3_OVER_STAGES, OVERFLOW_IN_FLOAT16
 from inference_planner.catalog.gpus import GIB
-from inference_planner.ground.intervals import surely_holds_a_request
+from inference_planner.ground.basis import ground
+from inference_planner.ground.intervals import spread, surely_holds_a_request
 from inference_planner.memory.fit import fit, longest_context
 from inference_planner.model import kv_cache
 from inference_planner.model.attention import has_states
@@ -197,22 +198,30 @@ def _no_request(deployment: Deployment) -> Finding | None:
     return Finding(what, f"--max-model-len {longest}" if longest else "")
 
 
+def room_for_cache(deployment: Deployment) -> int:
+    """Return what is free beside weights, overhead and the given bytes of KV cache; below 0 if less."""
+    memory = fit(deployment)
+    used = max(map(sum, zip(memory.weights, memory.overhead, strict=True)))
+    free = deployment.free_bytes - LEAST_CONTEXT_BYTES
+    return free - used - deployment.settings.kv_cache_memory_bytes
+
+
 def _given_cache(deployment: Deployment) -> Finding | None:
     """Find what vLLM refuses with "CUDA out of memory".
 
     Source: v1/worker/gpu_worker.py Worker.determine_available_memory skips the profile run.
     """
     asks_for = deployment.settings.kv_cache_memory_bytes
-    memory = fit(deployment)
-    used = max(map(sum, zip(memory.weights, memory.overhead, strict=True)))
-    room = deployment.free_bytes - LEAST_CONTEXT_BYTES - used
+    room = asks_for + room_for_cache(deployment)
     if asks_for <= max(0, room):
         return None
     what = (
         f"kv_cache_memory_bytes asks for {asks_for / GIB:.2f} GiB, and beside weights and overhead "
         f"{max(0, room) / GIB:.2f} GiB are left on a GPU"
     )
-    return Finding(what, f"--kv-cache-memory-bytes {room}" if room > 0 else "")
+    half_gib = spread(deployment, fit(deployment), ground(deployment)).room_gib
+    surely_free = room - round(half_gib * GIB)
+    return Finding(what, f"--kv-cache-memory-bytes {surely_free}" if surely_free > 0 else "")
 
 
 def _not_free(deployment: Deployment) -> Finding | None:

@@ -16,6 +16,7 @@ from inference_planner.errors import BadInput
 from inference_planner.releases import versions
 
 DEFAULT_NETWORK = "infiniband-ndr"
+AUTO = -1  # of max_model_len: the longest request that fits, as vLLM finds it
 GPUS_PER_NODE = 8  # if nothing is known of the hardware
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -36,7 +37,7 @@ def _setting(
     Args:
         flag: its flag where that is not the field's name.
         short: vLLM's short flag.
-        unit: "tokens" also reads 8k and 8K.
+        unit: "tokens" and "bytes" also read 8k, 8K and 4G.
         shown: help prints the default.
     """
     return field(
@@ -90,7 +91,8 @@ class PlanRequest:
         "auto, bfloat16, float16, fp8, fp8_e4m3 or fp8_e5m2.", "auto", shown=True
     )
     max_model_len: int | None = _setting(
-        "Tokens of one request, with its answer.  [default: the model's]", unit="tokens"
+        "Tokens of one request, with its answer; auto (-1): as many as fit.  [default: the model's]",
+        unit="tokens",
     )
     gpu_memory_utilization: float | None = _setting(
         "Share of the GPU that vLLM takes.  [default: vLLM's, 0.92; 0.9 before 0.20]"
@@ -152,7 +154,9 @@ class PlanRequest:
         "The largest step with a CUDA graph.  [default: vLLM's]", unit="tokens"
     )
     kv_cache_memory_bytes: int | None = _setting(
-        "Bytes of KV cache on each GPU, whatever gpu_memory_utilization leaves; vLLM measures nothing."
+        "Bytes of KV cache on each GPU (4G is 4 GiB), whatever gpu_memory_utilization leaves; vLLM "
+        "measures nothing.",
+        unit="bytes",
     )
     cpu_offload_gb: float | None = _setting(
         "GiB of each GPU's weights that stay in the host's memory and are read over PCIe.",

@@ -98,7 +98,7 @@ CASES = (
     (
         lambda: on("llama-3.1-8b", "l4", max_model_len=2048, kv_cache_memory_bytes=20 << 30),
         "kv_cache_memory_bytes asks for 20.00 GiB",
-        "--kv-cache-memory-bytes 5241049253",
+        "--kv-cache-memory-bytes 4492782554",
     ),
     (lambda: on("llama-3.1-70b"), "weights and overhead need", ""),
     (

@@ -220,6 +220,14 @@ def shorter(deployment: Deployment) -> Iterator[Change]:
         yield Change("shorter", "--max-model-len", longest, after)
 
 
+def cache_bytes(deployment: Deployment) -> Iterator[Change]:
+    """Give the KV cache as many bytes as one request takes, if its bytes were given."""
+    if deployment.settings.kv_cache_memory_bytes:
+        needed = memory.fit(deployment).needed
+        after = deployment.with_settings(kv_cache_memory_bytes=needed)
+        yield Change("cache_bytes", "--kv-cache-memory-bytes", needed, after)
+
+
 def first_fit(deployment: Deployment, *rules: Rule) -> Change | None:
     """Return the first change of these rules after which the deployment fits."""
     for rule in rules:
@@ -267,6 +275,10 @@ def _nearest(plan: Plan) -> list[str]:
                 f"With {change.flags} it fits on these {deployment.gpus} GPU(s), also at the low "
                 f"end of the range: they have room for about {room:.1f} GiB of KV cache."
             )
+    larger = first_fit(deployment, cache_bytes)
+    if larger:
+        tokens = f"{plan.max_model_len:,} tokens"
+        advice.append(f"One request of {tokens} needs {larger.flags}.")
     smaller = first_fit(deployment, small_batch)
     if smaller:
         advice.append(f"With {smaller.flags} it fits on the same GPUs: {smaller.note}.")
@@ -279,7 +291,7 @@ def _nearest(plan: Plan) -> list[str]:
         nodes = f"on {more.after.nodes} node(s) of {deployment.gpus_per_node}"
         advice.append(f"{more.after.gpus} × {title} hold it: {more.flags} {nodes}.")
     if plan.intervals["max_concurrency"].high >= 1:
-        half = plan.spread.available_gib
+        half = plan.spread.room_gib
         advice.append(
             f"It may fit as it is: what is left may be off by {half:.1f} GiB on each GPU."
         )
@@ -343,7 +355,7 @@ def _more_tokens(plan: Plan) -> Iterator[str]:
 
 
 def _few_requests(plan: Plan) -> Iterator[str]:
-    if plan.max_concurrency < 2:
+    if plan.max_concurrency < 2 and not plan.deployment.settings.fits_length:
         requests = f"Fewer than two requests of {plan.max_model_len:,} tokens fit at once"
         yield f"{requests}. More GPUs or shorter requests help."
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB
 from inference_planner.errors import BadInput
-from inference_planner.memory.fit import Fit, fit, may_fit
+from inference_planner.memory.fit import Fit, fit, longest_context, may_fit
 from inference_planner.refusals import with_seqs_that_start
 from inference_planner.request import GPUS_PER_NODE, PlanRequest, whole
 from inference_planner.split.communication import spans_nodes
@@ -149,8 +149,22 @@ def choose(deployment: Deployment, request: PlanRequest) -> Split:
     world_size = 0
     if request.gpus_per_node or request.nodes:
         world_size = deployment.gpus_per_node * (request.nodes or 1)
+    if not (request.tensor_parallel_size or request.pipeline_parallel_size):
+        deployment = _with_length_that_fits(deployment)
     split = _split(deployment, request, world_size)
+    split = replace(split, deployment=_with_length_that_fits(split.deployment))
     return replace(split, deployment=with_seqs_that_start(split.deployment))
+
+
+def _with_length_that_fits(deployment: Deployment) -> Deployment:
+    """Return the deployment with the longest request that fits, if that was asked for (auto).
+
+    Source: v1/core/kv_cache_utils.py _auto_fit_max_model_len.
+    """
+    if not deployment.settings.fits_length:
+        return deployment
+    longest = longest_context(deployment)
+    return deployment.with_settings(max_model_len=longest) if longest else deployment
 
 
 def _split(deployment: Deployment, request: PlanRequest, world_size: int) -> Split:

@@ -15,7 +15,7 @@ from inference_planner.memory.fit import Fit
 from inference_planner.memory.overheads import Overhead
 from inference_planner.model import drafts
 from inference_planner.model.kv_cache import kv_cache_bytes_per_token, kv_dtype_bytes
-from inference_planner.refusals import Finding
+from inference_planner.refusals import Finding, room_for_cache
 from inference_planner.speed.kernels import Kernel, kernels
 from inference_planner.speed.roofline import Term
 from inference_planner.split.communication import Traffic
@@ -318,9 +318,17 @@ class Plan:
 
     @property
     def may_not_start(self) -> bool:
-        """True if it fits, but at the low end of the interval not one request would."""
-        has_tokens = self.fits and self.kv_cache_tokens > 0
-        return has_tokens and self.intervals["max_concurrency"].low < 1
+        """True if it fits, but at the low end of the interval not one request would.
+
+        Of bytes that were given, it is the memory for them that may be missing.
+        """
+        if not self.fits or not self.kv_cache_tokens:
+            return False
+        if self.deployment.settings.kv_cache_memory_bytes:
+            return room_for_cache(self.deployment) < self.spread.room_gib * GIB
+        if self.deployment.settings.fits_length:
+            return self.intervals["num_gpu_blocks"].low < 1
+        return self.intervals["max_concurrency"].low < 1
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as `workshop plan --json` prints it."""

@@ -196,6 +196,11 @@ def _verdict(plan: Plan, width: int) -> list[str]:
             "! It may not start: at the low end of the range there is no room for one request of "
             f"{plan.max_model_len:,} tokens. A shorter --max-model-len is safer."
         )
+        if plan.deployment.settings.kv_cache_memory_bytes:
+            doubt = (
+                "! It may not start: at the high end of weights and overhead the bytes of "
+                "--kv-cache-memory-bytes are not free. Fewer are safer."
+            )
         lines += [ink(line, "yellow") for line in textwrap.wrap(doubt, width)]
     return lines
 
@@ -236,14 +241,20 @@ def _first_tokens(requests: int) -> str:
 def _memory_bar(plan: Plan) -> list[str]:
     """Draw the memory of one GPU and its parts; `┃` marks its end if the model needs more."""
     used = plan.weights_gib_per_gpu + plan.overhead_gib_per_gpu
+    left = max(0.0, plan.requested_gib_per_gpu - used)
+    if plan.deployment.settings.kv_cache_memory_bytes:
+        left = plan.available_kv_gib_per_gpu
     rest = "free"
     if plan.fit.has_cache:
         rest = "KV cache"
+    unused = plan.gpu_memory_gib - plan.requested_gib_per_gpu
+    if plan.deployment.settings.kv_cache_memory_bytes:
+        unused = max(0.0, plan.gpu_memory_gib - used - left)
     parts = [
         ("weights", plan.weights_gib_per_gpu, "█", "blue"),
         ("overhead", plan.overhead_gib_per_gpu, "▓", "yellow"),
-        (rest, max(0.0, plan.requested_gib_per_gpu - used), "▒", "green"),
-        ("not used by vLLM", plan.gpu_memory_gib - plan.requested_gib_per_gpu, "░", "dim"),
+        (rest, left, "▒", "green"),
+        ("not used by vLLM", unused, "░", "dim"),
     ]
     scale = BAR_CELLS / max(plan.gpu_memory_gib, used)  # cells per GiB
     bar = "  "
@@ -277,8 +288,7 @@ def _sources(plan: Plan, width: int) -> list[str]:
     lines += ["", ink("How far a GPU's memory and a step's time may be off", "bold")]
     half = plan.spread
     lines.append(
-        f" ± {half.available_gib:.2f} GiB, ± "
-        f"{100 * half.time_share:.0f} % of the time: {plan.basis}"
+        f" ± {half.room_gib:.2f} GiB, ± {100 * half.time_share:.0f} % of the time: {plan.basis}"
     )
     for doubt in intervals.doubts(plan.deployment, plan.ground):
         lines.append(ink(f"   {doubt.name}: {doubt.halves}", "dim"))

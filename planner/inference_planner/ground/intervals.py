@@ -298,10 +298,16 @@ class Interval:
 
 @dataclass(frozen=True)
 class Spread:
-    """The half widths of a plan: GiB on a GPU, shares of a step and, more, of a first token."""
+    """The half widths of a plan: GiB on a GPU, shares of a step and, more, of a first token.
+
+    Attributes:
+        room_gib: of what weights and overhead leave.
+        available_gib: of the KV cache; 0 if its bytes were given, which vLLM takes as they are.
+    """
 
     weights_gib: float
     overhead_gib: float
+    room_gib: float
     available_gib: float
     time_share: float
     prefill_share: float
@@ -333,10 +339,12 @@ def spread(deployment: Deployment, fit: Fit, ground: Ground) -> Spread:
         width.overhead_gib + width.overhead_share * overhead_gib,
         *[doubt.gib + doubt.overhead_share * overhead_gib for doubt in added],
     )
+    room = _root_of_squares(weights, overhead, width.card_gib)
     return Spread(
         weights_gib=weights,
         overhead_gib=overhead,
-        available_gib=_root_of_squares(weights, overhead, width.card_gib),
+        room_gib=room,
+        available_gib=0.0 if deployment.settings.kv_cache_memory_bytes else room,
         time_share=_time_share(deployment, ground),
         prefill_share=_root_of_squares(*[doubt.prefill_share for doubt in added]),
     )

@@ -25,7 +25,7 @@ from inference_planner.model.kv_cache import kv_dtype_bytes, stored_cache_dtype
 from inference_planner.releases import attention_backends, versions
 from inference_planner.releases.attention_backends import Answer
 from inference_planner.releases.versions import Version
-from inference_planner.request import whole
+from inference_planner.request import AUTO, whole
 from inference_planner.split.compilation import DEFAULT_COMPILATION, NONE, Compilation
 
 USAGES = ("serve", "llm")
@@ -65,6 +65,7 @@ class Settings:
     dtype: str = "auto"
     kv_cache_dtype: str = "auto"
     max_model_len: int = 0
+    fits_length: bool = False  # vLLM lowers max_model_len to what fits (--max-model-len auto)
     # `resolve` takes the release's own default where none is given
     gpu_memory_utilization: float = versions.get(versions.DEFAULT).default_utilization
     max_num_batched_tokens: int = 0
@@ -236,11 +237,16 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
         "kv_cache_memory_bytes": (1 << 45, "vLLM prints a value that fits: --kv-cache-memory=…."),
     }
     for name, (most, remedy) in limits.items():
+        if name == "max_model_len" and values.get(name) == AUTO:
+            continue
         if values.get(name) is not None:
             whole(name, values[name], most, remedy)
     if values.get("cpu_offload_gb"):
         checked_gib("cpu_offload_gb", values["cpu_offload_gb"])
-    length = settings.max_model_len or model.default_model_len or longest
+    fits_length = settings.max_model_len == AUTO
+    length = model.default_model_len or longest
+    if settings.max_model_len and not fits_length:
+        length = settings.max_model_len
     seqs = settings.max_num_seqs or default_seqs
     tokens = settings.max_num_batched_tokens or min(seqs * length, default_tokens)
     if seqs > tokens and settings.max_num_seqs:
@@ -251,6 +257,7 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
         settings,
         vllm_version=versions.plain(settings.vllm_version),
         max_model_len=length,
+        fits_length=fits_length,
         gpu_memory_utilization=share,
         max_num_batched_tokens=tokens,
         max_num_seqs=min(seqs, tokens),
