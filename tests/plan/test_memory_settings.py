@@ -99,6 +99,22 @@ def test_offloaded_weights_leave_the_gpu_and_slow_each_token():
         plan("llama-3.1-8b", "l4", cpu_offload_gb=-1, **settings)
 
 
+def test_embeddings_and_head_stay_on_the_gpu():
+    """Llama 3.1 8B: 2 × 128,256 × 4,096 × 2 bytes are 1.96 GiB (config.json); make_layers wraps layers."""
+    one_gpu = {"gpus_per_node": 1, "max_model_len": 4096}
+    kept = plan("llama-3.1-8b", "h100", cpu_offload_gb=20, **one_gpu)
+    tables = 2 * 128256 * 4096 * 2 / GIB
+    assert tables <= kept.weights_gib_per_gpu < tables + 0.1  # with the positions' table
+    weights = kept.intervals["weights_gib_per_gpu"]
+    assert weights.low < kept.weights_gib_per_gpu < weights.high
+    assert kept.basis != "measured here"
+    name = "weights in the host's memory, which were never measured"
+    assert name in kept.to_dict()["doubts"]
+    layers = plan("llama-3.1-8b", "h100", **one_gpu).fit.weights[0] - kept.fit.weights[0]
+    terms = {term.name: term.ms for term in decode_terms(kept.deployment)}
+    assert terms["offloaded weights"] == pytest.approx(layers / 50e6)  # PCIe 5.0: 50 GB/s
+
+
 def test_without_the_custom_all_reduce_small_messages_take_nccls_time():
     settings = {"gpus_per_node": 4, "tensor_parallel_size": 4, "max_model_len": 4096}
     fast = plan("llama-3.1-70b", "h100", **settings)

@@ -251,6 +251,12 @@ DOUBTS_OF_FEATURES = (
         0.1,
     ),
     Doubt(
+        "weights in the host's memory, which were never measured",
+        lambda deployment, g: deployment.settings.offload_bytes > 0,
+        0.3,
+        0.5,
+    ),
+    Doubt(
         "no CUDA graphs",
         lambda deployment, g: deployment.settings.decode_graphs == "none",
         0.0,

@@ -70,7 +70,7 @@ def fit(deployment: Deployment) -> Fit:
     available: list[int] = []
     cache_bytes = deployment.settings.kv_cache_memory_bytes
     for stage, loaded_size in enumerate(loaded):
-        size = max(0, loaded_size - deployment.settings.offload_bytes)
+        size = max(0, loaded_size - ranks.offloaded_bytes(deployment, stage))
         formulas.append(_stage_overheads(deployment, stage, formulas))
         if measured:
             weights.append(max(0, size + measured.weights))

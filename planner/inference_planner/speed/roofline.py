@@ -43,6 +43,7 @@ from inference_planner.speed.kernels import (
 from inference_planner.split.communication import traffic
 from inference_planner.split.compilation import FULL, NONE
 from inference_planner.split.deployment import Deployment
+from inference_planner.split.ranks import offloaded_bytes
 
 MATMUL_SHARE = 0.70  # of the peak FLOP/s that large products reach on an H100
 LAYER_US = 26.4  # small kernels of a layer: norms, rope, cache write, attention of a short context
@@ -173,7 +174,7 @@ def decode_terms(
     if not settings.version.schedules_ahead:
         source = "the GPUs wait for it: no asynchronous scheduling"
         terms.append(Term("host", host_step_ms(settings.version), source, "±30 %"))
-    terms += _offload_terms(deployment, read)
+    terms += _offload_terms(deployment)
     if settings.decode_graphs == NONE:
         launches = model.num_hidden_layers * EAGER_LAYER_MS + STEP_MS
         launches -= sum(term.ms for term in terms)
@@ -258,12 +259,11 @@ def _cache_terms(deployment: Deployment, batch: int, context: int) -> Iterator[T
         yield Term("states", states / peak / share, source, "±10 %")
 
 
-def _offload_terms(deployment: Deployment, read: ReadBytes) -> Iterator[Term]:
+def _offload_terms(deployment: Deployment) -> Iterator[Term]:
     """Yield the time of weights in the host's memory."""
-    offload_bytes, gpu = deployment.settings.offload_bytes, deployment.gpu
-    if offload_bytes and not gpu.unified_memory:
-        weights = read.plain + read.quantized + read.experts
-        offloaded = min(offload_bytes * deployment.pp, weights)
+    gpu = deployment.gpu
+    offloaded = sum(offloaded_bytes(deployment, stage) for stage in range(deployment.pp))
+    if offloaded and not gpu.unified_memory:
         source = f"{offloaded / 1e9:.1f} GB over PCIe at {host_gb_s(gpu):g} GB/s"
         ms = offloaded / 1e6 / host_gb_s(gpu)
         yield Term("offloaded weights", ms, source, "a factor of 2")

@@ -128,7 +128,7 @@ class Settings:
 
     @property
     def offload_bytes(self) -> int:
-        """Bytes of weights that each GPU leaves in the host's memory, at most."""
+        """Bytes of layers' weights that each GPU leaves in the host's memory, at most."""
         return round(self.cpu_offload_gb * GIB)
 
     @property
