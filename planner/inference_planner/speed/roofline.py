@@ -9,6 +9,7 @@ differs with the GPU's generation and with the kernel that vLLM takes for the we
 kernels.py; other GPUs take Hopper's shares.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -301,16 +302,28 @@ def bandwidth_limit_tokens_per_s(model: ModelConfig, gpu: GPU, gpus: int) -> flo
     return gpus * gpu.bandwidth_gb_s * 1e9 / weight_bytes(model)
 
 
+def _prefill_step_ms(deployment: Deployment, tokens: int) -> float:
+    """Return the time of a step that reads so many tokens of prompts."""
+    terms = decode_terms(deployment, tokens_each=tokens, context=0)
+    return sum(term.ms for term in terms if term.name not in ("states", "step")) + PREFILL_STEP_MS
+
+
 def learners_at_once(deployment: Deployment, kv_cache_tokens: int) -> int:
     """Return how many may ask QUESTION_TOKENS at once, and see a first token in time.
 
-    Prompts are read max_num_batched_tokens at a time; all that ask have a place in the batch and in
-    the KV cache. kv_cache_tokens: of one replica.
+    Prompts are read max_num_batched_tokens at a time, or in one smaller step where that takes too
+    long; all that ask have a place in the batch and in the KV cache. kv_cache_tokens: of one
+    replica.
     """
     settings = deployment.settings
-    terms = decode_terms(deployment, tokens_each=settings.max_num_batched_tokens, context=0)
-    step_ms = (
-        sum(term.ms for term in terms if term.name not in ("states", "step")) + PREFILL_STEP_MS
-    )
-    read = int(FIRST_TOKEN_S * 1e3 / step_ms) * settings.max_num_batched_tokens // QUESTION_TOKENS
+    tokens = settings.max_num_batched_tokens
+    full_steps = int(FIRST_TOKEN_S * 1e3 / _prefill_step_ms(deployment, tokens))
+    read = full_steps * tokens // QUESTION_TOKENS
+    if not full_steps:
+        numbers = range(1, tokens // QUESTION_TOKENS + 1)
+        read = bisect_right(
+            numbers,
+            FIRST_TOKEN_S * 1e3,
+            key=lambda number: _prefill_step_ms(deployment, number * QUESTION_TOKENS),
+        )
     return deployment.dp * min(read, settings.max_num_seqs, kv_cache_tokens // QUESTION_TOKENS)
