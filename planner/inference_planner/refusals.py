@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from inference_planner.catalog.architectures import EAGLE3_OVER_STAGES, OVERFLOW_IN_FLOAT16
 from inference_planner.catalog.gpus import GIB
 from inference_planner.ground.basis import ground
-from inference_planner.ground.intervals import spread, surely_holds_a_request
+from inference_planner.ground.intervals import capacities, spread, surely_holds_a_request
 from inference_planner.memory.fit import fit, longest_context
 from inference_planner.model import kv_cache
 from inference_planner.model.attention import has_states
@@ -27,8 +27,8 @@ from inference_planner.split.deployment import Deployment
 from inference_planner.split.settings import DTYPES
 
 # How far the bytes for the KV cache may be off, when max_num_seqs is lowered: a quarter, and at
-# least 1.5 GiB. Public log: 556 blocks on an RTX PRO 6000 where the plan has 746 (27B, recipes pull
-# request 831).
+# least 1.5 GiB, or the interval. Public log: 556 blocks on an RTX PRO 6000 where the plan has 746
+# (27B, recipes pull request 831).
 UNCERTAIN_SHARE = 0.26
 UNCERTAIN_BYTES = 3 * GIB // 2
 GRAPH_STEP = 8  # batch sizes of CUDA graphs are multiples of it
@@ -84,9 +84,17 @@ def safe_state_blocks(deployment: Deployment) -> int:
     for size in memory.available:
         lowest = min(size - round(size * UNCERTAIN_SHARE), size - UNCERTAIN_BYTES)
         available.append(max(lowest, size // 2))
-    return kv_cache.capacity(
+    blocks = kv_cache.capacity(
         memory.layout, deployment.stages, available, deployment.settings.max_model_len
     ).blocks
+    return min(blocks, _least_state_blocks(deployment))
+
+
+def _least_state_blocks(deployment: Deployment) -> int:
+    """Return the blocks at the low end of the memory's interval."""
+    memory = fit(deployment)
+    half_gib = spread(deployment, memory, ground(deployment)).available_gib
+    return int(capacities(deployment, memory, half_gib).blocks.low)
 
 
 def seqs_that_start(deployment: Deployment) -> int:
@@ -124,6 +132,14 @@ def with_seqs_that_start(deployment: Deployment) -> Deployment:
     if not fit(deployment).holds_a_request:
         return deployment
     return deployment.with_settings(max_num_seqs=seqs_that_start(deployment))
+
+
+def may_exceed_state_blocks(deployment: Deployment) -> bool:
+    """Return True if max_num_seqs has its blocks, but not at the low end of the interval."""
+    if not deployment.settings.version.needs_block_per_state or exceeds_state_blocks(deployment):
+        return False
+    seqs = deployment.settings.max_num_seqs
+    return needs_state_blocks(deployment) and seqs > _least_state_blocks(deployment)
 
 
 def lowered_from(deployment: Deployment) -> int:

@@ -256,6 +256,23 @@ def test_the_max_num_seqs_of_the_command_would_have_started_on_public_machines()
         assert any("--max-num-seqs" in reason for reason in p.reasons), (gpu, settings)
 
 
+def test_the_max_num_seqs_of_a_plan_has_its_blocks_at_the_low_end(subtests):
+    for model, gpu, settings in [
+        ("nemotron-3-nano-30b-a3b-nvfp4", "rtx-a5000", {"vllm_version": "0.22.0"}),
+        ("qwen3.5-27b", "rtx-pro-6000", {"vllm_version": "0.27.1", "max_model_len": 131072}),
+        ("qwen3.5-27b", "l40s", {"quantization": "fp8", "max_model_len": 8192}),
+    ]:
+        with subtests.test(f"{model} {gpu}"):
+            p = plan(model, gpu, **{"max_model_len": 32768, **settings})
+            chosen = p.deployment.settings.max_num_seqs
+            assert p.fits and not p.may_not_start
+            assert chosen <= p.intervals["num_gpu_blocks"].low
+            given = int(p.intervals["num_gpu_blocks"].high)
+            more = plan(model, gpu, **{"max_model_len": 32768, **settings, "max_num_seqs": given})
+            assert not more.starts or f"--max-num-seqs {given}" in more.command
+            assert more.may_not_start or more.refusals
+
+
 def test_a_default_that_vllm_would_refuse_is_lowered_and_what_follows_is_recomputed():
     p = plan(HYBRID, "h100", tensor_parallel_size=1, max_model_len=32768)
     seqs = p.deployment.settings.max_num_seqs

@@ -264,7 +264,7 @@ def _state_blocks(plan: Plan) -> Iterator[str]:
     if not plan.fit.holds_a_request:
         return
     needs = "Layers with states take one block for each running request"
-    margin = "leaves room for a plan that is off by a fifth, or by 1.5 GiB"
+    margin = "has its blocks at the low end of the range, too"
     default = lowered_from(deployment)
     if default:
         yield (

@@ -192,15 +192,7 @@ def _verdict(plan: Plan, width: int) -> list[str]:
     ground = f"  {plan.basis}: nine of ten measured figures lie within these ranges"
     lines.append(ink(ground, "dim"))
     if plan.may_not_start:
-        doubt = (
-            "! It may not start: at the low end of the range there is no room for one request of "
-            f"{plan.max_model_len:,} tokens. A shorter --max-model-len is safer."
-        )
-        if plan.deployment.settings.kv_cache_memory_bytes:
-            doubt = (
-                "! It may not start: at the high end of weights and overhead the bytes of "
-                "--kv-cache-memory-bytes are not free. Fewer are safer."
-            )
+        doubt = f"! It may not start: {plan.start_doubt}"
         lines += [ink(line, "yellow") for line in textwrap.wrap(doubt, width)]
     return lines
 
