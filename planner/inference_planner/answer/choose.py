@@ -186,7 +186,10 @@ def _split(deployment: Deployment, request: PlanRequest, world_size: int) -> Spl
         why = f"The model and one request of {length} fit on a single GPU, so nothing is split."
         return Split(deployment, [why], world_size)
     chosen = _over_gpus(deployment, world_size)
-    return Split(chosen, [_why_not_one(deployment, single), _why_split(chosen)], world_size)
+    why = [_why_not_one(deployment, single)]
+    if chosen.gpus > 1:
+        why.append(_why_split(chosen))
+    return Split(chosen, why, world_size)
 
 
 def _check_whole(name: str, size: object) -> None:
