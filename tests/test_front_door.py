@@ -120,7 +120,7 @@ def test_every_setting_of_a_plan_is_spelled_out_with_its_type():
     )
     assert set(ours) - set(alone) == {"exact"}
     assert all(parameter.annotation is not parameter.empty for parameter in ours.values())
-    derived = {"most_graph_tokens", "seqs_given", "draft", "adapters", "compilation"}
+    derived = {"most_graph_tokens", "seqs_given", "fits_length", "draft", "adapters", "compilation"}
     settings = {field.name for field in dataclasses.fields(Settings)} - derived
     assert settings | {"quantization", "network"} <= set(alone)
 

@@ -8,18 +8,26 @@ from dataclasses import Field
 from typing import Any
 
 from inference_planner.errors import BadInput
-from inference_planner.request import SETTINGS
+from inference_planner.request import AUTO, SETTINGS
 
-UNITS = {"": 1, "k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+UNITS |= {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def tokens(text: str) -> int:
-    """Read a whole number; 8k is 8,000 and 8K is 8,192, as vLLM reads its own flags.
+    """Read a whole number; 8k is 8,000, 8K is 8,192 and 4G is 4 GiB, as vLLM reads its own flags.
 
-    Raises ValueError: the text is not such a number.
+    "auto" is -1. Raises ValueError: the text is not such a number.
+
+    Source: vLLM 0.32.0, utils/argparse_utils.py human_readable_int_or_auto.
     """
     digits = text.strip().replace(",", "").replace("_", "")
-    number = re.fullmatch(r"(-?\d{1,15})([kKmMgG]?)", digits)
+    if digits.lower() == "auto":
+        return AUTO
+    number = re.fullmatch(r"(-?\d{1,15})([kKmMgGtT]?)", digits)
+    decimal = re.fullmatch(r"(\d{1,15}\.\d{1,15})([kmgt])", digits)
+    if decimal:
+        return int(float(decimal[1]) * UNITS[decimal[2]])
     if not number:
         raise ValueError(f"{text[:40]!r} is not a whole number (131072, 128K and 128k are).")
     return int(number[1]) * UNITS[number[2]]

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from inference_planner.catalog.architectures import EAGLE3_OVER_STAGES, OVERFLOW_IN_FLOAT16
 from inference_planner.catalog.gpus import GIB
+from inference_planner.ground.basis import ground
+from inference_planner.ground.intervals import capacities, spread, surely_holds_a_request
 from inference_planner.memory.fit import fit, longest_context
 from inference_planner.model import kv_cache
 from inference_planner.model.attention import has_states
@@ -25,8 +27,8 @@ from inference_planner.split.deployment import Deployment
 from inference_planner.split.settings import DTYPES
 
 # How far the bytes for the KV cache may be off, when max_num_seqs is lowered: a quarter, and at
-# least 1.5 GiB. Public log: 556 blocks on an RTX PRO 6000 where the plan has 746 (27B, recipes pull
-# request 831).
+# least 1.5 GiB, or the interval. Public log: 556 blocks on an RTX PRO 6000 where the plan has 746
+# (27B, recipes pull request 831).
 UNCERTAIN_SHARE = 0.26
 UNCERTAIN_BYTES = 3 * GIB // 2
 GRAPH_STEP = 8  # batch sizes of CUDA graphs are multiples of it
@@ -53,7 +55,12 @@ def check(deployment: Deployment) -> list[Finding]:
 
     vLLM checks its arguments first. Its memory is looked at only if it would come so far.
     """
-    return _findings(deployment, ARGUMENT_CHECKS) or _findings(deployment, MEMORY_CHECKS)
+    return refused_arguments(deployment) or _findings(deployment, MEMORY_CHECKS)
+
+
+def refused_arguments(deployment: Deployment) -> list[Finding]:
+    """Return every reason for which vLLM would refuse the arguments, whatever the memory."""
+    return _findings(deployment, ARGUMENT_CHECKS)
 
 
 def _findings(
@@ -77,9 +84,17 @@ def safe_state_blocks(deployment: Deployment) -> int:
     for size in memory.available:
         lowest = min(size - round(size * UNCERTAIN_SHARE), size - UNCERTAIN_BYTES)
         available.append(max(lowest, size // 2))
-    return kv_cache.capacity(
+    blocks = kv_cache.capacity(
         memory.layout, deployment.stages, available, deployment.settings.max_model_len
     ).blocks
+    return min(blocks, _least_state_blocks(deployment))
+
+
+def _least_state_blocks(deployment: Deployment) -> int:
+    """Return the blocks at the low end of the memory's interval."""
+    memory = fit(deployment)
+    half_gib = spread(deployment, memory, ground(deployment)).available_gib
+    return int(capacities(deployment, memory, half_gib).blocks.low)
 
 
 def seqs_that_start(deployment: Deployment) -> int:
@@ -117,6 +132,14 @@ def with_seqs_that_start(deployment: Deployment) -> Deployment:
     if not fit(deployment).holds_a_request:
         return deployment
     return deployment.with_settings(max_num_seqs=seqs_that_start(deployment))
+
+
+def may_exceed_state_blocks(deployment: Deployment) -> bool:
+    """Return True if max_num_seqs has its blocks, but not at the low end of the interval."""
+    if not deployment.settings.version.needs_block_per_state or exceeds_state_blocks(deployment):
+        return False
+    seqs = deployment.settings.max_num_seqs
+    return needs_state_blocks(deployment) and seqs > _least_state_blocks(deployment)
 
 
 def lowered_from(deployment: Deployment) -> int:
@@ -182,7 +205,7 @@ def _no_request(deployment: Deployment) -> Finding | None:
     memory = fit(deployment)
     if memory.holds_a_request or not memory.loads:
         return None
-    longest = longest_context(deployment)
+    longest = longest_context(deployment, surely_holds_a_request)
     room = memory.available[memory.tightest] / GIB
     what = (
         f"one request of {deployment.settings.max_model_len:,} tokens needs "
@@ -191,22 +214,30 @@ def _no_request(deployment: Deployment) -> Finding | None:
     return Finding(what, f"--max-model-len {longest}" if longest else "")
 
 
+def room_for_cache(deployment: Deployment) -> int:
+    """Return what is free beside weights, overhead and the given bytes of KV cache; below 0 if less."""
+    memory = fit(deployment)
+    used = max(map(sum, zip(memory.weights, memory.overhead, strict=True)))
+    free = deployment.free_bytes - LEAST_CONTEXT_BYTES
+    return free - used - deployment.settings.kv_cache_memory_bytes
+
+
 def _given_cache(deployment: Deployment) -> Finding | None:
     """Find what vLLM refuses with "CUDA out of memory".
 
     Source: v1/worker/gpu_worker.py Worker.determine_available_memory skips the profile run.
     """
     asks_for = deployment.settings.kv_cache_memory_bytes
-    memory = fit(deployment)
-    used = max(map(sum, zip(memory.weights, memory.overhead, strict=True)))
-    room = deployment.free_bytes - LEAST_CONTEXT_BYTES - used
+    room = asks_for + room_for_cache(deployment)
     if asks_for <= max(0, room):
         return None
     what = (
         f"kv_cache_memory_bytes asks for {asks_for / GIB:.2f} GiB, and beside weights and overhead "
         f"{max(0, room) / GIB:.2f} GiB are left on a GPU"
     )
-    return Finding(what, f"--kv-cache-memory-bytes {room}" if room > 0 else "")
+    half_gib = spread(deployment, fit(deployment), ground(deployment)).room_gib
+    surely_free = room - round(half_gib * GIB)
+    return Finding(what, f"--kv-cache-memory-bytes {surely_free}" if surely_free > 0 else "")
 
 
 def _not_free(deployment: Deployment) -> Finding | None:

@@ -18,6 +18,7 @@ from inference_planner.errors import BadInput
 from inference_planner.releases import versions
 
 DEFAULT_NETWORK = "infiniband-ndr"
+AUTO = -1  # of max_model_len: the longest request that fits, as vLLM finds it
 GPUS_PER_NODE = 8  # if nothing is known of the hardware
 MOST_GPUS = 4096  # the largest size of a split, or of the hardware
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # config/lora.py, MaxLoRARanks
@@ -54,7 +55,7 @@ def _setting(
         not_simulated: why no simulation takes it.
         flag: its flag where that is not the field's name.
         short: vLLM's short flag.
-        unit: with one, 8k and 8K are also read.
+        unit: with one, 8k, 8K and 4G are also read.
         shown: help prints the default.
     """
     if fallback is not None:
@@ -134,7 +135,8 @@ class PlanRequest:
         f"One of {', '.join(KV_CACHE_DTYPES)}.", "auto", choices=(*KV_CACHE_DTYPES,), shown=True
     )
     max_model_len: int | None = _setting(
-        "Tokens of one request, with its answer.  [default: the model's]", unit="tokens"
+        "Tokens of one request, with its answer; auto (-1): as many as fit.  [default: the model's]",
+        unit="tokens",
     )
     gpu_memory_utilization: float | None = _setting(
         f"Share of the GPU that vLLM takes.  [default: vLLM's, {_shares()}]"
@@ -216,7 +218,8 @@ class PlanRequest:
         "The largest step with a CUDA graph.  [default: vLLM's]", unit="tokens"
     )
     kv_cache_memory_bytes: int | None = _setting(
-        "Bytes of KV cache on each GPU, whatever gpu_memory_utilization leaves; vLLM measures nothing.",
+        "Bytes of KV cache on each GPU (4G is 4 GiB), whatever gpu_memory_utilization leaves; vLLM "
+        "measures nothing.",
         most=1 << 45,
         unit="bytes",
     )

@@ -98,6 +98,53 @@ def test_what_a_traced_profile_leaves_is_what_the_plan_says():
         assert left == pytest.approx(run["available_kv_bytes"], rel=0.0012), run["name"]
 
 
+FOUR_H100 = json.loads(
+    (Path(__file__).parents[2] / "tests/data/gpu/records/four_h100_0.33.json").read_text()
+)["runs"]
+
+
+@pytest.mark.parametrize("run", FOUR_H100, ids=lambda run: run["name"])
+def test_six_starts_on_four_h100_lie_within(run):
+    """Ranks that quantize while they load, repacked experts, 4-bit weights and chunked attention."""
+    p = plan(
+        run["model"],
+        "h100",
+        gpus_per_node=4,
+        tensor_parallel_size=run["tp"],
+        max_model_len=run["max_model_len"],
+        vllm_version="0.33.0",
+        **run["extra"],
+    )
+    measured = run["measured"]
+    for name in ("available_kv_gib_per_gpu", "kv_cache_tokens"):
+        assert measured[name] in p.intervals[name], name
+    assert p.weights_gib_per_gpu == pytest.approx(measured["weights_gib_per_gpu"], rel=0.005)
+    graphs = next(item.bytes for item in p.overheads if item.name == "CUDA graphs")
+    assert graphs / GIB == pytest.approx(measured["cudagraph_estimate_gib"], abs=0.06)
+    assert p.available_kv_gib_per_gpu == pytest.approx(
+        measured["available_kv_gib_per_gpu"], abs=0.12
+    )
+
+
+def test_ranks_open_a_communicator_where_they_agree_on_the_scales_of_weights():
+    """quantization/online/fp8.py of 0.32.0: scales of blocks are each rank's own; stored ones are read."""
+    one_communicator = 486 * MIB  # NCCL 2.28.9 and 2.30.7, cudaMemGetInfo
+    for method, tp, version, size in [
+        ("fp8", 2, "0.33.0", one_communicator),
+        ("fp8", 2, "0.25.1", one_communicator),
+        ("fp8", 1, "0.33.0", 0),
+        ("fp8_per_block", 2, "0.33.0", 0),
+        ("awq", 2, "0.33.0", 0),
+        (None, 2, "0.33.0", 0),
+    ]:
+        p = plan(
+            "llama-3.1-70b", "h200", tensor_parallel_size=tp, max_model_len=4096,
+            quantization=method, vllm_version=version,
+        )  # fmt: skip
+        communicators = [item.bytes for item in p.overheads if item.name == "NCCL"]
+        assert sum(communicators) == size, (method, tp, version)
+
+
 def test_single_stream_speed_stays_as_good_as_it_is():
     errors_percent = errors("single_tok_s", "single_stream_tokens_per_s")
     assert len(errors_percent) > 20

@@ -135,14 +135,23 @@ def test_a_plan_with_the_flags_that_are_advised_has_what_the_advice_says(
             assert share == pytest.approx(int(match[1]) / 100, abs=0.006)
 
 
+def test_one_gpu_is_no_tensor_parallelism():
+    alone = plan("llama-3.3-70b", "h100", gpus_per_node=1, nodes=1)
+    assert not alone.fits and not any("Tensor parallel" in reason for reason in alone.reasons)
+
+
 def test_a_request_that_is_too_long_is_answered_with_the_length_that_fits():
     p = plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2)
     assert not p.fits
     length = int(
         next(a for a in p.advice if "--max-model-len" in a).split("--max-model-len ")[1].split()[0]
     )
-    assert plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, max_model_len=length).fits
-    assert not plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, max_model_len=length + 64).fits
+    advised, longer = (
+        plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, max_model_len=tokens)
+        for tokens in (length, length + 64)
+    )
+    assert advised.fits and not advised.may_not_start
+    assert longer.fits and longer.may_not_start
 
 
 def test_uneven_layers_go_where_vllm_puts_them():

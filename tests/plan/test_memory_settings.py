@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from inference_planner import plan
 from inference_planner.answer.command import flags
+from inference_planner.answer.report import plan_text
+from inference_planner.arguments import tokens
 from inference_planner.errors import BadInput
 from inference_planner.speed.roofline import decode_terms
 
@@ -28,6 +30,63 @@ def test_kv_cache_bytes_are_the_cache_whatever_the_utilization():
     assert flags(result.deployment)["--kv-cache-memory-bytes"] == "52613349376"
 
 
+def test_given_bytes_are_taken_as_they_are_and_only_the_start_is_in_doubt():
+    """40,960 tokens × 2 × 64 layers × 8 heads × 128 × 2 bytes are 10 GiB to the byte (Qwen3 32B)."""
+    settings = {"gpus_per_node": 1, "max_model_len": 40960, "tensor_parallel_size": 1}
+    exact = plan("qwen3-32b-fp8", "rtx-pro-6000", kv_cache_memory_bytes=10 << 30, **settings)
+    cache = exact.intervals["available_kv_gib_per_gpu"]
+    assert cache.low == cache.high == 10.0 and not exact.may_not_start
+    assert exact.intervals["kv_cache_tokens"].low == 40960
+    weights = exact.intervals["weights_gib_per_gpu"]
+    assert weights.low < weights.high
+    almost_all = 59 << 30  # of 59.4 GiB that are left beside weights and overhead
+    tight = plan("qwen3-32b-fp8", "rtx-pro-6000", kv_cache_memory_bytes=almost_all, **settings)
+    assert tight.may_not_start
+    assert "Fewer are safer" in plan_text(tight)
+
+
+def test_too_few_bytes_are_not_the_cards_fault():
+    settings = {"gpus_per_node": 1, "max_model_len": 40960, "tensor_parallel_size": 1}
+    few = plan("qwen3-32b-fp8", "rtx-pro-6000", kv_cache_memory_bytes=1000, **settings)
+    advice = " ".join(few.advice)
+    assert "larger GPU" not in advice and f"--kv-cache-memory-bytes {10 << 30}" in advice
+    assert plan(
+        "qwen3-32b-fp8", "rtx-pro-6000", **settings | {"kv_cache_memory_bytes": 10 << 30}
+    ).fits
+
+
+def test_numbers_are_read_as_vllm_reads_them():
+    """vLLM 0.32.0, utils/argparse_utils.py human_readable_int_or_auto."""
+    for text, value in [
+        ("4G", 4 << 30),
+        ("4g", 4 * 10**9),
+        ("1T", 1 << 40),
+        ("25.6k", 25_600),
+        ("1.5g", 1_500_000_000),
+        ("128K", 131_072),
+        ("-1", -1),
+        ("auto", -1),
+    ]:
+        assert tokens(text) == value, text
+    for text in ("4GiB", "1.5G", "1.5", "k"):
+        with pytest.raises(ValueError, match="whole number"):
+            tokens(text)
+
+
+def test_the_longest_request_that_fits_is_found():
+    """vLLM 0.32.0, v1/core/kv_cache_utils.py _auto_fit_max_model_len."""
+    found = plan("llama-3.1-8b", "l4", max_model_len=-1)
+    assert found.fits and not found.may_not_start and found.gpus == 1
+    assert 1 <= found.max_concurrency < 1 + 16 / found.max_model_len
+    assert "--max-model-len auto" in found.command
+    given = plan("llama-3.1-8b", "l4", max_model_len=found.max_model_len, tensor_parallel_size=1)
+    assert given.fits
+    longer = found.max_model_len + 16
+    assert not plan("llama-3.1-8b", "l4", max_model_len=longer, tensor_parallel_size=1).fits
+    enough = plan("llama-3.1-8b", "h100", max_model_len=-1)
+    assert enough.max_model_len == 131072  # its config.json
+
+
 def test_offloaded_weights_leave_the_gpu_and_slow_each_token():
     settings = {"gpus_per_node": 1, "max_model_len": 4096}
     whole = plan("llama-3.1-8b", "l4", **settings)
@@ -38,6 +97,22 @@ def test_offloaded_weights_leave_the_gpu_and_slow_each_token():
     assert added == pytest.approx(8 * GIB / 25e6)  # PCIe 4.0: 25 GB/s
     with pytest.raises(BadInput, match="cpu_offload_gb"):
         plan("llama-3.1-8b", "l4", cpu_offload_gb=-1, **settings)
+
+
+def test_embeddings_and_head_stay_on_the_gpu():
+    """Llama 3.1 8B: 2 × 128,256 × 4,096 × 2 bytes are 1.96 GiB (config.json); make_layers wraps layers."""
+    one_gpu = {"gpus_per_node": 1, "max_model_len": 4096}
+    kept = plan("llama-3.1-8b", "h100", cpu_offload_gb=20, **one_gpu)
+    tables = 2 * 128256 * 4096 * 2 / GIB
+    assert tables <= kept.weights_gib_per_gpu < tables + 0.1  # with the positions' table
+    weights = kept.intervals["weights_gib_per_gpu"]
+    assert weights.low < kept.weights_gib_per_gpu < weights.high
+    assert kept.basis != "measured here"
+    name = "weights in the host's memory, which were never measured"
+    assert name in kept.to_dict()["doubts"]
+    layers = plan("llama-3.1-8b", "h100", **one_gpu).fit.weights[0] - kept.fit.weights[0]
+    terms = {term.name: term.ms for term in decode_terms(kept.deployment)}
+    assert terms["offloaded weights"] == pytest.approx(layers / 50e6)  # PCIe 5.0: 50 GB/s
 
 
 def test_without_the_custom_all_reduce_small_messages_take_nccls_time():

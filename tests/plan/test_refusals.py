@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -97,7 +98,7 @@ CASES = (
     (
         lambda: on("llama-3.1-8b", "l4", max_model_len=2048, kv_cache_memory_bytes=20 << 30),
         "kv_cache_memory_bytes asks for 20.00 GiB",
-        "--kv-cache-memory-bytes 5241049253",
+        "--kv-cache-memory-bytes 4492782554",
     ),
     (lambda: on("llama-3.1-70b"), "weights and overhead need", ""),
     (
@@ -111,6 +112,52 @@ CASES = (
         "--max-num-seqs",
     ),
 )
+
+
+EDGES = [
+    # models, cards and lengths that do not fit as they are
+    ("llama-3.1-8b", "l4", {}),
+    ("llama-3.3-70b", "h100", {"tensor_parallel_size": 2}),
+    ("qwen3-32b", "a100-40gb", {"gpus_per_node": 2}),
+    ("qwen3-30b-a3b", "rtx-5090", {"tensor_parallel_size": 1}),
+    ("nemotron-nano-9b-v2", "rtx-4090", {"tensor_parallel_size": 1}),
+    ("gpt-oss-120b", "rtx-5080", {}),
+]
+
+
+def test_what_is_advised_starts_at_the_low_end_of_the_memory_too(subtests):
+    advised = 0
+    for model, gpu, settings in EDGES:
+        with subtests.test(f"{model} {gpu}"):
+            now = plan(model, gpu, **settings)
+            for line in now.advice:
+                flags = re.findall(r"--(max-model-len|[a-z]+-parallel-size) (\d+)", line)
+                if not flags:
+                    continue
+                changed = {name.replace("-", "_"): int(value) for name, value in flags}
+                if match := re.search(r"on (\d+) node", line):
+                    changed["nodes"] = int(match[1])
+                if "--max-num-seqs" in line:
+                    changed["max_num_seqs"] = int(line.split("--max-num-seqs ")[1].split()[0])
+                then = plan(model, gpu, **{**settings, **changed})
+                assert then.fits and not then.may_not_start, line
+                advised += 1
+    assert advised >= 5
+
+
+def test_a_release_without_the_class_gets_no_advice_on_memory():
+    old = plan("minimax-m3", "rtx-5080", vllm_version="0.19.1")
+    assert len(old.advice) == 1 and "0.24.0 is the first that does" in old.advice[0]
+    small = plan("minimax-m3", "rtx-5080", vllm_version="0.19.1", tensor_parallel_size=1)
+    assert not small.fit.holds_a_request
+    assert len(small.advice) == 1 and "RTX 5080 hold it" not in small.advice[0]
+
+
+def test_a_share_that_is_refused_is_not_advised():
+    """0.95 of a slice of 5 GB asks for 4.51 GiB, and CUDA leaves 4.38."""
+    slice_of_a100 = plan("lfm2-350m", "a100-40gb-mig-1g.5gb")
+    assert plan("lfm2-350m", "a100-40gb-mig-1g.5gb", gpu_memory_utilization=0.95).refusals
+    assert not any("--gpu-memory-utilization" in line for line in slice_of_a100.advice)
 
 
 def test_each_check_finds_its_case_and_names_the_flag_that_avoids_it():
@@ -207,6 +254,23 @@ def test_the_max_num_seqs_of_the_command_would_have_started_on_public_machines()
         assert blocks / 2 < seqs <= blocks * 1.01, (gpu, settings)
         assert f"--max-num-seqs {seqs}" in p.command, (gpu, settings)
         assert any("--max-num-seqs" in reason for reason in p.reasons), (gpu, settings)
+
+
+def test_the_max_num_seqs_of_a_plan_has_its_blocks_at_the_low_end(subtests):
+    for model, gpu, settings in [
+        ("nemotron-3-nano-30b-a3b-nvfp4", "rtx-a5000", {"vllm_version": "0.22.0"}),
+        ("qwen3.5-27b", "rtx-pro-6000", {"vllm_version": "0.27.1", "max_model_len": 131072}),
+        ("qwen3.5-27b", "l40s", {"quantization": "fp8", "max_model_len": 8192}),
+    ]:
+        with subtests.test(f"{model} {gpu}"):
+            p = plan(model, gpu, **{"max_model_len": 32768, **settings})
+            chosen = p.deployment.settings.max_num_seqs
+            assert p.fits and not p.may_not_start
+            assert chosen <= p.intervals["num_gpu_blocks"].low
+            given = int(p.intervals["num_gpu_blocks"].high)
+            more = plan(model, gpu, **{"max_model_len": 32768, **settings, "max_num_seqs": given})
+            assert not more.starts or f"--max-num-seqs {given}" in more.command
+            assert more.may_not_start or more.refusals
 
 
 def test_a_default_that_vllm_would_refuse_is_lowered_and_what_follows_is_recomputed():

@@ -120,7 +120,7 @@ def head(result: Plan) -> str:
             "unsure", f"? It would fit by its sizes, but {result.deployment.refused}", split
         )
     if result.may_not_start:
-        doubt = "; it may not start: at the low end of the range one request has no room"
+        doubt = f"; it may not start: {result.start_doubt}"
         return verdict("unsure", f"✓ {result.model} fits{doubt}", split)
     return verdict("good", f"✓ {result.model} fits", split)
 

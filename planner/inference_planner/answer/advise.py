@@ -15,10 +15,11 @@ from inference_planner.answer.builds import with_builds
 from inference_planner.answer.plan_result import Plan
 from inference_planner.catalog.gpus import GIB
 from inference_planner.errors import BadInput
+from inference_planner.ground.intervals import surely_holds_a_request
 from inference_planner.memory import fit as memory
 from inference_planner.model.attention import grouped, main_kind
 from inference_planner.model.kv_cache import kv_cache_bytes_per_token, kv_dtype_bytes
-from inference_planner.refusals import exceeds_state_blocks, with_seqs_that_start
+from inference_planner.refusals import check, refused_arguments, with_seqs_that_start
 from inference_planner.speed import roofline as speed
 from inference_planner.split.deployment import Deployment
 from inference_planner.split.ranks import context_sizes, tp_problem
@@ -60,12 +61,18 @@ class Change:
 
     @property
     def fits(self) -> bool:
-        """True if the memory is enough after it. A default of max_num_seqs can be lowered."""
-        # Other refusals of a plan are not asked for: most stay whatever the change (a dtype, a
-        # draft), and would leave a plan without advice on its memory.
-        if not memory.may_fit(self.after, self.after.gpus) or not self.fit.holds_a_request:
+        """True if vLLM starts after it, also at the low end of the memory's interval.
+
+        A default of max_num_seqs can be lowered.
+        """
+        if not memory.may_fit(self.after, self.after.gpus):
             return False
-        return not self.after.settings.seqs_given or not exceeds_state_blocks(self.after)
+        return surely_holds_a_request(self.after) and not self.is_refused
+
+    @property
+    def is_refused(self) -> bool:
+        """True if vLLM would refuse to start after it."""
+        return bool(check(with_seqs_that_start(self.after)))
 
     @property
     def tokens(self) -> int:
@@ -206,11 +213,19 @@ def context(deployment: Deployment) -> Iterator[Change]:
 
 
 def shorter(deployment: Deployment) -> Iterator[Change]:
-    """Lower max_model_len to the longest request that fits."""
-    longest = memory.longest_context(deployment)
+    """Lower max_model_len to the longest request that fits at the low end of the interval, too."""
+    longest = memory.longest_context(deployment, surely_holds_a_request)
     if 0 < longest < deployment.settings.max_model_len:
         after = deployment.with_settings(max_model_len=longest)
         yield Change("shorter", "--max-model-len", longest, after)
+
+
+def cache_bytes(deployment: Deployment) -> Iterator[Change]:
+    """Give the KV cache as many bytes as one request takes, if its bytes were given."""
+    if deployment.settings.kv_cache_memory_bytes:
+        needed = memory.fit(deployment).needed
+        after = deployment.with_settings(kv_cache_memory_bytes=needed)
+        yield Change("cache_bytes", "--kv-cache-memory-bytes", needed, after)
 
 
 def first_fit(deployment: Deployment, *rules: Rule) -> Change | None:
@@ -233,15 +248,17 @@ def advise(plan: Plan) -> list[str]:
             *_other_gpus(plan),
             *_few_requests(plan),
         ]
-    if plan.fit.holds_a_request:
+    if plan.fit.holds_a_request or refused_arguments(plan.deployment):
         return list(_without_refusals(plan))
     return _nearest(plan)
 
 
 def _without_refusals(plan: Plan) -> Iterator[str]:
-    """Yield how to avoid what vLLM refuses, of a plan whose memory is enough."""
+    """Yield how to avoid what vLLM refuses before it looks at a memory that is too small."""
     for finding in plan.refusals:
-        if finding.flag:
+        if finding.flag and not plan.fit.holds_a_request:
+            yield f"Before its memory is asked for, vLLM refuses this: {finding.what}; not with {finding.flag}."
+        elif finding.flag:
             yield f"With {finding.flag} vLLM starts; now {finding.what}."
         else:
             yield f"vLLM refuses this: {finding.what}."
@@ -255,9 +272,13 @@ def _nearest(plan: Plan) -> list[str]:
         room = plan.fit.available[plan.fit.tightest] / GIB
         for change in shorter(deployment):
             advice.append(
-                f"With {change.flags} it fits on these {deployment.gpus} GPU(s), which "
-                f"have room for {room:.1f} GiB of KV cache."
+                f"With {change.flags} it fits on these {deployment.gpus} GPU(s), also at the low "
+                f"end of the range: they have room for about {room:.1f} GiB of KV cache."
             )
+    larger = first_fit(deployment, cache_bytes)
+    if larger:
+        tokens = f"{plan.deployment.settings.max_model_len:,} tokens"
+        advice.append(f"One request of {tokens} needs {larger.flags}.")
     smaller = first_fit(deployment, small_batch)
     if smaller:
         advice.append(f"With {smaller.flags} it fits on the same GPUs: {smaller.note}.")
@@ -270,7 +291,7 @@ def _nearest(plan: Plan) -> list[str]:
         nodes = f"on {more.after.nodes} node(s) of {deployment.gpus_per_node}"
         advice.append(f"{more.after.gpus} × {title} hold it: {more.flags} {nodes}.")
     if plan.intervals["max_concurrency"].high >= 1:
-        half = plan.spread.available_gib
+        half = plan.spread.room_gib
         advice.append(
             f"It may fit as it is: what is left may be off by {half:.1f} GiB on each GPU."
         )
@@ -315,21 +336,28 @@ def _more_tokens(plan: Plan) -> Iterator[str]:
     """Yield the settings that leave more room for the KV cache."""
     now = plan.kv_cache_tokens
     for change in kv_fp8(plan.deployment):
+        if change.is_refused:
+            continue
         tokens = change.fit.capacity.tokens
         times = f"{tokens / max(1, now):.1f} times"
         yield f"{change.flags} holds {tokens:,} tokens ({times}), at a small cost in precision."
     for change in utilization(plan.deployment):
+        if change.is_refused:
+            continue
         more = change.fit.capacity.tokens - now
         yield f"{change.flags} adds {more:,} tokens, {change.note}."
     for change in small_batch(plan.deployment):
+        if change.is_refused:
+            continue
         more = change.fit.capacity.tokens - now
         if more > SMALL_GAIN * now:
             yield f"{change.flags} adds {more:,} tokens; {change.note}."
 
 
 def _few_requests(plan: Plan) -> Iterator[str]:
-    if plan.max_concurrency < 2:
-        requests = f"Fewer than two requests of {plan.deployment.settings.max_model_len:,} tokens fit at once"
+    if plan.max_concurrency < 2 and not plan.deployment.settings.fits_length:
+        length = plan.deployment.settings.max_model_len
+        requests = f"Fewer than two requests of {length:,} tokens fit at once"
         yield f"{requests}. More GPUs or shorter requests help."
 
 
@@ -351,7 +379,7 @@ def _other_gpus(plan: Plan) -> Iterator[str]:
     if idle >= deployment.gpus:
         servers = f"{idle // deployment.gpus} more server(s) with the same split would use them"
         yield f"{idle} GPU(s) stay idle. {servers}, each with its own requests (data parallelism)."
-    fewer = choose.fewest(deployment, deployment.replica_gpus - 1)
+    fewer = choose.fewest(deployment, deployment.replica_gpus - 1, surely_holds_a_request)
     if fewer:
         flags = _split_change("fewer_gpus", fewer, "").flags
         enough = f"{fewer.gpus} × {deployment.gpu.title} are enough: {flags}"

@@ -8,14 +8,14 @@ that are tried are those of vLLM's guide "How to decide the distributed inferenc
 GPU, a node, all nodes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB
 from inference_planner.errors import BadInput
-from inference_planner.memory.fit import Fit, fit, may_fit
+from inference_planner.memory.fit import Fit, fit, longest_context, may_fit
 from inference_planner.refusals import with_seqs_that_start
 from inference_planner.request import GPUS_PER_NODE, PlanRequest
 from inference_planner.split.communication import spans_nodes
@@ -66,12 +66,21 @@ def _tensor_sizes(model: ModelConfig, gpus: int, gpus_per_node: int, replicas: i
     return sizes
 
 
-def first_that_fits(deployment: Deployment, numbers: Iterable[int]) -> Deployment | None:
-    """Return the first split that fits, over the first of these numbers of GPUs that has one."""
+def first_that_fits(
+    deployment: Deployment,
+    numbers: Iterable[int],
+    holds: Callable[[Deployment], bool] | None = None,
+) -> Deployment | None:
+    """Return the first split that fits, over the first of these numbers of GPUs that has one.
+
+    Args:
+        holds: whether a split fits; by default, whether its `Fit` holds a request.
+    """
+    holds = holds or (lambda split: fit(split).holds_a_request)
     for gpus in numbers:
         if may_fit(deployment, gpus):
             for split in splits(deployment, gpus):
-                if fit(split).holds_a_request:
+                if holds(split):
                     return split
     return None
 
@@ -92,9 +101,17 @@ def split_over(deployment: Deployment, gpus: int) -> Deployment:
     return first_that_fits(deployment, [gpus]) or options[0]
 
 
-def fewest(deployment: Deployment, most: int = 256) -> Deployment | None:
-    """Return the split over the fewest GPUs that holds one request; None if `most` do not."""
-    return first_that_fits(deployment, range(1, most + 1))
+def fewest(
+    deployment: Deployment,
+    most: int = 256,
+    holds: Callable[[Deployment], bool] | None = None,
+) -> Deployment | None:
+    """Return the split over the fewest GPUs that holds one request; None if `most` do not.
+
+    Args:
+        holds: as in `first_that_fits`.
+    """
+    return first_that_fits(deployment, range(1, most + 1), holds)
 
 
 def choose(deployment: Deployment, request: PlanRequest) -> Split:
@@ -124,8 +141,22 @@ def choose(deployment: Deployment, request: PlanRequest) -> Split:
     world_size = 0
     if request.gpus_per_node or request.nodes:
         world_size = deployment.gpus_per_node * (request.nodes or 1)
+    if not (request.tensor_parallel_size or request.pipeline_parallel_size):
+        deployment = _with_length_that_fits(deployment)
     split = _split(deployment, request, world_size)
+    split = replace(split, deployment=_with_length_that_fits(split.deployment))
     return replace(split, deployment=with_seqs_that_start(split.deployment))
+
+
+def _with_length_that_fits(deployment: Deployment) -> Deployment:
+    """Return the deployment with the longest request that fits, if that was asked for (auto).
+
+    Source: v1/core/kv_cache_utils.py _auto_fit_max_model_len.
+    """
+    if not deployment.settings.fits_length:
+        return deployment
+    longest = longest_context(deployment)
+    return deployment.with_settings(max_model_len=longest) if longest else deployment
 
 
 def _split(deployment: Deployment, request: PlanRequest, world_size: int) -> Split:
@@ -147,7 +178,10 @@ def _split(deployment: Deployment, request: PlanRequest, world_size: int) -> Spl
         why = f"The model and one request of {length} fit on a single GPU, so nothing is split."
         return Split(deployment, [why], world_size)
     chosen = _over_gpus(deployment, world_size)
-    return Split(chosen, [_why_not_one(deployment, single), _why_split(chosen)], world_size)
+    why = [_why_not_one(deployment, single)]
+    if chosen.gpus > 1:
+        why.append(_why_split(chosen))
+    return Split(chosen, why, world_size)
 
 
 def _check_slices(deployment: Deployment, gpus: int) -> None:

@@ -84,7 +84,7 @@ def flags(deployment: Deployment) -> dict[str, str]:
         "--data-parallel-size": (deployment.dp, 1),
         "--decode-context-parallel-size": (deployment.dcp, 1),
         "--max-model-len": (
-            settings.max_model_len,
+            "auto" if settings.fits_length else settings.max_model_len,
             model.default_model_len or model.max_position_embeddings,
         ),
         "--gpu-memory-utilization": (

@@ -15,7 +15,12 @@ from inference_planner.memory.fit import Fit
 from inference_planner.memory.overheads import Overhead
 from inference_planner.model import drafts
 from inference_planner.model.kv_cache import kv_cache_bytes_per_token, kv_dtype_bytes
-from inference_planner.refusals import Finding
+from inference_planner.refusals import (
+    Finding,
+    may_exceed_state_blocks,
+    room_for_cache,
+    seqs_that_start,
+)
 from inference_planner.speed.kernels import Kernel, kernels
 from inference_planner.speed.roofline import Term
 from inference_planner.split.communication import Traffic
@@ -278,9 +283,36 @@ class Plan:
 
     @property
     def may_not_start(self) -> bool:
-        """True if it fits, but at the low end of the interval not one request would."""
-        has_tokens = self.fits and self.kv_cache_tokens > 0
-        return has_tokens and self.intervals["max_concurrency"].low < 1
+        """True if it fits, but would not at one end of its intervals."""
+        return bool(self.start_doubt)
+
+    @cached_property
+    def start_doubt(self) -> str:
+        """What is missing at one end of the intervals of a plan that fits, and what is safer; or ""."""
+        if not self.fits or not self.kv_cache_tokens:
+            return ""
+        settings = self.deployment.settings
+        at_low_end = "at the low end of the range there"
+        if settings.kv_cache_memory_bytes:
+            if room_for_cache(self.deployment) < self.spread.room_gib * GIB:
+                return (
+                    "at the high end of weights and overhead the bytes of --kv-cache-memory-bytes "
+                    "are not free. Fewer are safer."
+                )
+        elif settings.fits_length:
+            if self.intervals["num_gpu_blocks"].low < 1:
+                return f"{at_low_end} is no room for a KV cache."
+        elif self.intervals["max_concurrency"].low < 1:
+            return (
+                f"{at_low_end} is no room for one request of {self.max_model_len:,} tokens. A "
+                "shorter --max-model-len is safer."
+            )
+        if may_exceed_state_blocks(self.deployment):
+            return (
+                f"{at_low_end} are fewer blocks than max_num_seqs {settings.max_num_seqs:,}. "
+                f"--max-num-seqs {seqs_that_start(self.deployment)} is safer."
+            )
+        return ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, as `workshop plan --json` prints it."""

@@ -9,7 +9,9 @@ from inference_planner.catalog.architectures import is_multimodal
 from inference_planner.catalog.config import present
 from inference_planner.catalog.gpus import GIB
 from inference_planner.catalog.quantization import PLUGINS
+from inference_planner.ground.intervals import surely_holds_a_request
 from inference_planner.memory import learned
+from inference_planner.memory.fit import longest_context
 from inference_planner.model import adapters, drafts
 from inference_planner.model.attention import has_states, main_kind
 from inference_planner.refusals import exceeds_state_blocks, lowered_from, seqs_that_start
@@ -25,7 +27,7 @@ SHOWN_BYTES = GIB // 100  # a smaller change by a measured start is not named
 def reasons(plan: Plan) -> list[str]:
     """Return why the plan is as it is: the reasons of the split, then what follows from it."""
     sentences = [*plan.reasons, *_version(plan), *_precision(plan), *_checkpoint(plan)]
-    sentences += [*_tensor_split(plan), *_pipeline_split(plan), *_memory(plan)]
+    sentences += [*_tensor_split(plan), *_pipeline_split(plan), *_memory(plan), *_length(plan)]
     sentences += [*_encoder(plan), *_state_blocks(plan)]
     sentences += [*_freed_blocks(plan), *_draft(plan), *_adapters(plan)]
     sentences += _measured_here(plan)
@@ -50,9 +52,10 @@ def _freed_blocks(plan: Plan) -> Iterator[str]:
     """Say what releases may count that is free."""
     if plan.deployment.settings.version.may_keep_freed_blocks:
         yield (
-            f"vLLM {plan.deployment.settings.vllm_version} may count blocks that its profile run has freed: up to "
-            "1.3 GiB less KV cache (0 on an RTX 4090, two L20 and two RTX PRO 6000 with "
-            "tensor parallelism; 0.7 with two pipeline stages)."
+            f"vLLM {plan.deployment.settings.vllm_version} may count blocks that its profile run "
+            "has freed: public logs had 0.7 GiB less KV cache with two pipeline stages, and 0 on an "
+            "RTX 4090, two L20 and two RTX PRO 6000 with tensor parallelism. The interval of "
+            f"± {plan.spread.room_gib:.1f} GiB holds that."
         )
 
 
@@ -175,6 +178,16 @@ def _pipeline_split(plan: Plan) -> Iterator[str]:
     yield f"The {layers} layers are split into {stages} pipeline stages: {shares}."
 
 
+def _length(plan: Plan) -> Iterator[str]:
+    """Say which max_model_len vLLM will find, where it looks for one."""
+    if plan.deployment.settings.fits_length and plan.fits:
+        least = longest_context(plan.deployment, surely_holds_a_request)
+        yield (
+            "With --max-model-len auto vLLM takes the longest request that fits: "
+            f"{plan.deployment.settings.max_model_len:,} tokens, or {least:,} at the low end of the range."
+        )
+
+
 def _memory(plan: Plan) -> Iterator[str]:
     room = plan.fit.available[plan.fit.tightest] / GIB
     rest = "are missing before the first token"
@@ -188,10 +201,16 @@ def _memory(plan: Plan) -> Iterator[str]:
         f"{plan.weights_gib_per_gpu:.2f} GiB are weights and "
         f"{plan.overhead_gib_per_gpu:.2f} GiB overhead"
     )
-    yield (
-        f"vLLM may use {plan.requested_gib_per_gpu:.1f} GiB of each GPU: {parts}; "
-        f"{abs(room):.2f} GiB {rest}."
-    )
+    if plan.deployment.settings.kv_cache_memory_bytes:
+        yield (
+            f"--kv-cache-memory-bytes gives the KV cache {room:.2f} GiB of each GPU, whatever is "
+            f"free: beside it, {parts}."
+        )
+    else:
+        yield (
+            f"vLLM may use {plan.requested_gib_per_gpu:.1f} GiB of each GPU: {parts}; "
+            f"{abs(room):.2f} GiB {rest}."
+        )
     if plan.fit.holds_a_request and plan.fit.has_cache:
         blocks = f"{plan.num_gpu_blocks:,} blocks of {plan.fit.layout.block_size} tokens"
         requests = f"{plan.max_concurrency:.2f} requests of {plan.deployment.settings.max_model_len:,} tokens at once"
@@ -246,7 +265,7 @@ def _state_blocks(plan: Plan) -> Iterator[str]:
     if not plan.fit.holds_a_request:
         return
     needs = "Layers with states take one block for each running request"
-    margin = "leaves room for a plan that is off by a fifth, or by 1.5 GiB"
+    margin = "has its blocks at the low end of the range, too"
     default = lowered_from(deployment)
     if default:
         yield (

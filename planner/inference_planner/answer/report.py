@@ -192,10 +192,7 @@ def _verdict(plan: Plan, width: int) -> list[str]:
     ground = f"  {plan.basis}: nine of ten measured figures lie within these ranges"
     lines.append(ink(ground, "dim"))
     if plan.may_not_start:
-        doubt = (
-            "! It may not start: at the low end of the range there is no room for one request of "
-            f"{plan.deployment.settings.max_model_len:,} tokens. A shorter --max-model-len is safer."
-        )
+        doubt = f"! It may not start: {plan.start_doubt}"
         lines += [ink(line, "yellow") for line in textwrap.wrap(doubt, width)]
     return lines
 
@@ -239,14 +236,20 @@ def _memory_bar(plan: Plan) -> list[str]:
     """Draw the memory of one GPU and its parts; `┃` marks its end if the model needs more."""
     gpu_gib = plan.deployment.gpu.engine_gib
     used = plan.weights_gib_per_gpu + plan.overhead_gib_per_gpu
+    left = max(0.0, plan.requested_gib_per_gpu - used)
+    if plan.deployment.settings.kv_cache_memory_bytes:
+        left = plan.available_kv_gib_per_gpu
     rest = "free"
     if plan.fit.has_cache:
         rest = "KV cache"
+    unused = gpu_gib - plan.requested_gib_per_gpu
+    if plan.deployment.settings.kv_cache_memory_bytes:
+        unused = max(0.0, gpu_gib - used - left)
     parts = [
         ("weights", plan.weights_gib_per_gpu, "█", "blue"),
         ("overhead", plan.overhead_gib_per_gpu, "▓", "yellow"),
-        (rest, max(0.0, plan.requested_gib_per_gpu - used), "▒", "green"),
-        ("not used by vLLM", gpu_gib - plan.requested_gib_per_gpu, "░", "dim"),
+        (rest, left, "▒", "green"),
+        ("not used by vLLM", unused, "░", "dim"),
     ]
     scale = BAR_CELLS / max(gpu_gib, used)  # cells per GiB
     bar = "  "
@@ -280,8 +283,7 @@ def _sources(plan: Plan, width: int) -> list[str]:
     lines += ["", ink("How far a GPU's memory and a step's time may be off", "bold")]
     half = plan.spread
     lines.append(
-        f" ± {half.available_gib:.2f} GiB, ± "
-        f"{100 * half.time_share:.0f} % of the time: {plan.basis}"
+        f" ± {half.room_gib:.2f} GiB, ± {100 * half.time_share:.0f} % of the time: {plan.basis}"
     )
     for doubt in intervals.doubts(plan.deployment, plan.ground):
         lines.append(ink(f"   {doubt.name}: {doubt.halves}", "dim"))

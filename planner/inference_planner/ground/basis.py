@@ -78,8 +78,8 @@ class MeasuredKind:
             awq" …
         encoder: an encoder of images or sound is loaded.
         split: which ways of splitting are in use: "" on one GPU, "tensor", "tensor, pipeline" …
-        extras: what runs beside the model, and kernels that were asked for: "draft", "adapters",
-            "experts by marlin".
+        extras: what runs beside the model or in the host's memory, and kernels that were asked for:
+            "draft", "adapters", "offloaded weights", "experts by marlin".
     """
 
     attention: tuple[str, ...]
@@ -138,6 +138,8 @@ def measured_kind(deployment: Deployment) -> MeasuredKind:
         extras.append(f"experts by {deployment.settings.moe_backend}")
     if not deployment.settings.compilation.is_default:
         extras.append("compilation settings")
+    if deployment.settings.offload_bytes:
+        extras.append("offloaded weights")
     split = split_name(
         deployment.tp,
         deployment.pp,

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 
 from inference_planner.catalog.config import SizesFrom
 from inference_planner.catalog.gpus import GIB
-from inference_planner.ground.basis import Basis, Ground, measured_kind, sizes_from
-from inference_planner.memory.fit import Fit
+from inference_planner.ground.basis import Basis, Ground, ground, measured_kind, sizes_from
+from inference_planner.memory.fit import Fit, fit
 from inference_planner.memory.peaks import runner
 from inference_planner.model import kv_cache
 from inference_planner.model.attention import has_states, kinds
@@ -251,6 +251,12 @@ DOUBTS_OF_FEATURES = (
         0.1,
     ),
     Doubt(
+        "weights in the host's memory, which were never measured",
+        lambda deployment, g: deployment.settings.offload_bytes > 0,
+        0.3,
+        0.5,
+    ),
+    Doubt(
         "no CUDA graphs",
         lambda deployment, g: deployment.settings.decode_graphs == "none",
         0.0,
@@ -298,10 +304,16 @@ class Interval:
 
 @dataclass(frozen=True)
 class Spread:
-    """The half widths of a plan: GiB on a GPU, shares of a step and, more, of a first token."""
+    """The half widths of a plan: GiB on a GPU, shares of a step and, more, of a first token.
+
+    Attributes:
+        room_gib: of what weights and overhead leave.
+        available_gib: of the KV cache; 0 if its bytes were given, which vLLM takes as they are.
+    """
 
     weights_gib: float
     overhead_gib: float
+    room_gib: float
     available_gib: float
     time_share: float
     prefill_share: float
@@ -333,10 +345,12 @@ def spread(deployment: Deployment, fit: Fit, ground: Ground) -> Spread:
         width.overhead_gib + width.overhead_share * overhead_gib,
         *[doubt.gib + doubt.overhead_share * overhead_gib for doubt in added],
     )
+    room = _root_of_squares(weights, overhead, width.card_gib)
     return Spread(
         weights_gib=weights,
         overhead_gib=overhead,
-        available_gib=_root_of_squares(weights, overhead, width.card_gib),
+        room_gib=room,
+        available_gib=0.0 if deployment.settings.kv_cache_memory_bytes else room,
         time_share=_time_share(deployment, ground),
         prefill_share=_root_of_squares(*[doubt.prefill_share for doubt in added]),
     )
@@ -406,6 +420,15 @@ def capacities(deployment: Deployment, fit: Fit, half_gib: float) -> Capacities:
         return Interval(min(values), max(values))
 
     return Capacities(interval(0), interval(1), interval(2))
+
+
+def surely_holds_a_request(deployment: Deployment) -> bool:
+    """Return True if one request of max_model_len fits at the low end of the interval as well."""
+    memory = fit(deployment)
+    if not memory.holds_a_request or not memory.has_cache:
+        return memory.holds_a_request
+    half_gib = spread(deployment, memory, ground(deployment)).available_gib
+    return capacities(deployment, memory, half_gib).max_concurrency.low >= 1
 
 
 def _layout_factor(deployment: Deployment, fit: Fit) -> float:

@@ -1,6 +1,6 @@
 """Memory of a deployment: what is left for the KV cache, and what that holds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -70,7 +70,7 @@ def fit(deployment: Deployment) -> Fit:
     available: list[int] = []
     cache_bytes = deployment.settings.kv_cache_memory_bytes
     for stage, loaded_size in enumerate(loaded):
-        size = max(0, loaded_size - deployment.settings.offload_bytes)
+        size = max(0, loaded_size - ranks.offloaded_bytes(deployment, stage))
         formulas.append(_stage_overheads(deployment, stage, formulas))
         if measured:
             weights.append(max(0, size + measured.weights))
@@ -188,12 +188,19 @@ def may_fit(deployment: Deployment, gpus: int) -> bool:
     )
 
 
-def longest_context(deployment: Deployment) -> int:
-    """Return the largest max_model_len that starts, in steps of 16; 0 if weights do not fit."""
+def longest_context(
+    deployment: Deployment, holds: Callable[[Deployment], bool] | None = None
+) -> int:
+    """Return the largest max_model_len that starts, in steps of 16; 0 if weights do not fit.
+
+    Args:
+        holds: whether a deployment holds a request; by default, whether its `Fit` does.
+    """
+    holds = holds or (lambda shorter: fit(shorter).holds_a_request)
     low, high = 0, -(-deployment.settings.max_model_len // 16)
     while low < high:
         middle = (low + high + 1) // 2
-        if fit(deployment.with_settings(max_model_len=16 * middle)).holds_a_request:
+        if holds(deployment.with_settings(max_model_len=16 * middle)):
             low = middle
         else:
             high = middle - 1

@@ -15,6 +15,7 @@ from inference_planner.catalog.gpus import MIB
 from inference_planner.memory.peaks import runner
 from inference_planner.model import drafts
 from inference_planner.model.attention import has_states, kinds, main_kind
+from inference_planner.speed.roofline import has_full_decode_graphs
 from inference_planner.split.compilation import FULL, PIECEWISE
 from inference_planner.split.deployment import Deployment
 
@@ -36,6 +37,10 @@ LAYER_GRAPHS_OF_STATES = 11 * MIB
 # Where shared experts run beside the routed ones, on a stream of their own, whose blocks the pool
 # keeps apart: one run on two H100 (GLM-4.5-Air). What a kind of attention adds is in its module.
 LAYER_GRAPHS_OF_SHARED_EXPERTS = 23 * MIB
+# One run of each on four H100 (0.33.0): Llama 3.1 405B in 4 bits, whose kernel (Machete) computes
+# beside its result; Llama 4 Scout, whose shared experts take less
+LAYER_GRAPHS_OF_PACKED = 15 * MIB
+LAYER_GRAPHS_OF_CHUNKED = 14 * MIB
 # what the largest pieces compute with, and what a run before a capture leaves
 CAPTURED_BESIDE = 80 * MIB
 
@@ -67,7 +72,7 @@ def _of_runner_v1(deployment: Deployment, layers: int) -> int:
     model, settings = deployment.model, deployment.settings
     full_graph = 0
     sums = 0
-    if settings.decode_graphs == FULL:
+    if has_full_decode_graphs(deployment):
         full_graph = FULL_GRAPH
         sums = settings.decode_graph_sizes[-1] * _partial_sums(deployment)
     piece = 0
@@ -96,7 +101,7 @@ def _of_runner_v2(deployment: Deployment, layers: int) -> int:
     decode_sizes = settings.decode_graph_sizes
     full_graphs = 0
     partial_sums = 0
-    if settings.decode_graphs == FULL:
+    if has_full_decode_graphs(deployment):
         full_graphs = (cases * len(decode_sizes) - 1) * MIB
         second = decode_sizes[-1]
         if cases == 1 and len(decode_sizes) > 1:
@@ -173,6 +178,10 @@ def _layer_graphs(model: ModelConfig) -> int:
     """Return the bytes that the pieces of one layer take in 51 sizes."""
     if has_states(model):
         return LAYER_GRAPHS_OF_STATES
+    if any(model.layer_chunks):
+        return LAYER_GRAPHS_OF_CHUNKED
+    if _is_packed(model):
+        return LAYER_GRAPHS_OF_PACKED
     if not _has_shared_stream(model):
         return LAYER_GRAPHS
     return LAYER_GRAPHS_OF_SHARED_EXPERTS + main_kind(model).shared_stream_graph_bytes
@@ -181,6 +190,14 @@ def _layer_graphs(model: ModelConfig) -> int:
 def _has_shared_stream(model: ModelConfig) -> bool:
     """Return True if shared experts run on a stream of their own; in hybrids none was seen."""
     return bool(model.moe and model.moe.shared_intermediate_size and not has_states(model))
+
+
+def _is_packed(model: ModelConfig) -> bool:
+    """Return True if whole numbers of less than 8 bits are unpacked in the kernels of a dense model."""
+    quantization = model.quantization
+    if quantization is None or model.moe:
+        return False
+    return quantization.weight_bits < 8 and quantization.activation_bits == 16
 
 
 def _has_mrope(model: ModelConfig) -> bool:
@@ -202,9 +219,10 @@ def _times_summed_again(deployment: Deployment) -> int:
 
     Twice where layers keep more beside them (latents, norms of q and k, gates, positions in three
     dimensions, several ranks), but once in dense hybrids (Qwen3.5 27B, two runs) and beside a
-    stream of shared experts (GLM-4.5-Air), and not at all where splits are not planned (windows
-    that differ). Laguna, Mellum 2 and Muse Glimmer, whose norms or gates count beside windows too,
-    are met within 55 MiB (H200, 0.33.0).
+    stream of shared experts (GLM-4.5-Air). Where splits are not planned (windows that differ), not
+    at all on one GPU, and once over several (gpt-oss-120b on two H100, 0.33.0, within 52 MiB).
+    Laguna, Mellum 2 and Muse Glimmer, whose norms or gates count beside windows too, are met within
+    55 MiB (H200, 0.33.0).
     """
     model = deployment.model
     if main_kind(model).graphs_keep_more:
@@ -214,7 +232,7 @@ def _times_summed_again(deployment: Deployment) -> int:
     if model.traits.qk_norm or model.traits.gated_attention or _has_mrope(model):
         return 2
     if any(model.layer_windows):
-        return 0
+        return 1 if deployment.tp > 1 else 0
     if _has_shared_stream(model):
         return 1
     return 2 if deployment.tp > 1 else 1

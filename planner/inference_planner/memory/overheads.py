@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
+from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, present
 from inference_planner.catalog.gpus import MIB
 from inference_planner.memory.graphs import graph_estimate
 from inference_planner.memory.peaks import candidates, runner
@@ -14,9 +14,9 @@ from inference_planner.split.encoders import LEFT_BY_ENCODER, EncoderRun, encode
 from inference_planner.split.settings import Settings
 
 # Read with cudaMemGetInfo around each step on an H200 (CUDA 13.0, NCCL 2.28.9):
-# benchmarks/gpu/measure_worker.py. The communicator that the first gather of logits opens is the
-# same for 2 and 4 ranks.
-GATHER = 486 * MIB
+# benchmarks/gpu/measure_worker.py. It is the same for 2 and 4 ranks, and, with NCCL 2.30.7, for two
+# H100 that quantize a 70B while it loads (0.33.0).
+COMMUNICATOR = 486 * MIB
 GRAPHS_LEFT_OVER = 12 * MIB  # what capturing and dropping the trial graphs leaves behind, each rank
 # Where CPU and GPU share the memory, vLLM counts what the machine has available, so that a start's own
 # processes count (utils/mem_utils.py, MemorySnapshot): 1.8, 1.8 and 2.6 GiB in three logs of a GB10,
@@ -24,6 +24,12 @@ GRAPHS_LEFT_OVER = 12 * MIB  # what capturing and dropping the trial graphs leav
 HOST_MEMORY = 2150 * MIB
 # half-empty blocks that gpt-oss' 4-bit experts leave (20b traced, 120b as many)
 REPACKED_EXPERTS = 208 * MIB
+# Where ranks cut and pad each expert: gpt-oss-120b on two H100 (0.33.0), by PyTorch's counters
+# 0.60 GiB in such blocks, and 0.10 in the roundings of the tensors
+REPACKED_EXPERTS_OF_RANKS = 716 * MIB
+# Of a model with chunked attention: Llama 4 Scout on four H100 (0.33.0) had so much more at the peak
+# of its profile run than its tensors explain. What it is was not traced.
+CHUNKED_ATTENTION = 1130 * MIB
 
 # Names of overheads that other modules look for: those that a log of vLLM tells apart.
 ACTIVATIONS = "activations"
@@ -55,17 +61,23 @@ def overheads(deployment: Deployment, stage: int) -> Iterator[Overhead]:
     if deployment.gpu.hides_memory:
         reason = "memory of the engine's processes, which the GPU shares"
         yield Overhead("host memory", HOST_MEMORY, reason, "three public logs of a GB10")
-    if is_last and deployment.tp > 1 and settings.version.gather_opens_communicator:
-        reason = "buffers that the first gather of logits over the tensor-parallel ranks opens"
-        source = "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"
-        yield Overhead("NCCL", GATHER, reason, source)
+    if deployment.tp > 1:
+        yield from _communicator(deployment, is_last)
     yield from _cuda_graphs(deployment, stage)
     if not settings.version.counts_all_allocations:
         return
     if model.traits.mxfp4_kernels:
         reason = "blocks that packing the 4-bit experts leaves half empty"
         source = "allocator traced on H200 and H100"
-        yield Overhead("repacked experts", REPACKED_EXPERTS, reason, source)
+        size = REPACKED_EXPERTS
+        if deployment.tp > 1:
+            source = "gpt-oss-120b on two H100, 0.33.0"
+            size = REPACKED_EXPERTS_OF_RANKS
+        yield Overhead("repacked experts", size, reason, source)
+    if any(model.layer_chunks):
+        reason = "more than the tensors of chunked attention's layers explain; not traced"
+        source = "one start of Llama 4 Scout on four H100, 0.33.0"
+        yield Overhead("chunked attention", CHUNKED_ATTENTION, reason, source)
     if is_last and settings.draft and settings.draft.layers:
         reason = "hidden states of a step, which the draft reads"
         size = _draft_buffers(model, settings, settings.draft)
@@ -74,6 +86,25 @@ def overheads(deployment: Deployment, stage: int) -> Iterator[Overhead]:
         reason = f"token counts and masks of {settings.max_num_seqs} requests"
         source = "v1/worker/gpu/sample (0.32.0), counted since memory is taken from cudaMemGetInfo"
         yield Overhead("request states", _request_states(model, settings), reason, source)
+
+
+def _communicator(deployment: Deployment, is_last: bool) -> Iterator[Overhead]:
+    """Yield the buffers of a second communicator of tensor-parallel ranks, if one is opened.
+
+    Ranks that quantize weights to FP8 agree on the largest of them while they load. Where FP8 has a
+    scale for each block of weights, they need not. Source: quantization/utils/quant_utils.py
+    amax_for_tp_weight_quant, which model_executor/layers/quantization/online/fp8.py calls (0.32.0).
+    """
+    quantization = deployment.model.quantization
+    is_online_fp8 = quantization and quantization.online and quantization.method == "fp8"
+    if is_online_fp8 and not present(quantization).block:
+        reason = "buffers that agreeing on the scales of weights opens, while they are loaded"
+        source = "Llama 3.1 70B with --quantization fp8 on two H100, 0.33.0"
+        yield Overhead("NCCL", COMMUNICATOR, reason, source)
+    elif is_last and deployment.settings.version.gather_opens_communicator:
+        reason = "buffers that the first gather of logits over the tensor-parallel ranks opens"
+        source = "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"
+        yield Overhead("NCCL", COMMUNICATOR, reason, source)
 
 
 def _activations(deployment: Deployment, stage: int, encoder: EncoderRun | None) -> Overhead:

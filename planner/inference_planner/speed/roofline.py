@@ -9,6 +9,7 @@ differs with the GPU's generation and with the kernel that vLLM takes for the we
 kernels.py; other GPUs take Hopper's shares.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -43,6 +44,7 @@ from inference_planner.speed.kernels import (
 from inference_planner.split.communication import traffic
 from inference_planner.split.compilation import FULL, NONE
 from inference_planner.split.deployment import Deployment
+from inference_planner.split.ranks import offloaded_bytes
 
 MATMUL_SHARE = 0.70  # of the peak FLOP/s that large products reach on an H100
 LAYER_US = 26.4  # small kernels of a layer: norms, rope, cache write, attention of a short context
@@ -173,7 +175,7 @@ def decode_terms(
     if not settings.version.schedules_ahead:
         source = "the GPUs wait for it: no asynchronous scheduling"
         terms.append(Term("host", host_step_ms(settings.version), source, "±30 %"))
-    terms += _offload_terms(deployment, read)
+    terms += _offload_terms(deployment)
     if settings.decode_graphs == NONE:
         launches = model.num_hidden_layers * EAGER_LAYER_MS + STEP_MS
         launches -= sum(term.ms for term in terms)
@@ -258,12 +260,11 @@ def _cache_terms(deployment: Deployment, batch: int, context: int) -> Iterator[T
         yield Term("states", states / peak / share, source, "±10 %")
 
 
-def _offload_terms(deployment: Deployment, read: ReadBytes) -> Iterator[Term]:
+def _offload_terms(deployment: Deployment) -> Iterator[Term]:
     """Yield the time of weights in the host's memory."""
-    offload_bytes, gpu = deployment.settings.offload_bytes, deployment.gpu
-    if offload_bytes and not gpu.unified_memory:
-        weights = read.plain + read.quantized + read.experts
-        offloaded = min(offload_bytes * deployment.pp, weights)
+    gpu = deployment.gpu
+    offloaded = sum(offloaded_bytes(deployment, stage) for stage in range(deployment.pp))
+    if offloaded and not gpu.unified_memory:
         source = f"{offloaded / 1e9:.1f} GB over PCIe at {host_gb_s(gpu):g} GB/s"
         ms = offloaded / 1e6 / host_gb_s(gpu)
         yield Term("offloaded weights", ms, source, "a factor of 2")
@@ -301,16 +302,28 @@ def bandwidth_limit_tokens_per_s(model: ModelConfig, gpu: GPU, gpus: int) -> flo
     return gpus * gpu.bandwidth_gb_s * 1e9 / weight_bytes(model)
 
 
+def _prefill_step_ms(deployment: Deployment, tokens: int) -> float:
+    """Return the time of a step that reads so many tokens of prompts."""
+    terms = decode_terms(deployment, tokens_each=tokens, context=0)
+    return sum(term.ms for term in terms if term.name not in ("states", "step")) + PREFILL_STEP_MS
+
+
 def learners_at_once(deployment: Deployment, kv_cache_tokens: int) -> int:
     """Return how many may ask QUESTION_TOKENS at once, and see a first token in time.
 
-    Prompts are read max_num_batched_tokens at a time; all that ask have a place in the batch and in
-    the KV cache. kv_cache_tokens: of one replica.
+    Prompts are read max_num_batched_tokens at a time, or in one smaller step where that takes too
+    long; all that ask have a place in the batch and in the KV cache. kv_cache_tokens: of one
+    replica.
     """
     settings = deployment.settings
-    terms = decode_terms(deployment, tokens_each=settings.max_num_batched_tokens, context=0)
-    step_ms = (
-        sum(term.ms for term in terms if term.name not in ("states", "step")) + PREFILL_STEP_MS
-    )
-    read = int(FIRST_TOKEN_S * 1e3 / step_ms) * settings.max_num_batched_tokens // QUESTION_TOKENS
+    tokens = settings.max_num_batched_tokens
+    full_steps = int(FIRST_TOKEN_S * 1e3 / _prefill_step_ms(deployment, tokens))
+    read = full_steps * tokens // QUESTION_TOKENS
+    if not full_steps:
+        numbers = range(1, tokens // QUESTION_TOKENS + 1)
+        read = bisect_right(
+            numbers,
+            FIRST_TOKEN_S * 1e3,
+            key=lambda number: _prefill_step_ms(deployment, number * QUESTION_TOKENS),
+        )
     return deployment.dp * min(read, settings.max_num_seqs, kv_cache_tokens // QUESTION_TOKENS)

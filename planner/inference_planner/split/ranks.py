@@ -331,6 +331,23 @@ def loaded_bytes(deployment: Deployment) -> list[int]:
     return sizes
 
 
+def offloaded_bytes(deployment: Deployment, stage: int) -> int:
+    """Return the bytes of weights that a rank of a stage leaves in the host's memory.
+
+    Decoder layers alone can lie there; embeddings and lm_head stay. Source: vLLM 0.32.0,
+    model_executor/models/utils.py make_layers, model_executor/offloader/uva.py.
+    """
+    if not deployment.settings.offload_bytes:
+        return 0
+    model = deployment.model
+    layers = deployment.stages[stage]
+    size = 0
+    for count, part in parts(model, deployment.tp, deployment.expert_split, layers):
+        size += count * part.bytes
+    scale = model.exact.scale if model.exact else 1
+    return min(deployment.settings.offload_bytes, int(size * scale))
+
+
 def loads_deep_gemm(deployment: Deployment) -> bool:
     """Return True where DeepGEMM's workspace comes while loading: in 0.25.1, not in 0.32.0.
 

@@ -25,7 +25,7 @@ from inference_planner.model.kv_cache import kv_dtype_bytes, stored_cache_dtype
 from inference_planner.releases import attention_backends, versions
 from inference_planner.releases.attention_backends import Answer
 from inference_planner.releases.versions import Version
-from inference_planner.request import FALLBACKS, whole
+from inference_planner.request import AUTO, FALLBACKS, whole
 from inference_planner.split.compilation import DEFAULT_COMPILATION, NONE, Compilation
 
 # vLLM looks at the free memory after its CUDA context has taken some. Logs say 46.99 of 47.37,
@@ -64,6 +64,7 @@ class Settings:
     dtype: str = "auto"
     kv_cache_dtype: str = "auto"
     max_model_len: int = 0
+    fits_length: bool = False  # vLLM lowers max_model_len to what fits (--max-model-len auto)
     # `resolve` takes the release's own default where none is given
     gpu_memory_utilization: float = versions.get(versions.DEFAULT).default_utilization
     max_num_batched_tokens: int = 0
@@ -126,7 +127,7 @@ class Settings:
 
     @property
     def offload_bytes(self) -> int:
-        """Bytes of weights that each GPU leaves in the host's memory, at most."""
+        """Bytes of layers' weights that each GPU leaves in the host's memory, at most."""
         return round(self.cpu_offload_gb * GIB)
 
     @property
@@ -220,12 +221,15 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
         share = _checked_share(values["gpu_memory_utilization"], share)
     default_tokens, default_seqs = batch_defaults(gpu, settings.usage, version)
     longest = model.max_position_embeddings
-    if values.get("max_model_len") is not None:
+    if values.get("max_model_len") not in (None, AUTO):
         remedy = f"{model.name} reads up to {longest} tokens. {_longer(model)}".strip()
         whole("max_model_len", settings.max_model_len, longest, remedy)
     if values.get("cpu_offload_gb"):
         checked_gib("cpu_offload_gb", values["cpu_offload_gb"])
-    length = settings.max_model_len or model.default_model_len or longest
+    fits_length = settings.max_model_len == AUTO
+    length = model.default_model_len or longest
+    if settings.max_model_len and not fits_length:
+        length = settings.max_model_len
     seqs = settings.max_num_seqs or default_seqs
     tokens = settings.max_num_batched_tokens or min(seqs * length, default_tokens)
     if seqs > tokens and settings.max_num_seqs:
@@ -236,6 +240,7 @@ def resolve(model: ModelConfig, gpu: GPU, **values: Any) -> Settings:
         settings,
         vllm_version=versions.plain(settings.vllm_version),
         max_model_len=length,
+        fits_length=fits_length,
         gpu_memory_utilization=share,
         max_num_batched_tokens=tokens,
         max_num_seqs=min(seqs, tokens),
