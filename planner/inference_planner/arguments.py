@@ -10,8 +10,11 @@ from typing import Any
 from inference_planner.errors import BadInput
 from inference_planner.request import AUTO, SETTINGS
 
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-UNITS |= {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+UNITS = {
+    "": 1,
+    **{"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12},
+    **{"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40},
+}
 
 
 def tokens(text: str) -> int:

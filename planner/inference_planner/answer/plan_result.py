@@ -304,7 +304,7 @@ class Plan:
                 return f"{at_low_end} is no room for a KV cache."
         elif self.intervals["max_concurrency"].low < 1:
             return (
-                f"{at_low_end} is no room for one request of {self.max_model_len:,} tokens. A "
+                f"{at_low_end} is no room for one request of {self.deployment.settings.max_model_len:,} tokens. A "
                 "shorter --max-model-len is safer."
             )
         if may_exceed_state_blocks(self.deployment):
