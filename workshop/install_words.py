@@ -10,11 +10,11 @@ for `workshop.servers.slurm.site` to say.
 
 from pathlib import Path
 
-import workshop
 from workshop.errors import WorkshopError
+from workshop.this_package import FOLDER
 
 DISTRIBUTION = "distributed-inference-workshop"
-REPOSITORY = Path(workshop.__file__).parents[1]
+REPOSITORY = FOLDER.parent
 # What a remedy says for a checkout, and what stands for it elsewhere; the longer texts come first.
 WHEEL_WORDS = {
     "make test installs it": f"pip install '{DISTRIBUTION}[dev]'",

@@ -15,13 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import workshop
-from workshop import python_process
+from workshop import python_process, this_package
 from workshop.client import paired
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.records.record_file import ServerRecord
 
-TASKS = Path(workshop.__file__).parent / "data" / "evaluation"
+TASKS = this_package.DATA / "evaluation"
 TEACHING_TASK = "teaching_places"
 SAMPLES = "samples_*.jsonl"
 INSTALL = 'Install it: pip install "lm-eval[api]". The extra `eval` of this package has it too.'

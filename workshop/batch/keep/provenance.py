@@ -11,8 +11,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import workshop
-from workshop import timestamps
+from workshop import this_package, timestamps
 from workshop.batch.keep.answers import write_parquet
 from workshop.batch.keep.cut_answers import ENDED_IN_LENGTH
 from workshop.batch.keep.paths import Paths, read_meta, write_meta
@@ -81,7 +80,7 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
             "shard": shard,
             "changed": changed,
         },
-        "workshop_version": workshop.__version__,
+        "workshop_version": this_package.VERSION,
         "began": before.get("began") or timestamps.now(),
         "ended": None,
         "retrying": work.retry,  # the journal may hold two answers to a row: the later one counts
