@@ -43,7 +43,7 @@ def find(name: str | None = None) -> ServerRecord:
     url = os.environ.get("WORKSHOP_URL")
     if url and name is None:
         return record_of_address(url, "WORKSHOP_URL")
-    return choose(name)
+    return ready_server(name)
 
 
 def record_at(name: str | None, url: str | None) -> ServerRecord:
@@ -113,7 +113,7 @@ class StillStarting(WorkshopError):
         self.look = look
 
 
-def choose(name: str | None = None) -> ServerRecord:
+def ready_server(name: str | None = None) -> ServerRecord:
     """Return the record of the one server that is ready: the one called `name`, if that is given.
 
     Raises WorkshopError: there is none, there are several, or it is still starting or has failed.
@@ -125,12 +125,13 @@ def choose(name: str | None = None) -> ServerRecord:
         (records.shared(), records.read_shared),
     ):
         named = [record for record in candidates if name in (None, record.name)]
-        ready = [record for record in named if record.state == "ready" and not record.in_doubt]
-        if len(ready) == 1:
+        ready = records.ready_among(named)
+        if ready and ready[0].in_doubt:  # as all of them are
+            doubtful = doubtful or ready[0]
+        elif len(ready) == 1:
             return ready[0]
-        if ready:
+        elif ready:
             raise SeveralServers([record.name for record in ready])
-        doubtful = doubtful or next((record for record in named if record.in_doubt), None)
         last = named[-1] if named else None
         if last is not None and last.state == "starting":
             raise StillStarting(last, look)
@@ -144,6 +145,9 @@ def choose(name: str | None = None) -> ServerRecord:
         others = records.ready()
         raise records.unknown(name, others, "" if others else START)
     raise WorkshopError("No server is known here.", START)
+
+
+choose = ready_server  # as cli/servers.py and cli/tunnel.py call it
 
 
 def _ended(record: ServerRecord) -> WorkshopError:

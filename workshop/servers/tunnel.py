@@ -76,7 +76,7 @@ def fetch(login: str, name: str | None) -> ServerRecord:
             "and none of them can be read.",
             f"See what it prints: ssh {login} workshop servers",
         )
-    return choose(cluster_records, name, login)
+    return ready_server(cluster_records, name, login)
 
 
 def _records_in(text: str) -> tuple[list[ServerRecord], int]:
@@ -93,16 +93,14 @@ def _records_in(text: str) -> tuple[list[ServerRecord], int]:
     return cluster_records, unreadable
 
 
-def choose(cluster_records: list[ServerRecord], name: str | None, login: str) -> ServerRecord:
+def ready_server(cluster_records: list[ServerRecord], name: str | None, login: str) -> ServerRecord:
     """Return the one ready server of that name, or of any name if `name` is None.
 
     Raises:
         WorkshopError: no server is ready, or several are; it names all servers with their states.
     """
-    ready = [record for record in cluster_records if record.state == "ready"]
-    if name is not None:
-        ready = [record for record in ready if record.name == name]
-    if len(ready) == 1:
+    ready = records.ready_among(record for record in cluster_records if name in (None, record.name))
+    if ready and (len(ready) == 1 or ready[0].in_doubt):  # its own address tells
         return ready[0]
     names = ", ".join(f"{record.name} ({record.state})" for record in cluster_records) or "none"
     if ready:

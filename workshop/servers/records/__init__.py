@@ -302,11 +302,13 @@ def starting() -> ServerRecord | None:
 
 
 def ready() -> list[ServerRecord]:
-    """Return the records of servers that are ready: this user's own, then those that were shared.
+    """Return the records of servers that are ready: this user's own, then those that were shared."""
+    return ready_among([*own(), *shared()])
 
-    Those that are in doubt are left out, unless there are no others.
-    """
-    said_ready = [record for record in (*own(), *shared()) if record.state == "ready"]
+
+def ready_among(candidates: Iterable[ServerRecord]) -> list[ServerRecord]:
+    """Return the records of servers that are ready; those in doubt only if all are in doubt."""
+    said_ready = [record for record in candidates if record.state == "ready"]
     sure = [record for record in said_ready if not record.in_doubt]
     return sure or said_ready
 
