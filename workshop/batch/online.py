@@ -17,7 +17,7 @@ from workshop.batch.send.clock import clock
 from workshop.batch.send.pace import LARGEST_LIMIT
 from workshop.batch.send.sending import Limits, Sender
 from workshop.batch.session import REPORT_S, Ledger, Session
-from workshop.client import reach
+from workshop.client import reach, transport
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records
 from workshop.servers.records import ServerRecord
@@ -78,7 +78,7 @@ class Batch(Session):
     async def _answer(self) -> None:
         """Connect to the servers, and answer the rows."""
         fleet = find_servers(self.urls, self.concurrency, self.server_name, self.accepted)
-        reach.allow_connections(len(fleet) * (self.concurrency or LARGEST_LIMIT))
+        transport.allow_connections(len(fleet) * (self.concurrency or LARGEST_LIMIT))
         for server in fleet:
             server.connect(self.limits.read_timeout_s)
         try:
@@ -222,7 +222,7 @@ def _of(
         return servers.Server(record.url, record.api_key, concurrency, record, accepted)
     server = servers.Server(record.url, api_key or record.api_key, concurrency, accepted=accepted)
     if record.where == "given":
-        server.proxy = reach.proxy_to(server.url)
+        server.proxy = transport.proxy_to(server.url)
     return server
 
 
@@ -276,7 +276,7 @@ def _nobody(fleet: list[servers.Server], errors: list[Exception]) -> WorkshopErr
     """
     remedy = ""
     for server, error in zip(fleet, errors, strict=True):
-        remedy = remedy or reach.remedy_for(error, server.url)
+        remedy = remedy or transport.remedy_for(error, server.url)
     if not remedy:
         is_ours = any(server.record for server in fleet)
         remedy = servers.KNOWN if is_ours else reach.CHECK_ADDRESS

@@ -24,7 +24,7 @@ import openai
 from openai.types import Completion
 from openai.types.chat import ChatCompletion
 
-from workshop.client import answer_ids, lost, reach, received, refusals, waiting
+from workshop.client import answer_ids, lost, reach, received, refusals, transport, waiting
 from workshop.client.reach import START, find
 from workshop.client.strict_json import Malformed
 from workshop.engine import http
@@ -74,8 +74,8 @@ class Client:
             self.headers["Authorization"] = f"Bearer {record.api_key}"
         self.proxy = None
         if record.where == "given":
-            self.proxy = reach.proxy_to(self.url)
-        self.safe = reach.options(self.proxy)
+            self.proxy = transport.proxy_to(self.url)
+        self.safe = transport.options(self.proxy)
         self.http = httpx.Client(headers=self.headers, timeout=CONNECT_TIMEOUT_S, **self.safe)
         self._timeout_s = timeout_s
         self.ids = answer_ids.AnswerIds()
@@ -159,7 +159,7 @@ class Client:
             for _ in range(2):
                 request_id, response = self._answer_to(create(), options)
                 location = response.headers.get("location")
-                redirect = reach.redirected(self.url, response.status_code, location)
+                redirect = transport.redirected(self.url, response.status_code, location)
                 if redirect:
                     raise redirect
                 answer = received.answer(response.content, sequences)
@@ -259,7 +259,7 @@ class Client:
         if answer.status_code in (401, 403):
             raise self._key_refused()
         location = answer.headers.get("location")
-        redirect = reach.redirected(self.root + path, answer.status_code, location)
+        redirect = transport.redirected(self.root + path, answer.status_code, location)
         if redirect:
             raise redirect
         if answer.status_code != 200:
@@ -294,7 +294,7 @@ class Client:
         """
         if status == 401:
             return self._key_refused()
-        redirect = reach.redirected(self.url, status, location)
+        redirect = transport.redirected(self.url, status, location)
         if redirect:
             return redirect
         problem = refusals.sentence(message)
@@ -343,7 +343,7 @@ class Client:
         """Return the error for a server that does not answer; later cells say the same."""
         remedy = ""
         if error:
-            remedy = reach.remedy_for(error, self.url)
+            remedy = transport.remedy_for(error, self.url)
         gone = self._started_again() or reach.silent(self.record, cause, remedy)
         lost.remember(gone)
         return gone
@@ -396,7 +396,7 @@ class Stream:
 
 def _why(error: openai.APIConnectionError) -> str:
     """Return the TLS error that prevented a connection; '' if there was another reason."""
-    if not reach.is_tls(error):
+    if not transport.is_tls(error):
         return ""
     return str(error.__cause__ or "")
 
@@ -415,8 +415,8 @@ def _who() -> dict[str, str]:
 @functools.cache
 def _parameters(create) -> frozenset[str]:
     """Return the names that a method of `openai` takes, without those that say what to complete."""
-    transport = {"self", "prompt", "messages", "model"}
-    return frozenset(inspect.signature(create).parameters) - transport
+    of_the_request = {"self", "prompt", "messages", "model"}
+    return frozenset(inspect.signature(create).parameters) - of_the_request
 
 
 def connect(name: str | None = None, by: str = "") -> Client:
@@ -458,7 +458,7 @@ def connect_to(record: ServerRecord, by: str = "") -> Client:
             "Give the address of a vLLM server, which ends in /v1.",
         )
     if record.where != "given" or (client.proxy is None and client.url.startswith("http:")):
-        reach.keep_off_proxies(client.url)
+        transport.keep_off_proxies(client.url)
     client.model = record.model or served[0]
     lost.forget()
     return client

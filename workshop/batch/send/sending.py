@@ -20,7 +20,7 @@ from workshop.batch.send import retries, servers
 from workshop.batch.send.clock import clock
 from workshop.batch.send.servers import Server
 from workshop.batch.session import Ledger
-from workshop.client import reach, received
+from workshop.client import received, transport
 from workshop.client.answer_ids import MARK
 from workshop.client.strict_json import Malformed
 from workshop.errors import WorkshopError, plain
@@ -230,7 +230,7 @@ class Sender:
             return await self._lost(attempt, server, error)
         if status in (401, 403):
             return await self._key_refused(attempt, server, address_and_key)
-        redirect = reach.redirected(server.url, status, headers.get("Location"))
+        redirect = transport.redirected(server.url, status, headers.get("Location"))
         if redirect:
             raise redirect
         self._refused(attempt, server, status, raw, headers)

@@ -1,6 +1,7 @@
 """One server of a batch: its address, whether it answers, and what its metrics say."""
 
 import asyncio
+import functools
 import math
 import os
 import re
@@ -14,7 +15,7 @@ from workshop.batch.read.rows import CHAT, COMPLETIONS, EMBEDDINGS
 from workshop.batch.send.clock import clock
 from workshop.batch.send.outage import Outage
 from workshop.batch.send.pace import Pace
-from workshop.client import reach, received
+from workshop.client import received, transport
 from workshop.client.answer_ids import AnswerIds
 from workshop.client.strict_json import Malformed
 from workshop.engine import metrics
@@ -23,6 +24,7 @@ from workshop.errors import WorkshopError
 from workshop.servers import hang, records
 from workshop.servers.records import ServerRecord
 
+CONNECT_TIMEOUT_S = 10.0
 BUSY_TIMEOUT_S = 20.0  # for a server that may be busy, to say what it serves
 READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away
 # A look costs the server some 10 ms, so it is frequent only while the pace is sought.
@@ -115,8 +117,14 @@ class Server:
 
     def connect(self, read_timeout_s: float) -> None:
         """Open the sessions; call it inside the event loop."""
-        self.session = _session(read_timeout_s, keepalive_timeout=KEEP_ALIVE_S)
-        self._fresh = _session(read_timeout_s, force_close=True)
+        session = functools.partial(
+            transport.session,
+            answer_s=read_timeout_s,
+            connect_s=CONNECT_TIMEOUT_S,
+            auto_decompress=False,  # no request allows a compressed answer
+        )
+        self.session = session(idle_s=KEEP_ALIVE_S)
+        self._fresh = session(idle_s=None)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -155,7 +163,7 @@ class Server:
         }
         async with self.session.get(self.root + path, allow_redirects=False, **options) as answer:
             location = answer.headers.get("Location")
-            redirect = reach.redirected(self.root + path, answer.status, location)
+            redirect = transport.redirected(self.root + path, answer.status, location)
             if redirect:
                 raise redirect
             try:
@@ -446,23 +454,6 @@ class Server:
         return KeyRefused(
             f"{self.url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key."
         )
-
-
-def _session(read_timeout_s: float, **options) -> aiohttp.ClientSession:
-    """Open a session that sends nothing beside what we say.
-
-    It has no cookies, and ignores the proxy of the environment.
-    """
-    certificates = reach.tls()
-    if certificates is not None:
-        options["ssl"] = certificates
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, **options),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=False,  # reach.proxy_to decides
-        auto_decompress=False,  # no request allows a compressed answer
-        timeout=aiohttp.ClientTimeout(total=read_timeout_s, sock_connect=10),
-    )
 
 
 def _is_same(entry: dict, other: dict, in_doubt: bool = False) -> bool:
