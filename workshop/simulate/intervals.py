@@ -24,9 +24,8 @@ SHARES: dict[str, dict[str, float]] = {
     "itl": {"p50": 0.125, "p95": 0.24, "p99": 0.24, "mean": 0.24},
     "e2el": {"p50": 0.15, "p95": 0.30, "p99": 0.30, "mean": 0.30},
 }
-TOKENS_SHARE = (
-    0.035  # of tokens a second, all loads; most of them are set by how fast requests arrive
-)
+# Of tokens a second, all loads; most of them are set by how fast requests arrive.
+TOKENS_SHARE = 0.035
 # So often the doubt of a step counts. Over a load steps of many kinds make up for each other: with
 # 0.6 nine of ten public points are inside, and as many with widths that never saw their model and
 # card (docs/speed.md, left out). A step that prefills waits for kernels and a host that no decoding

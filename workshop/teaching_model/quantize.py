@@ -14,9 +14,8 @@ from workshop.errors import BadInput
 from workshop.teaching_model.reference import to_bfloat16
 
 SCALE_BYTES = 2  # vLLM's checkpoints keep scales in 16 bit
-E4M3_LARGEST = (
-    448.0  # 4 bits of exponent, 3 of mantissa, no infinity (Micikevicius et al., arXiv 2209.05433)
-)
+# 4 bits of exponent, 3 of mantissa, no infinity (Micikevicius et al., arXiv 2209.05433)
+E4M3_LARGEST = 448.0
 
 
 @dataclass(frozen=True)

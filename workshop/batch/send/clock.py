@@ -9,9 +9,8 @@ not to blame for that silence.
 import time
 from collections.abc import Callable
 
-LONGEST_STEP_S = (
-    2.0  # a run looks at its clock ten times a second; a longer gap means that it did not run
-)
+# A run looks at its clock ten times a second; a longer gap means that it did not run.
+LONGEST_STEP_S = 2.0
 
 
 class RunningClock:

@@ -308,9 +308,8 @@ def engine_environment(
     env[auth.RECORD_VARIABLE] = str(records.path_of(name))
     env.pop("WORKSHOP_API_KEY", None)
     defaults = {"VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1"}
-    defaults["VLLM_ENGINE_READY_TIMEOUT_S"] = (
-        "3600"  # vLLM's own 600 are too few for a large model's loading
-    )
+    # vLLM's own 600 are too few for a large model's loading
+    defaults["VLLM_ENGINE_READY_TIMEOUT_S"] = "3600"
     if Path(path).is_dir():
         defaults["HF_HUB_OFFLINE"] = "1"
     if _count(user_flags, "nnodes") == 1 and "data-parallel-address" not in user_flags:
@@ -321,9 +320,8 @@ def engine_environment(
     if device == "cpu":
         defaults["TORCHDYNAMO_DISABLE"] = "1"
         if path != str(TEACHING_FOLDER) and "kv-cache-memory-bytes" not in user_flags:
-            defaults["VLLM_CPU_KVCACHE_SPACE"] = (
-                "1"  # GiB; where it is set, vLLM 0.32 overlooks the flag
-            )
+            # GiB; where it is set, vLLM 0.32 overlooks the flag
+            defaults["VLLM_CPU_KVCACHE_SPACE"] = "1"
         ranks = _ranks(user_flags)
         if ranks > 1 or machine.cpus() <= UNBOUND_CPUS:
             # Fewer cores than ranks: binding fails. Few cores: the workers' threads, which wait by
