@@ -129,16 +129,14 @@ def _rows(data: Mapping, number: int, k: int | None) -> list[Row]:
     return token_rows
 
 
-def next_token_logprobs(
-    response: object, *, choice: int = 0, position: int = 0
-) -> dict[Token, float]:
+def next_token_logprobs(response: object, *, position: int = 0) -> dict[Token, float]:
     """Return token → logprob of one generated position, as `sampling` takes it.
 
     Tokens are ids if the request said `return_tokens_as_token_ids=True`, as it should: tokens that
     decode to the same text (the pieces of emojis) share one key otherwise, and all but one are
     lost.
     """
-    generated = [row for row in rows(response, choice=choice) if row.part == "completion"]
+    generated = [row for row in rows(response) if row.part == "completion"]
     if not 0 <= position < len(generated):
         problem = f"There are logprobs of {len(generated)} generated tokens, and none with the number {position}."
         raise BadInput(problem, HOW_TO_ASK)
@@ -175,9 +173,7 @@ def total_logprob(tokens: Iterable[Row]) -> float:
     return math.fsum(row.logprob for row in tokens if row.logprob is not None)
 
 
-def processed(
-    row: Row, settings: Settings, *, output_tokens: Iterable[str] = ()
-) -> dict[str, float]:
+def processed(row: Row, settings: Settings) -> dict[str, float]:
     """Return text → logprob after the sampling parameters, computed from the alternatives of a row.
 
     The server itself sends one kind only (`--logprobs-mode`, raw by default). Tokens that cannot be
@@ -191,7 +187,7 @@ def processed(
         if alternative.rank == number:
             top.append(alternative.logprob)
     ceiling = min(top, default=0.0)
-    result = pipeline(scores, settings, output_tokens=output_tokens, ceiling=ceiling)
+    result = pipeline(scores, settings, ceiling=ceiling)
     log_listed_share = math.log(result.steps[-1].listed_share)
     logprobs = {}
     for alternative in row.alternatives:

@@ -127,14 +127,14 @@ class Movement:
         return f"{which}{count} {noun}, and nothing was computed for {now - moved_at:.0f} s"
 
 
-def of_record(record: "ServerRecord", within_s: float | None = None) -> "ServerRecord":
+def of_record(record: "ServerRecord") -> "ServerRecord":
     """Return a record as its server answers now: `state` may be one of this module's, with a reason.
 
     Records that are not ready, or in doubt, are returned as they are.
     """
     if record.state != READY or record.in_doubt:
         return record
-    finding = look(record.url, record.api_key, record.model, within_s)
+    finding = look(record.url, record.api_key, record.model)
     if finding.state == READY:
         return record
     return replace(record, state=finding.state, reason=finding.reason)

@@ -45,9 +45,7 @@ OPTIONAL = (
 )
 
 
-def load(
-    output: str | Path, prompts: bool = True, input: str | Path | None = None
-) -> pandas.DataFrame:
+def load(output: str | Path, input: str | Path | None = None) -> pandas.DataFrame:
     """Return the answers of an output: a row for each sample, in the order of the input.
 
     Columns: custom_id, row (of the input, from 0), sample (of the prompt, from 0), prompt, text,
@@ -57,7 +55,8 @@ def load(
     Where a row of the input was changed, the answer to what it says now is here, and no other. A
     batch that still runs may be read, too.
 
-    prompts: add the prompts, if the input is there unchanged.
+    Prompts are there if the input is, unchanged.
+
     input: where the input lies now, if it was moved.
 
     Raises:
@@ -75,8 +74,6 @@ def load(
             frame[name] = [_decoded(value) for value in frame[name]]
     elif paths.journal.exists() and meta:
         frame = pandas.DataFrame(_records(current(meta, [paths.journal], input)), columns=COLUMNS)
-        if not prompts:
-            frame["prompt"] = None
     else:
         problem = f"There is no output {output}"
         if paths.journal.exists():
