@@ -293,9 +293,8 @@ def run(input: str | Path, output: str | Path, **options) -> Summary:
     In a notebook the kernel's stop button ends it in order: what has come is kept.
     """
     batch = Batch(input, output, **options)
-    with ThreadPoolExecutor(
-        1, "workshop-batch"
-    ) as thread:  # a notebook's main thread has an event loop already
+    # a notebook's main thread has an event loop already
+    with ThreadPoolExecutor(1, "workshop-batch") as thread:
         running = thread.submit(batch.run)
         while not running.done():
             try:

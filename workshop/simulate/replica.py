@@ -48,9 +48,8 @@ class Replica:
         self._most_under_way = rules.pipeline_parallel_size + int(rules.async_scheduling)
         self._now_s = 0.0  # the host's time
         self._stages_free_s = [0.0] * clock.stages  # when each stage's GPUs are free
-        self._sampled_s: dict[
-            str, float
-        ] = {}  # when the last token of a request that is under way is sampled
+        # when the last token of a request that is under way is sampled
+        self._sampled_s: dict[str, float] = {}
         self.ended_s = 0.0  # when the last step ended
         self._under_way: deque[tuple[float, list[tuple[Engine, ScheduledStep]]]] = deque()
         self._empty_steps = 0  # consecutive ones
