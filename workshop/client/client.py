@@ -1,6 +1,4 @@
-"""A thin client over the official `openai` package.
-
-It finds the server by its record, not by an address.
+"""A thin client over the official `openai` package, which finds the server by its record.
 
 from workshop import connect
 llm = connect()
@@ -196,10 +194,7 @@ class Client:
 
     @staticmethod
     def _sent(send):
-        """Send a request.
-
-        It is sent once more if the server had closed the idle connection long before.
-        """
+        """Send a request, once more if the server had closed the idle connection long before."""
         began = time.monotonic()
         try:
             return send()
@@ -238,10 +233,7 @@ class Client:
             return frozenset()
 
     def models(self) -> list[dict]:
-        """Return the models that the server serves, one dict each.
-
-        Each has an `id`. `root` and `max_model_len` are None if the server does not give them.
-        """
+        """Return the served models; their `root` and `max_model_len` are None if not given."""
         return self._read("/v1/models", received.models)
 
     def get(self, path: str) -> dict:
@@ -288,7 +280,7 @@ class Client:
         return WorkshopError(str(error))
 
     def refusal(self, status: int, message: str, location: str | None = None) -> WorkshopError:
-        """Return the error for an answer with another status than 200.
+        """Return the error for a status other than 200.
 
         `message` is what the server wrote, `location` where it leads to.
         """
@@ -305,20 +297,14 @@ class Client:
         return self.gone(problem)
 
     def odd(self, what: str, address: str = "") -> WorkshopError:
-        """Return the error for an answer that no vLLM server gives.
-
-        `what` completes "… answers with".
-        """
+        """Return the error for an answer that vLLM never gives; `what` follows "answers with"."""
         remedy = (
             "Is this the address of a vLLM server? It ends in /v1, and nothing stands in between."
         )
         return WorkshopError(f"{address or self.url} answers with {what}.", remedy)
 
     def _started_again(self) -> WorkshopError | None:
-        """Return an error if the record has a new address or key.
-
-        Then this client belongs to an earlier start.
-        """
+        """Return an error if the record has a new address or key, and so the server a new start."""
         with contextlib.suppress(WorkshopError):
             now = reach.choose(self.record.name)
             if (now.url, now.api_key) != (self.record.url, self.record.api_key):
@@ -350,10 +336,7 @@ class Client:
 
 
 class Stream:
-    """An `openai` Stream that also raises an error if it ends before the text does.
-
-    It has every attribute of the `openai` Stream.
-    """
+    """An `openai` Stream, with its attributes, that raises an error if it ends before its text."""
 
     def __init__(self, stream: openai.Stream, client: Client, request_id: str = ""):
         self._stream = stream
@@ -402,10 +385,7 @@ def _why(error: openai.APIConnectionError) -> str:
 
 
 def _who() -> dict[str, str]:
-    """Return the header that names the user.
-
-    With it, a server for a class can give each learner a share.
-    """
+    """Return the header that names the user, so that a class's server can share fairly."""
     try:
         return {"X-Workshop-Learner": quote(getpass.getuser(), safe="@")}
     except (OSError, KeyError):  # a user id without a name, as in some containers
@@ -420,10 +400,9 @@ def _parameters(create) -> frozenset[str]:
 
 
 def connect(name: str | None = None, by: str = "") -> Client:
-    """Return a client of the running server.
+    """Return a client of the running server, which was asked whether it has the right model.
 
-    The server is asked first whether it answers, with the right model. `by` is a name that each
-    request shows in a trace of the engine.
+    `by` is a name that each request shows in a trace of the engine.
 
     Looks for WORKSHOP_URL (with WORKSHOP_API_KEY), else this user's own server, else one shared
     with the class in $WORKSHOP_SHARED. In a notebook a server that is starting is waited for.

@@ -66,9 +66,7 @@ def command(
     chat: bool = False,
     more: Sequence[str] = (),
 ) -> list[str]:
-    """Return the arguments of `lm-eval run`.
-
-    The key is not among them: lm-eval reads OPENAI_API_KEY.
+    """Return the arguments of `lm-eval run`, without the key, which it reads from OPENAI_API_KEY.
 
     Args:
         tasks: names of lm-eval's tasks, with commas between them.
@@ -129,9 +127,7 @@ def shown(arguments: Sequence[str]) -> str:
 
 
 def read(path: Path, metric: str | None = None) -> Evaluation:
-    """Return the answers that lm-eval has stored in a folder or in a file of samples.
-
-    Of a folder, the newest answers count.
+    """Return lm-eval's answers from a file of samples, or the newest of a folder.
 
     Args:
         metric: which of the task's figures decides; by default its first.

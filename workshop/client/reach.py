@@ -69,10 +69,7 @@ def record_of_address(url: str, source: str) -> ServerRecord:
 
 
 class SeveralServers(WorkshopError):
-    """Several servers are ready, and none was named.
-
-    `command_remedy` is the remedy on a command line.
-    """
+    """Several servers are ready, and none was named; `command_remedy` is for a command line."""
 
     def __init__(self, names: list[str]):
         super().__init__(

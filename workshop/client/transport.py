@@ -31,9 +31,7 @@ SPARE_FILES = 200  # what a run has open beside its connections
 
 
 def proxy_to(url: str) -> str | None:
-    """Return the web proxy for an address that the user gave, and name it on stderr.
-
-    None: no proxy is used.
+    """Return the web proxy for an address that the user gave, or None; name it on stderr.
 
     Raises BadInput: it is a proxy of a kind that is not supported.
     """
@@ -68,10 +66,7 @@ def proxy_to(url: str) -> str | None:
 
 
 def _named_proxy(scheme: str) -> tuple[str, str]:
-    """Return the web proxy that the environment names for a scheme, and the variable that names it.
-
-    The proxy is '' if there is none.
-    """
+    """Return the environment's web proxy for a scheme, or '', and the variable that names it."""
     from urllib.request import getproxies_environment
 
     proxy = trusted_proxy()
@@ -83,10 +78,7 @@ def _named_proxy(scheme: str) -> tuple[str, str]:
 
 
 def _host_and_port(place: SplitResult) -> str:
-    """Return "host:port" of an address, without its user name and password.
-
-    The default port is 80.
-    """
+    """Return "host:port" of an address (port 80 if it has none), without user name and password."""
     try:
         return f"{place.hostname}:{place.port or 80}"
     except ValueError:
@@ -94,9 +86,9 @@ def _host_and_port(place: SplitResult) -> str:
 
 
 def tls() -> ssl.SSLContext | None:
-    """Return the TLS settings with the certificates that the user names.
+    """Return the TLS settings with the certificates that the user names; None: the usual ones.
 
-    None: the usual certificates count.
+    Raises BadInput: the certificates cannot be read.
     """
     import ssl
 
@@ -114,10 +106,7 @@ def tls() -> ssl.SSLContext | None:
 
 
 def options(proxy: str | None) -> dict:
-    """Return the options for httpx's and openai's clients.
-
-    With them a client uses this proxy alone, and follows no redirect.
-    """
+    """Return options for httpx's and openai's clients: this proxy alone, and no redirects."""
     return {"trust_env": False, "proxy": proxy, "follow_redirects": False, "verify": tls() or True}
 
 
@@ -153,10 +142,7 @@ def session(
 
 
 def remedy_for(error: BaseException, url: str) -> str:
-    """Return what to do about a server that cannot be reached because of TLS.
-
-    '' if the cause is another one.
-    """
+    """Return what to do about a server that TLS keeps from being reached; '' for other causes."""
     text = _text_of(error)
     if "CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower():
         if "Hostname mismatch" in text or "doesn't match" in text or "not valid for" in text:
@@ -191,10 +177,7 @@ def _text_of(error: BaseException) -> str:
 
 
 def redirected(url: str, status: int, location: str | None) -> WorkshopError | None:
-    """Return the error for an answer that redirects to another address.
-
-    None if the answer is no redirect.
-    """
+    """Return the error for an answer that redirects to another address; None if it does not."""
     if not 300 <= status < 400:
         return None
     problem = f"{url} answers {status} and leads to {(location or 'nowhere')[:200]}, where no key is sent."
@@ -202,10 +185,7 @@ def redirected(url: str, status: int, location: str | None) -> WorkshopError | N
 
 
 def keep_off_proxies(url: str) -> None:
-    """Let every HTTP library of this process connect to this server directly.
-
-    Learners' requests carry its key, which a proxy must not see.
-    """
+    """Let every HTTP library of this process, whose requests carry the key, go past web proxies."""
     from urllib.request import (
         getproxies_environment,
         proxy_bypass_environment,  # pyright: ignore[reportAttributeAccessIssue]  (typeshed lacks it)

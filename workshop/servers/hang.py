@@ -75,10 +75,7 @@ class _Seen:
 
 
 class Movement:
-    """The times at which a server last moved, over many looks at it. Times are of one clock, in s.
-
-    now: the time at which the looks begin.
-    """
+    """The times at which a server last moved, over many looks from `now` on, in s of one clock."""
 
     def __init__(self, now: float):
         self._moved_at = now
@@ -284,10 +281,7 @@ async def _page(client: httpx.AsyncClient, root: str) -> Metrics | None:
 async def _status_of_a_token(
     client: httpx.AsyncClient, root: str, model: str, headers: dict[str, str]
 ) -> int:
-    """Ask for one token in the first way that the model has; return the answer's status of HTTP.
-
-    502: the connection broke.
-    """
+    """Ask for one token as the model allows; return the HTTP status, 502 for a broken connection."""
     status = 0
     for path, body in ONE_TOKEN.items():
         named = {"model": model, **body} if model else body

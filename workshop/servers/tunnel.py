@@ -32,10 +32,7 @@ LOOK_EVERY_S = 5.0  # at the server, through the tunnel
 
 
 def command_for(record: ServerRecord, login: str, port: int) -> list[str]:
-    """Return the ssh command that makes the server appear at 127.0.0.1:port.
-
-    It ends when it cannot do that.
-    """
+    """Return the ssh command that makes the server appear at 127.0.0.1:port, or ends."""
     address = urlsplit(record.url)
     host = address.hostname or ""
     if ":" in host:

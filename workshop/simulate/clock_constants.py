@@ -1,6 +1,4 @@
-"""The fitted constants of the simulator's clock.
-
-Each has its value, unit and meaning, and the recorded loads that it was fitted to.
+"""The fitted constants of the simulator's clock: value, unit, meaning, and the loads of the fit.
 
 Each block names its source: a paper, or a record in tests/data/simulate/records together with the
 loads that stayed out of the fit and test it (docs/simulate.md has both tables). The unit ends the

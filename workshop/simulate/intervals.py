@@ -1,6 +1,4 @@
-"""Computes how far the figures of a simulated load may be off.
-
-Nine of ten measured figures lie between low and high.
+"""Computes how far a simulated load's figures may be off: nine of ten measured ones are within.
 
 The shares of a case that was measured are those of the recorded loads on H200
 (tests/data/simulate/comparison.json, 100 loads): nine of ten measured figures are within them. They

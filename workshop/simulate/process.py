@@ -1,7 +1,4 @@
-"""The worker process of the simulator.
-
-It is started at the first job, kept for the next, and stopped with this process.
-"""
+"""The simulator's worker process, kept from the first job to the end of this process."""
 
 import atexit
 import os
@@ -18,10 +15,7 @@ from workshop.worker_process import NoAnswer, Pickles, WorkerProcess
 
 
 class Worker:
-    """A process that has loaded vLLM and runs jobs one by one.
-
-    Its Python is WORKSHOP_VLLM_PYTHON's where that is set.
-    """
+    """A process that has loaded vLLM and runs jobs one by one, in WORKSHOP_VLLM_PYTHON if set."""
 
     def __init__(self) -> None:
         python = os.environ.get("WORKSHOP_VLLM_PYTHON")

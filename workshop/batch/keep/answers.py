@@ -1,6 +1,4 @@
-"""Reads an output, JSONL or Parquet, into a DataFrame with one line for each answer.
-
-It decides which answers count.
+"""Reads an output, JSONL or Parquet, into a DataFrame, and decides which answers count.
 
 An answer counts if its key, the hash of the request, is that of a row of the present input. An id
 is not enough, because its row may have been changed. Nor is a row's number, because rows may have
@@ -163,9 +161,7 @@ def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
 
 
 def write_parquet(paths: Paths) -> None:
-    """Write the Parquet output from the journal, a group of rows at a time.
-
-    It is written whole or not at all.
+    """Write the Parquet output from the journal, a group of rows at a time, whole or not at all.
 
     Raises WorkshopError: it cannot be written, or the input is not there to tell which answers
     count.
@@ -195,7 +191,7 @@ def write_parquet(paths: Paths) -> None:
 
 
 def _cell(name: str, value: object) -> object:
-    """Return a value as its Parquet column can hold it, because a column has one type.
+    """Return a value as its Parquet column, which has one type, can hold it.
 
     Nested values become JSON. A value that is no whole number of 64 bits is left out of a column of
     such numbers.
@@ -217,9 +213,7 @@ def current(
     input: str | Path | None = None,
     shard: tuple[int, int] | None = None,
 ) -> Iterator[tuple[Answer, int, object]]:
-    """Yield each answer that counts, the number of its row, and its prompt or messages.
-
-    The prompt is None if it is not known.
+    """Yield each answer that counts, its row's number, and its prompt or messages (None: unknown).
 
     Where the input is not there as it was (`input`: where it lies now), all answers count, as long
     as there is one version of each row.

@@ -134,9 +134,7 @@ class Server:
         await self._fresh.close()
 
     def post(self, path: str, headers: dict | None = None, fresh: bool = False, **body):
-        """POST to a path beside /v1, with the present key; return an async context.
-
-        Redirects are not followed.
+        """POST to a path beside /v1 with the present key, without redirects; return a context.
 
         fresh: use a new connection, so that only the answer to this request can come.
         """
@@ -236,10 +234,7 @@ class Server:
         return entry
 
     def is_name_of(self, answered: str, model: str) -> bool:
-        """Return True if `answered` is a name of the model that was requested.
-
-        `answered` is the model that an answer names.
-        """
+        """Return True if `answered`, which an answer names, is a name of the requested `model`."""
         if answered == model or answered in self.names:
             return True
         # LiteLLM puts the name of the provider in front.
@@ -259,10 +254,7 @@ class Server:
         return version
 
     async def watch(self, model: str, patience_s: float) -> None:
-        """Look at the server as long as the batch runs.
-
-        Adjust the pace, and notice when the server hangs, and when it is back.
-        """
+        """Adjust the pace while the batch runs; notice when the server hangs, or is back."""
         answered_before = self.answered
         looked_at = clock.now()
         has_metrics = True
@@ -426,10 +418,7 @@ class Server:
         return "", ""
 
     def takes_rows(self) -> int:
-        """Return how many requests the server may have at once now.
-
-        It is only one if a proxy answers in its place.
-        """
+        """Return how many requests the server may have now; 1 if a proxy answers in its place."""
         if not self.up.is_set() or clock.now() < self.outage.rests_until:
             return 0
         if self.outage.rests:
@@ -457,9 +446,7 @@ class Server:
 
 
 def _is_same(entry: dict, other: dict, in_doubt: bool = False) -> bool:
-    """Return True if two entries of /v1/models are two names of one model.
-
-    vLLM gives them the same root.
+    """Return True if two entries of /v1/models name one model: then vLLM gives them the same root.
 
     in_doubt: the result if the server gives no roots.
     """
@@ -471,10 +458,7 @@ def _is_same(entry: dict, other: dict, in_doubt: bool = False) -> bool:
 
 
 def _current(name: str) -> ServerRecord | None:
-    """Return the present record of a server, this user's own or a shared one.
-
-    None if there is no record.
-    """
+    """Return the present record of a server, this user's own or a shared one; None without one."""
     shared_records = (record for record in records.shared() if record.name == name)
     return records.read(name) or next(shared_records, None)
 

@@ -146,9 +146,9 @@ def prepare(
 
 
 def preloaded_environment() -> dict[str, str] | None:
-    """Return the environment of a process from which servers of the teaching model can be forked.
+    """Return the environment of a process that forks servers of the teaching model, or None.
 
-    None: this machine's servers are not forked, as they use GPUs or are not here.
+    None: this machine's servers use GPUs, or are not here.
     """
     if not installed()[0] or engine_device() != "cpu":
         return None
@@ -158,9 +158,9 @@ def preloaded_environment() -> dict[str, str] | None:
 def for_class(
     learners: int, user_flags: dict[str, str], device: str
 ) -> tuple[list[str], dict[str, str]]:
-    """Return vLLM's flags and variables for a class, as SLURM's jobs set them.
+    """Return vLLM's flags and variables for a class of so many learners, as SLURM's jobs set them.
 
-    learners: the size of the class; 0: no class, and no flags or variables.
+    0: no class, and no flags or variables.
     """
     if not learners:
         return [], {}
@@ -339,9 +339,8 @@ def engine_environment(
 def tracing(
     file: str | Path | None, user_flags: dict[str, str], force: bool = False
 ) -> tuple[list[str], dict[str, str]]:
-    """Return vLLM's flags and variables for a trace in `file`, which is made now, and empty.
+    """Return vLLM's flags and variables for a new, empty trace in `file`; None: no trace.
 
-    file: None: no trace.
     force: an older trace is replaced; other files never are.
     """
     if not file:

@@ -253,9 +253,7 @@ def follow(
     *,
     look: Callable[[str], ServerRecord | None] = records.read,
 ) -> ServerRecord | None:
-    """Wait for a server that somebody else is starting; return its record once it has settled.
-
-    None: it was stopped.
+    """Wait for a server that somebody else starts; return its record once settled (None: stopped).
 
     Args:
         look: returns the server's record as it is now.

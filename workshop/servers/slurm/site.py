@@ -71,10 +71,7 @@ def own_file() -> Path:
 
 
 def chosen_file() -> Path | None:
-    """Return the site file of this user, or None if there is none.
-
-    It is $WORKSHOP_SITE, else the own file if that is there.
-    """
+    """Return the user's site file: $WORKSHOP_SITE, else their own if it is there, else None."""
     chosen = os.environ.get("WORKSHOP_SITE")
     if chosen:
         return Path(chosen).expanduser().resolve()
@@ -105,10 +102,7 @@ def make_own_file() -> tuple[Path, bool]:
 
 
 def site_file() -> Path:
-    """Return the file that is read.
-
-    It is $WORKSHOP_SITE, else the user's own file, else site.sh beside the scripts.
-    """
+    """Return the file that is read: $WORKSHOP_SITE, else the user's own, else slurm/site.sh."""
     path = chosen_file() or scripts_folder() / "site.sh"
     if not path.is_file():
         remedy = "Unset WORKSHOP_SITE, or set it to a file: `workshop slurm site` makes one."
@@ -169,9 +163,7 @@ def environment() -> dict[str, str]:
 
 
 def models_folder(site: dict[str, str] | None = None) -> Path:
-    """Return the folder of the models, WORKSHOP_MODELS.
-
-    site: the site's settings; None: read them.
+    """Return the folder of the models, WORKSHOP_MODELS; `site`: settings that were read already.
 
     Raises:
         WorkshopError: it is not set, or no whole path.
@@ -216,10 +208,7 @@ class Changes:
 
 
 def changes(site: dict[str, str]) -> Changes:
-    """Return what `site_sbatch` says.
-
-    --mem= takes the option away, --mem=0 and --exclusive replace it.
-    """
+    """Return what `site_sbatch` says; --mem= takes that option away, --mem=0 replaces it."""
     removed: set[str] = set()
     added: dict[str, str | None] = {}
     for word in filter(None, site.get("site_sbatch", "").splitlines()):
@@ -325,10 +314,10 @@ def gpu_option(site: dict[str, str]) -> str:
 
 
 def gpus(site: dict[str, str]) -> tuple[str, int]:
-    """Return SLURM's type and number of GPUs a node, as the site has them.
+    """Return SLURM's type and number of GPUs a node, as the site has them; ('', 0) if it does not.
 
-    ('', 0) where it says nothing. From its --gres, --gpus-per-node, SBATCH_GPUS_PER_NODE, or
-    WORKSHOP_GPUS_PER_NODE where SLURM counts none.
+    From its --gres, --gpus-per-node, SBATCH_GPUS_PER_NODE, or WORKSHOP_GPUS_PER_NODE where SLURM
+    counts none.
     """
     setting = gres(site) or changes(site).added.get("gpus-per-node")
     names = ("SBATCH_GPUS_PER_NODE", "WORKSHOP_GPUS_PER_NODE")
@@ -378,10 +367,7 @@ def number(site: dict[str, str], name: str, otherwise: int) -> int:
 
 
 def refusal_remedy(answer: str, otherwise: str = "") -> str:
-    """Return what to do about sbatch's own words.
-
-    otherwise: the remedy where they are not SLURM's, but the cluster's own.
-    """
+    """Return what to do about sbatch's own words; `otherwise`, if they are the cluster's own."""
     for text, remedy in REFUSALS.items():
         if text in answer.lower():
             return remedy

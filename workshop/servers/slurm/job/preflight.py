@@ -50,10 +50,7 @@ Problems = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Facts:
-    """The hardware and the files of one node.
-
-    Sizes in bytes; gpus are (name, memory, free) of those that this job was given.
-    """
+    """The hardware and files of one node, in bytes; gpus are (name, memory, free) of this job's."""
 
     rank: int
     node: str
