@@ -23,7 +23,10 @@ WHEEL_WORDS = {
 
 
 def course_folder(part: str = "notebooks") -> Path:
-    """Return the course's own folder: of the checkout, or of the installed package."""
+    """Return the course's own folder: of the checkout, or of the installed package.
+
+    Raises WorkshopError: it is not installed.
+    """
     # A wheel's own first: beside it may lie a package of that name (`kubernetes`, the client).
     for folder in (REPOSITORY / "workshop" / "_course" / part, REPOSITORY / part):
         if folder.is_dir():

@@ -34,6 +34,8 @@ class Batch(Session):
     accept_model: other names of the model, under which a server may answer (a proxy's, an alias).
     limits: how long it tries.
     **options: those of `Session`.
+
+    Raises BadInput: a server's address and its name are both given; else as `Session` does.
     """
 
     def __init__(

@@ -49,6 +49,8 @@ class Client:
         http: an `httpx` client that carries the key, and takes no proxy and no redirect that is not
             meant.
         by: the name that requests show in a trace; "" for none.
+
+    Raises BadInput: `by` cannot be shown.
     """
 
     def __init__(

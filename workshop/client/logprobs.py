@@ -127,6 +127,8 @@ def next_token_logprobs(response: object, *, position: int = 0) -> dict[Token, f
     Tokens are ids if the request said `return_tokens_as_token_ids=True`, as it should: tokens that
     decode to the same text (the pieces of emojis) share one key otherwise, and all but one are
     lost.
+
+    Raises BadInput: no token was generated there, or it has no logprobs.
     """
     generated = [row for row in rows(response) if row.part == "completion"]
     if not 0 <= position < len(generated):

@@ -40,7 +40,10 @@ def record_at(name: str | None, url: str | None) -> ServerRecord:
 
 
 def record_of_address(url: str, source: str) -> ServerRecord:
-    """Return a record of an address that the user gives; the key is WORKSHOP_API_KEY."""
+    """Return a record of an address that the user gives; the key is WORKSHOP_API_KEY.
+
+    Raises BadInput: it is no address, or WORKSHOP_API_KEY holds no key.
+    """
     url = url.rstrip("/")
     try:
         parts = urlsplit(url)

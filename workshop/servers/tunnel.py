@@ -49,7 +49,10 @@ def checked_login(login: str) -> str:
 
 
 def fetch(login: str, name: str | None) -> ServerRecord:
-    """Return the record of the ready server on the cluster, read over ssh from its home folder."""
+    """Return the record of the ready server on the cluster, read over ssh from its home folder.
+
+    Raises WorkshopError: ssh fails, no record can be read, or as `ready_server` does.
+    """
     # Each record on a line of its own, whatever the login files there print before and in between.
     script = (
         'for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; '

@@ -15,7 +15,10 @@ from workshop.worker_process import NoAnswer, Pickles, WorkerProcess
 
 
 class Worker:
-    """A process that has loaded vLLM and runs jobs one by one, in WORKSHOP_VLLM_PYTHON if set."""
+    """A process that has loaded vLLM and runs jobs one by one, in WORKSHOP_VLLM_PYTHON if set.
+
+    Raises WorkshopError: WORKSHOP_VLLM_PYTHON cannot be run.
+    """
 
     def __init__(self) -> None:
         python = os.environ.get("WORKSHOP_VLLM_PYTHON")

@@ -25,7 +25,10 @@ RESULTS = ("tokens_per_s", "goodput_per_s", "keeps_up", "kv_cache_usage_max")
 
 
 def parse_slo(text: str | None) -> dict[str, float]:
-    """Return the limits in ms: "ttft=500ms,tpot=0.05s" gives {"ttft": 500.0, "tpot": 50.0}."""
+    """Return the limits in ms: "ttft=500ms,tpot=0.05s" gives {"ttft": 500.0, "tpot": 50.0}.
+
+    Raises BadInput: a part is no limit.
+    """
     if not text:
         return {}
     limits = {}

@@ -89,7 +89,10 @@ class Result:
 
 @lru_cache(maxsize=8)
 def text(name: str) -> np.ndarray:
-    """Return token ids [sequences, 256] of glosses, prose, known or calibration."""
+    """Return token ids [sequences, 256] of glosses, prose, known or calibration.
+
+    Raises BadInput: there is no such text.
+    """
     with np.load(TEXT) as arrays:
         if name not in arrays:
             raise BadInput(f"There is no text {name!r}.", f"Choose from: {', '.join(arrays)}.")

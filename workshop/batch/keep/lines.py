@@ -47,7 +47,10 @@ class Answer(NamedTuple):
         return sorted(indexes) == list(range(samples))
 
     def renumbered(self, row: int) -> bytes:
-        """Return the line with its row's present number: rows may have been added before it."""
+        """Return the line with its row's present number: rows may have been added before it.
+
+        Raises ValueError: the line is no answer of a batch.
+        """
         head = _HEAD.match(self.raw)
         if head is None:
             raise ValueError("this line is no answer of a batch")  # `read_answer` makes none of it

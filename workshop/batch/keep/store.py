@@ -151,6 +151,8 @@ class Journal:
 
         Args:
             keep_bytes: cut the file after so many bytes; None cuts nothing, 0 begins with an empty file.
+
+        Raises WorkshopError: it cannot be opened.
         """
         self.path = path
         self._lines = []
@@ -220,7 +222,10 @@ class Journal:
         )
 
     def close(self) -> None:
-        """Write the lines that wait, and close the file."""
+        """Write the lines that wait, and close the file.
+
+        Raises WorkshopError: they cannot be written.
+        """
         try:
             self.write(self.take())
         finally:

@@ -120,7 +120,10 @@ class Index:
         return Row(*record)
 
     def all_rows(self) -> Iterator[Row]:
-        """Yield the rows in the order of the input."""
+        """Yield the rows in the order of the input.
+
+        Raises WorkshopError: the temporary file cannot be used.
+        """
         rows = self._execute(f"{_SELECT_ROW} ORDER BY row", ())
         try:
             for record in rows:

@@ -239,7 +239,10 @@ def _are_free_on(addresses: Iterable[str], ports: Iterable[int]) -> bool:
 
 
 def fixed_port() -> int | None:
-    """Return WORKSHOP_PORT, if it is set."""
+    """Return WORKSHOP_PORT, if it is set.
+
+    Raises WorkshopError: it is no number of a port.
+    """
     text = os.environ.get("WORKSHOP_PORT", "")
     if not text:
         return None

@@ -161,6 +161,9 @@ def for_class(
     """Return vLLM's flags and variables for a class of so many learners, as SLURM's jobs set them.
 
     0: no class, and no flags or variables.
+
+    Raises BadInput: a limit of the environment cannot be, or --middleware has those of a class
+    already.
     """
     if not learners:
         return [], {}
@@ -191,7 +194,10 @@ def fetch(path: str, say: Callable[[str], None] = lambda line: None) -> None:
 
 
 def resolve_model(model: str | None) -> tuple[str, str]:
-    """Return (folder or Hub id, name to serve it under); the folder of smollm2 is there after `fetch`."""
+    """Return (folder or Hub id, name to serve it under); the folder of smollm2 is there after `fetch`.
+
+    Raises BadInput: it is neither a model's folder nor a Hub id.
+    """
     if model in (None, TEACHING_MODEL):
         return str(TEACHING_FOLDER), TEACHING_MODEL
     if model == smollm2.NAME:
@@ -218,7 +224,10 @@ def resolve_model(model: str | None) -> tuple[str, str]:
 
 
 def engine_device() -> str:
-    """Return "gpu" or "cpu": what the installed vLLM can use here."""
+    """Return "gpu" or "cpu": what the installed vLLM can use here.
+
+    Raises WorkshopError: vLLM is not installed, or is for GPUs that are not here.
+    """
     distribution, version = installed()
     has_gpu = bool(gpus.visible())
     if not distribution:
@@ -342,6 +351,8 @@ def tracing(
     """Return vLLM's flags and variables for a new, empty trace in `file`; None: no trace.
 
     force: an older trace is replaced; other files never are.
+
+    Raises BadInput: the file cannot be written, or --scheduler-cls is set.
     """
     if not file:
         return [], {}

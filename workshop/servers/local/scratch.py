@@ -41,7 +41,10 @@ def make(name: str) -> Path:
 
 
 def new_folder() -> Path:
-    """Return a new folder, closed to others, whose path leaves room for a socket's name."""
+    """Return a new folder, closed to others, whose path leaves room for a socket's name.
+
+    Raises WorkshopError: none can be made.
+    """
     places = ["/tmp"]
     with contextlib.suppress(OSError):  # none can be written
         places.insert(0, tempfile.gettempdir())

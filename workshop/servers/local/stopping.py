@@ -22,6 +22,8 @@ def stop(name: str) -> str:
 
     name: also of a job of `workshop slurm submit` that has not begun, or its number. If the server
     does not end, its record stays.
+
+    Raises WorkshopError: there is none, it runs elsewhere, or it does not end.
     """
     if records.stored(name) is None:
         jobs = [job for job in records.waiting() if name in (job.name, job.job_id)]

@@ -160,7 +160,10 @@ class _Watch:
         self.report(self._follower.progress)
 
     def until_ready(self, record: ServerRecord) -> None:
-        """Return when the server answers a completion with its model."""
+        """Return when the server answers a completion with its model.
+
+        Raises WorkshopError: it is not ready within READY_TIMEOUT_S, or it ends.
+        """
         deadline = time.monotonic() + READY_TIMEOUT_S
         while not (self.reader.stage == "ready" and answers(record)):
             self.read()

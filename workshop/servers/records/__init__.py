@@ -85,6 +85,8 @@ def path_of(name: str, suffix: str = ".json") -> Path:
     Beside it: .lock, whose lock is the right to start, and to write down, the server; .shared,
     where copies of the record are; .stop, where the server's end is wanted: an end without it is a
     failure, whatever its exit code.
+
+    Raises BadInput: it is no such name.
     """
     if not record_file.NAME.fullmatch(name):
         remedy = "Use up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit."

@@ -25,6 +25,8 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
     group: a Unix group that this user belongs to: its members can use the server from then on.
 
     Returns (path of the copy, what to know about it).
+
+    Raises WorkshopError: the server is not ready, or another's record has its name there.
     """
     record = records.require(name)
     if record.state != "ready":

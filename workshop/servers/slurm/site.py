@@ -102,7 +102,10 @@ def make_own_file() -> tuple[Path, bool]:
 
 
 def site_file() -> Path:
-    """Return the file that is read: $WORKSHOP_SITE, else the user's own, else slurm/site.sh."""
+    """Return the file that is read: $WORKSHOP_SITE, else the user's own, else slurm/site.sh.
+
+    Raises WorkshopError: $WORKSHOP_SITE names a file that is not there.
+    """
     path = chosen_file() or scripts_folder() / "site.sh"
     if not path.is_file():
         remedy = "Unset WORKSHOP_SITE, or set it to a file: `workshop slurm site` makes one."
@@ -136,6 +139,8 @@ def environment() -> dict[str, str]:
 
     WORKSHOP_SITE is in it where another file than slurm/site.sh counts; site_serve_args and
     site_sbatch, which are arrays, with a word a line.
+
+    Raises WorkshopError: bash cannot source the file.
     """
     file = site_file()
     if b"\r\n" in file.read_bytes():
@@ -208,7 +213,10 @@ class Changes:
 
 
 def changes(site: dict[str, str]) -> Changes:
-    """Return what `site_sbatch` says; --mem= takes that option away, --mem=0 replaces it."""
+    """Return what `site_sbatch` says; --mem= takes that option away, --mem=0 replaces it.
+
+    Raises BadInput: it has something else than long options of sbatch.
+    """
     removed: set[str] = set()
     added: dict[str, str | None] = {}
     for word in filter(None, site.get("site_sbatch", "").splitlines()):
@@ -346,7 +354,10 @@ def typed_count(text: str) -> tuple[str, int]:
 
 
 def known_gpu(kind: str) -> str:
-    """Return the catalog's name of SLURM's type, such as nvidia_h100_80gb_hbm3; '' for ''."""
+    """Return the catalog's name of SLURM's type, such as nvidia_h100_80gb_hbm3; '' for ''.
+
+    Raises BadInput: the catalog has no such GPU.
+    """
     if not kind:
         return ""
     try:
@@ -359,7 +370,10 @@ def known_gpu(kind: str) -> str:
 
 
 def number(site: dict[str, str], name: str, otherwise: int) -> int:
-    """Return a whole number that the site sets, or what is taken where it sets none."""
+    """Return a whole number that the site sets, or what is taken where it sets none.
+
+    Raises BadInput: it is no whole number.
+    """
     text = site.get(name, "")
     if text and not re.fullmatch("[0-9]{1,9}", text):
         raise BadInput(f"{name} is {text[:40]!r}, no whole number.", "Edit it in slurm/site.sh.")

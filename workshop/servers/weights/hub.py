@@ -165,7 +165,10 @@ def _file(sibling: Any) -> File:
 
 
 def fetch(remote: Remote, folder: Path, token: str | None = None) -> None:
-    """Download the missing files, several at a time; what arrived before an error is kept."""
+    """Download the missing files, several at a time; what arrived before an error is kept.
+
+    Raises WorkshopError: a file cannot be downloaded.
+    """
     disable_progress_bars("huggingface_hub.http_get")  # the caller has a bar of its own
     hub_logging.set_verbosity_error()  # it says each time that it resumes
     with ThreadPoolExecutor(WORKERS) as pool:

@@ -54,7 +54,10 @@ class Report:
 
 
 def target_folder(hub: str, to: str | Path) -> Path:
-    """Return the model's folder: TO/name, or TO itself if it has that name already."""
+    """Return the model's folder: TO/name, or TO itself if it has that name already.
+
+    Raises BadInput: it cannot be the name of a folder.
+    """
     try:
         place = Path(to).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):

@@ -270,7 +270,10 @@ def lead(own: Facts, job: JobFile) -> Verdict:
 
 
 def follow(own: Facts, job: JobFile) -> Verdict:
-    """On another node: report to the head within WAIT_S, return its verdict."""
+    """On another node: report to the head within WAIT_S, return its verdict.
+
+    Raises WorkshopError: the head cannot be reached.
+    """
     head = job.head_address, job.check_port
     deadline = time.monotonic() + WAIT_S
     while True:
