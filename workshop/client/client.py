@@ -308,7 +308,7 @@ class Client:
     def _started_again(self) -> WorkshopError | None:
         """Return an error if the record has a new address or key, and so the server a new start."""
         with contextlib.suppress(WorkshopError):
-            now = reach.choose(self.record.name)
+            now = reach.ready_server(self.record.name)
             if (now.url, now.api_key) != (self.record.url, self.record.api_key):
                 problem = f"The server {now.name!r} was started again."
                 return WorkshopError(problem, "Run the cell with connect() again, then this one.")
