@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workshop.lazy import lazily
+from workshop.this_package import VERSION
 
 if TYPE_CHECKING:
     import inference_planner as planner
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from workshop.engine.log import read as read_log
     from workshop.engine.planning import plan
 
-__version__ = "0.1.0"
+__version__ = VERSION
 _WIDGETS = "workshop.course.widgets"
 _DOOR = {  # name → where it is, what it is
     "connect": ("", "a client of the running server"),

@@ -77,9 +77,9 @@ def check_output(path: str | Path, *, force: bool = False) -> None:
 
 @contextlib.contextmanager
 def output(path: str | Path, *, force: bool = False) -> Iterator[BinaryIO]:
-    """Give a file to write, which gets its name at the end of the block.
+    """Give a file to write, which gets its name at the end of the block if the block succeeds.
 
-    Where the block fails nothing has changed. Another process may write to `file.name` instead.
+    Another process may write to `file.name` instead.
 
     Args:
         force: replace an existing file, whose permissions stay.

@@ -88,10 +88,7 @@ def writing(path: Path, remedy: str = "") -> Iterator[None]:
 
 
 def cannot_write(path: Path, error: OSError, remedy: str = "") -> CannotWrite:
-    """Turn an OSError of a write into one sentence and a remedy.
-
-    By default the remedy for what lies in home().
-    """
+    """Turn an OSError of a write into one sentence and a remedy, by default the one for home()."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         free = "Free some space or quota there, or set WORKSHOP_HOME to a folder on another disk."
         return NoSpace(f"No space is left to write {path} ({error.strerror}).", remedy or free)

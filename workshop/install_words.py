@@ -10,11 +10,11 @@ for `workshop.servers.slurm.site` to say.
 
 from pathlib import Path
 
-import workshop
 from workshop.errors import WorkshopError
+from workshop.this_package import FOLDER
 
 DISTRIBUTION = "distributed-inference-workshop"
-REPOSITORY = Path(workshop.__file__).parents[1]
+REPOSITORY = FOLDER.parent
 # What a remedy says for a checkout, and what stands for it elsewhere; the longer texts come first.
 WHEEL_WORDS = {
     "make test installs it": f"pip install '{DISTRIBUTION}[dev]'",
@@ -23,7 +23,10 @@ WHEEL_WORDS = {
 
 
 def course_folder(part: str = "notebooks") -> Path:
-    """Return the course's own folder: of the checkout, or of the installed package."""
+    """Return the course's own folder: of the checkout, or of the installed package.
+
+    Raises WorkshopError: it is not installed.
+    """
     # A wheel's own first: beside it may lie a package of that name (`kubernetes`, the client).
     for folder in (REPOSITORY / "workshop" / "_course" / part, REPOSITORY / part):
         if folder.is_dir():

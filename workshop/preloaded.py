@@ -122,7 +122,10 @@ class ForkedProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end and return the exit code: UNKNOWN_CODE if the preloaded process ended before."""
+        """Wait for the end and return the exit code: UNKNOWN_CODE if the preloaded process ended before.
+
+        Raises subprocess.TimeoutExpired: it takes longer than `timeout` seconds.
+        """
         if self.returncode is not None:
             return self.returncode
         if not select.select([self._handle], [], [], timeout)[0]:

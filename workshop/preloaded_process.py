@@ -73,10 +73,7 @@ class _Server:
             self._write()
 
     def run(self) -> dict | None:
-        """Fork until standard input ends.
-
-        Return None in this process then, and in each process that is forked what it shall run.
-        """
+        """Fork until standard input ends; return None then, and in each fork what it shall run."""
         try:
             while True:
                 ready, _, _ = select.select([0, self._listener, self._wake_reader], [], [])

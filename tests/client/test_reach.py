@@ -12,7 +12,7 @@ from odd_answers import COMPLETION, MODELS, encoded
 
 import workshop
 from workshop import batch
-from workshop.client import client, reach
+from workshop.client import client, reach, transport
 from workshop.engine import http, metrics
 from workshop.errors import BadInput, WorkshopError
 from workshop.measure import timed
@@ -131,7 +131,7 @@ def test_what_a_learner_sends_over_plain_http_goes_through_no_proxy_either(
     server, proxy, monkeypatch
 ):
     # the stub stands for a server elsewhere
-    monkeypatch.setattr(reach, "_this_machine", lambda host: False)
+    monkeypatch.setattr(transport, "_this_machine", lambda host: False)
     monkeypatch.setenv("WORKSHOP_URL", server.url)
     monkeypatch.setenv("WORKSHOP_API_KEY", "secret")
     llm = workshop.connect()
@@ -171,8 +171,8 @@ def test_no_proxy_counts_for_the_users_own_proxy(proxy, monkeypatch):
     monkeypatch.setenv("WORKSHOP_PROXY", proxy.root)
     for listed in ("gpu.example", ".example", "*"):
         monkeypatch.setenv("no_proxy", listed)
-        assert reach.proxy_to("http://gpu.example:8000/v1") is None
-        assert reach.proxy_to("https://gpu.example/v1") is None
+        assert transport.proxy_to("http://gpu.example:8000/v1") is None
+        assert transport.proxy_to("https://gpu.example/v1") is None
 
 
 def test_a_proxy_that_cannot_be_used_is_a_sentence_without_its_password(monkeypatch):

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from check_rows import OUTPUT, URL, response
 
-import workshop
+from workshop.client import client
 from workshop.course.exercises.checking import SETS, all_exercises, keep, of_notebook, progress_bar
 from workshop.errors import WorkshopError
 from workshop.servers import records
@@ -30,7 +30,7 @@ def counting_server(monkeypatch):
         assert prompt == "San Francisco is a"
         return SimpleNamespace(usage=SimpleNamespace(**response(max_tokens)["usage"]))
 
-    monkeypatch.setattr(workshop, "connect", lambda: SimpleNamespace(complete=complete, url=URL))
+    monkeypatch.setattr(client, "connect", lambda: SimpleNamespace(complete=complete, url=URL))
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_a_right_address_stays_right_when_connect_cannot_choose_a_server(monkeyp
             SimpleNamespace(url=url, state="ready", in_doubt=False) for url in ("http://a/v1", URL)
         ],
     )
-    monkeypatch.setattr(workshop, "connect", connect)
+    monkeypatch.setattr(client, "connect", connect)
     assert all_exercises()["server.endpoint"].test(f"{URL}/chat/completions") is None
 
 

@@ -75,6 +75,24 @@ def test_the_times_of_tokens_are_those_at_which_the_server_sent_them(paced, text
     assert answer.token_ids == [0, 1, 2, 3]
 
 
+def test_a_measurement_returns_no_cookie_that_a_server_or_its_proxy_sets():
+    cookies = []
+
+    class Sticky(small_server.Handler):
+        def do_POST(self):
+            self.body()
+            cookies.append(self.headers["Cookie"])
+            self.send_response(503)
+            self.send_header("Set-Cookie", "route=server-1")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    with small_server.serving(Sticky) as url:  # of an address without a name, aiohttp keeps none
+        named = url.replace("127.0.0.1", "localhost")
+        send(f"{named}/v1", *({"prompt": "x", "max_tokens": 1} for _ in range(2)))
+    assert cookies == [None, None]
+
+
 def test_no_more_requests_are_sent_at_once_than_told_and_in_their_order(paced):
     answers = send(paced[0], *({"prompt": [n], "max_tokens": 1} for n in range(4)), at_once=2)
     sent_s = [answer.sent_s for answer in answers]

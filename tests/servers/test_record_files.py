@@ -96,7 +96,7 @@ def everything_goes_on(names: tuple[str, ...] = ("bad",)) -> None:
     """Fail unless the good record is found in both places and every command does what it should."""
     for servers in (records.own(), records.shared()):
         assert GOOD in servers
-    assert reach.choose("good") == GOOD
+    assert reach.ready_server("good") == GOOD
     lists = [run("servers"), run("servers", "--json")]
     assert all(code == 0 for code, _ in lists)
     assert [server["name"] for server in json.loads(lists[1][1])].count("good") == 2

@@ -93,6 +93,15 @@ def test_record_comes_over_ssh_and_the_choices_are_named(ssh, workshop_home):
     assert "405b (ready)" in error.value.remedy
 
 
+def test_a_server_in_doubt_is_taken_only_if_no_other_is_ready(ssh, workshop_home):
+    doubtful = replace(RECORD, reason="SLURM does not know its job 5")
+    put(ssh, doubtful)
+    assert tunnel.fetch("me@login", None) == doubtful, "its own address tells"
+    put(ssh, replace(RECORD, name="405b"))
+    assert tunnel.fetch("me@login", None).name == "405b"
+    assert tunnel.fetch("me@login", "70b") == doubtful
+
+
 @pytest.mark.live
 def test_connect_finds_the_server_through_the_tunnel_while_it_is_open(server, ssh, workshop_home):
     import workshop

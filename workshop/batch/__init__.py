@@ -1,6 +1,4 @@
-"""Many prompts: a file in, every answer once in a file out.
-
-Run it again after an interruption, and it goes on.
+"""Many prompts: a file in, every answer once in a file out; run it again, and it goes on.
 
 Each line of the output is one answer with its prompt's place (`row`), tokens and seconds; `load`
 makes a table of it.

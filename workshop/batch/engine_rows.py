@@ -1,6 +1,4 @@
-"""Turns rows into requests for vLLM's engine, and the engine's outputs into OpenAI's answers.
-
-The engine runs in this process.
+"""Turns rows into requests for vLLM's engine in this process, and outputs into OpenAI's answers.
 
 Parameters, defaults and limits are those of vLLM's own server, by its own request classes.
 Source: vLLM 0.32, entrypoints/openai/completion and chat_completion.
@@ -22,9 +20,7 @@ Made = TypeVar("Made")
 
 @dataclass
 class Request:
-    """One row on its way to the engine.
-
-    Rows that differ in their prompts alone share `vllm_request` and `sampling_params`.
+    """One row on its way to the engine; `vllm_request` and `sampling_params` may be shared.
 
     Any stands for vLLM's classes, which are imported only where an engine runs.
     """
@@ -73,8 +69,6 @@ class Maker:
 
     def requests(self, rows: Sequence[Row]) -> list[Request | Exception]:
         """Return for each row the engine's request, or why the engine cannot answer it.
-
-        A row is refused if it is too long, or has a parameter that is not allowed.
 
         Many rows at once cost less: their prompts are tokenized in one call, on all cores.
         """
@@ -226,10 +220,7 @@ class Maker:
 
 
 def _refusals() -> tuple[type[Exception], ...]:
-    """Return the exceptions with which vLLM refuses one request.
-
-    Since 0.32 its own classes are no ValueErrors.
-    """
+    """Return the exceptions of a refused request; since 0.32 vLLM's own are no ValueErrors."""
     from jinja2 import TemplateError
     from vllm import exceptions
 

@@ -238,9 +238,9 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
 
 
 def engine_core(*args, **options) -> None:
-    """Run vLLM's engine core, and end it with the process that started it.
+    """Run vLLM's engine core, and end it with the process that started it, however that ends.
 
-    It also ends when that process is killed by signal 9; otherwise it would keep the GPU.
+    It would keep the GPU otherwise.
     """
     processes.end_with_parent(signal.SIGKILL)
     from vllm.v1.engine.core import EngineCoreProc
@@ -259,8 +259,5 @@ def stop(llm) -> None:
 
 
 def run_offline(input: str | Path, output: str | Path, **options) -> Summary:
-    """Answer every row of `input` once, into `output`, without a server.
-
-    The options are those of `OfflineBatch`.
-    """
+    """Answer each row of `input` once into `output`, without a server; options: OfflineBatch's."""
     return OfflineBatch(input, output, **options).run()

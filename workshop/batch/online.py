@@ -1,7 +1,4 @@
-"""`workshop.batch.run`: answers every row of a file exactly once, by one server or several.
-
-Processes and servers may die at any time.
-"""
+"""`workshop.batch.run`: each row of a file is answered once, whatever process or server dies."""
 
 import asyncio
 import contextlib
@@ -17,7 +14,7 @@ from workshop.batch.send.clock import clock
 from workshop.batch.send.pace import LARGEST_LIMIT
 from workshop.batch.send.sending import Limits, Sender
 from workshop.batch.session import REPORT_S, Ledger, Session
-from workshop.client import reach
+from workshop.client import reach, transport
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records
 from workshop.servers.records import ServerRecord
@@ -37,6 +34,8 @@ class Batch(Session):
     accept_model: other names of the model, under which a server may answer (a proxy's, an alias).
     limits: how long it tries.
     **options: those of `Session`.
+
+    Raises BadInput: a server's address and its name are both given; else as `Session` does.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Batch(Session):
     async def _answer(self) -> None:
         """Connect to the servers, and answer the rows."""
         fleet = find_servers(self.urls, self.concurrency, self.server_name, self.accepted)
-        reach.allow_connections(len(fleet) * (self.concurrency or LARGEST_LIMIT))
+        transport.allow_connections(len(fleet) * (self.concurrency or LARGEST_LIMIT))
         for server in fleet:
             server.connect(self.limits.read_timeout_s)
         try:
@@ -93,11 +92,10 @@ class Batch(Session):
                 await server.close()
 
     async def _meet(self, fleet: list[servers.Server]) -> dict:
-        """Return the entry of the model in /v1/models.
+        """Return the entry of the model in /v1/models, of the first server that answers.
 
-        One server must be there; others may come back later.
-
-        If they are only busy, ask again until the patience of `limits` is over.
+        Others may come back later. If all are only busy, ask again until the patience of `limits`
+        is over.
 
         Raises WorkshopError: no server answers.
         """
@@ -118,10 +116,7 @@ class Batch(Session):
     async def _ask_all(
         self, fleet: list[servers.Server], timeout_s: float
     ) -> tuple[dict | None, list[Exception]]:
-        """Ask every server what it serves.
-
-        Return the first one's model, and the errors of the servers that do not answer.
-        """
+        """Return what the first server that answers serves, and the errors of those that do not."""
         first_entry = None
         errors = []
         model = self.model or ""  # after the first answer, the other servers must have the same
@@ -150,10 +145,7 @@ class Batch(Session):
             await asyncio.sleep(0.1)
 
     async def _send(self, work: Work, fleet: list[servers.Server], entry: dict) -> None:
-        """Send the rows that are left, and report regularly meanwhile.
-
-        `entry` is the model's entry in /v1/models.
-        """
+        """Send the rows that are left, and report; `entry` is the model's entry in /v1/models."""
         facts = {
             "model": entry["id"],
             "model_path": entry.get("root"),
@@ -174,10 +166,7 @@ class Batch(Session):
                 reporting.cancel()
 
     async def _report_regularly(self, ledger: Ledger, fleet: list[servers.Server]) -> None:
-        """Report the progress until this task is cancelled.
-
-        A report has the sums of what the servers' metrics say.
-        """
+        """Report the progress until cancelled, with the sums of what the servers' metrics say."""
         while True:
             self.report(ledger.look(**_load(fleet)))
             await asyncio.sleep(REPORT_S)
@@ -214,15 +203,12 @@ def find_servers(
 def _of(
     record: ServerRecord, concurrency: int | None, accepted: tuple[str, ...], api_key: str = ""
 ) -> servers.Server:
-    """Return the server of a record.
-
-    An `api_key` replaces the record's, and then the record is not read again.
-    """
+    """Return a record's server; an `api_key` replaces the record, which is not read again then."""
     if record.where != "given" and not api_key:
         return servers.Server(record.url, record.api_key, concurrency, record, accepted)
     server = servers.Server(record.url, api_key or record.api_key, concurrency, accepted=accepted)
     if record.where == "given":
-        server.proxy = reach.proxy_to(server.url)
+        server.proxy = transport.proxy_to(server.url)
     return server
 
 
@@ -234,10 +220,7 @@ def _as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _load(fleet: list[servers.Server]) -> dict:
-    """Return the fields of a Progress that tell how busy the servers are.
-
-    None where no server has metrics.
-    """
+    """Return the fields of a Progress that tell how busy the servers are; None without metrics."""
     in_flight = limit = running = waiting = 0
     usages = []
     problems = []
@@ -270,13 +253,10 @@ def _urls_with_errors(fleet: list[servers.Server], errors: list[Exception]) -> s
 
 
 def _nobody(fleet: list[servers.Server], errors: list[Exception]) -> WorkshopError:
-    """Return the error that no server answers.
-
-    Its remedy depends on the first cause that has one.
-    """
+    """Return the error that no server answers, with the remedy for the first cause that has one."""
     remedy = ""
     for server, error in zip(fleet, errors, strict=True):
-        remedy = remedy or reach.remedy_for(error, server.url)
+        remedy = remedy or transport.remedy_for(error, server.url)
     if not remedy:
         is_ours = any(server.record for server in fleet)
         remedy = servers.KNOWN if is_ours else reach.CHECK_ADDRESS
@@ -286,16 +266,14 @@ def _nobody(fleet: list[servers.Server], errors: list[Exception]) -> WorkshopErr
 def run(input: str | Path, output: str | Path, **options) -> Summary:
     """Answer every row of `input` once, into `output`; run it again and it goes on.
 
-    Options are those of `Batch`.
-
         workshop.batch.run("prompts.json", "answers.jsonl", max_tokens=100, temperature=1.0, samples=10)
 
-    In a notebook the kernel's stop button ends it in order: what has come is kept.
+    Options are those of `Batch`. In a notebook the kernel's stop button ends it in order: what has
+    come is kept.
     """
     batch = Batch(input, output, **options)
-    with ThreadPoolExecutor(
-        1, "workshop-batch"
-    ) as thread:  # a notebook's main thread has an event loop already
+    # a notebook's main thread has an event loop already
+    with ThreadPoolExecutor(1, "workshop-batch") as thread:
         running = thread.submit(batch.run)
         while not running.done():
             try:

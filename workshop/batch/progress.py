@@ -1,7 +1,4 @@
-"""The progress of a batch and its summary at the end.
-
-The terminal's bar, the notebook's widget and scripts use it.
-"""
+"""The progress of a batch and its summary, for the terminal's bar, the widget and scripts."""
 
 import time
 from collections import deque
@@ -17,10 +14,7 @@ WINDOW_S = 10.0
 
 @dataclass(frozen=True)
 class Progress:
-    """One look at a running batch.
-
-    Rates are over the last 10 s; the KV-cache usage is the fullest server's.
-    """
+    """One look at a running batch; rates over the last 10 s, usage of the fullest KV cache."""
 
     rows: int
     done: int  # answered, in this run or before
@@ -72,11 +66,7 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command.
-
-        0 if every row is answered, 1 if some are not, 75 if the run was interrupted and can be
-        repeated.
-        """
+        """The command's exit code: 0 all answered, 1 not all, 75 interrupted, to be run again."""
         if self.state == INTERRUPTED:
             return EXIT_INTERRUPTED
         if self.state == COMPLETE and self.answered == self.rows - self.bad and not self.errors:

@@ -1,7 +1,4 @@
-"""The part that every run of a batch shares, with servers or without.
-
-It handles arguments, the record, journals and counts.
-"""
+"""The part that all runs of a batch share: arguments, the record, journals and counts."""
 
 import contextlib
 import sys
@@ -65,9 +62,7 @@ class Ledger:
         self.completion_tokens += completion_tokens
 
     def refuse(self, row: Row, status: int | None, code: str, message: str) -> None:
-        """Add the reason why a row has no answer to the file of errors.
-
-        `message` is what the server said.
+        """Add the reason why a row has no answer, `message` of the server's, to the file of errors.
 
         Raises WorkshopError: HOPELESS rows have failed and none has an answer, so the request
         itself is wrong, or the server.
@@ -81,10 +76,7 @@ class Ledger:
             raise WorkshopError(problem, f"{fault}, and run the same command again.")
 
     def count_energy(self) -> None:
-        """Read the energy counter of this machine's GPUs, which answer the rows.
-
-        The summary has the difference.
-        """
+        """Read the energy counter of this machine's GPUs, which answer the rows (`--offline`)."""
         self._joules_before = energy.taken_joules()
 
     @property
@@ -299,10 +291,7 @@ class Session:
             yield work
 
     def _remove_replaced(self) -> None:
-        """Remove answers from the journal that later ones of a retry replaced.
-
-        All of them are removed at once, or none.
-        """
+        """Remove all answers from the journal that later ones of a retry replaced, or none."""
         self._output.replace(answer.raw for answer in newest(self.paths.journal))
 
     def _tell_of_retry(self, work: Work) -> None:
@@ -316,13 +305,11 @@ class Session:
 
     @contextlib.contextmanager
     def recorded(self, work: Work, facts: dict, paces: list) -> Iterator[Ledger]:
-        """Keep the record of a run.
-
-        Before the first request it says where the run came from, afterwards how it ended
-        (`summary`).
+        """Keep the record of a run: where it came from, and afterwards how it ended (`summary`).
 
         facts: of the engine, as for provenance.begin. paces: their `limit` is how many requests at
         once it came to.
+
         Raises WorkshopError: what ended the run, or kept its end from being written; what came is
         kept.
         """

@@ -1,7 +1,4 @@
-"""Tells by an answer's id whose answer it is.
-
-vLLM puts the X-Request-Id of a request into the id of its answer: cmpl-ID, chatcmpl-ID, embd-ID.
-"""
+"""Tells whose answer an answer is: vLLM puts a request's X-Request-Id into its id (cmpl-ID)."""
 
 import re
 import uuid
@@ -33,10 +30,7 @@ class AnswerIds:
         self.name_requests = False
 
     def allow(self, answer_id: str | None, request_id: str) -> bool:
-        """Return False if an answer belongs to another request.
-
-        A server that names no requests in its ids is believed.
-        """
+        """Return False if an answer is another request's; ids that name no request are believed."""
         answer_id = answer_id or ""
         if request_id in answer_id:
             self.name_requests = True

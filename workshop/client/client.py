@@ -1,6 +1,4 @@
-"""A thin client over the official `openai` package.
-
-It finds the server by its record, not by an address.
+"""A thin client over the official `openai` package, which finds the server by its record.
 
 from workshop import connect
 llm = connect()
@@ -24,7 +22,7 @@ import openai
 from openai.types import Completion
 from openai.types.chat import ChatCompletion
 
-from workshop.client import answer_ids, lost, reach, received, refusals, waiting
+from workshop.client import answer_ids, lost, reach, received, refusals, transport, waiting
 from workshop.client.reach import START, find
 from workshop.client.strict_json import Malformed
 from workshop.engine import http
@@ -51,6 +49,8 @@ class Client:
         http: an `httpx` client that carries the key, and takes no proxy and no redirect that is not
             meant.
         by: the name that requests show in a trace; "" for none.
+
+    Raises BadInput: `by` cannot be shown.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class Client:
             self.headers["Authorization"] = f"Bearer {record.api_key}"
         self.proxy = None
         if record.where == "given":
-            self.proxy = reach.proxy_to(self.url)
-        self.safe = reach.options(self.proxy)
+            self.proxy = transport.proxy_to(self.url)
+        self.safe = transport.options(self.proxy)
         self.http = httpx.Client(headers=self.headers, timeout=CONNECT_TIMEOUT_S, **self.safe)
         self._timeout_s = timeout_s
         self.ids = answer_ids.AnswerIds()
@@ -159,7 +159,7 @@ class Client:
             for _ in range(2):
                 request_id, response = self._answer_to(create(), options)
                 location = response.headers.get("location")
-                redirect = reach.redirected(self.url, response.status_code, location)
+                redirect = transport.redirected(self.url, response.status_code, location)
                 if redirect:
                     raise redirect
                 answer = received.answer(response.content, sequences)
@@ -196,10 +196,7 @@ class Client:
 
     @staticmethod
     def _sent(send):
-        """Send a request.
-
-        It is sent once more if the server had closed the idle connection long before.
-        """
+        """Send a request, once more if the server had closed the idle connection long before."""
         began = time.monotonic()
         try:
             return send()
@@ -238,10 +235,7 @@ class Client:
             return frozenset()
 
     def models(self) -> list[dict]:
-        """Return the models that the server serves, one dict each.
-
-        Each has an `id`. `root` and `max_model_len` are None if the server does not give them.
-        """
+        """Return the served models; their `root` and `max_model_len` are None if not given."""
         return self._read("/v1/models", received.models)
 
     def get(self, path: str) -> dict:
@@ -259,7 +253,7 @@ class Client:
         if answer.status_code in (401, 403):
             raise self._key_refused()
         location = answer.headers.get("location")
-        redirect = reach.redirected(self.root + path, answer.status_code, location)
+        redirect = transport.redirected(self.root + path, answer.status_code, location)
         if redirect:
             raise redirect
         if answer.status_code != 200:
@@ -288,13 +282,13 @@ class Client:
         return WorkshopError(str(error))
 
     def refusal(self, status: int, message: str, location: str | None = None) -> WorkshopError:
-        """Return the error for an answer with another status than 200.
+        """Return the error for a status other than 200.
 
         `message` is what the server wrote, `location` where it leads to.
         """
         if status == 401:
             return self._key_refused()
-        redirect = reach.redirected(self.url, status, location)
+        redirect = transport.redirected(self.url, status, location)
         if redirect:
             return redirect
         problem = refusals.sentence(message)
@@ -305,22 +299,16 @@ class Client:
         return self.gone(problem)
 
     def odd(self, what: str, address: str = "") -> WorkshopError:
-        """Return the error for an answer that no vLLM server gives.
-
-        `what` completes "… answers with".
-        """
+        """Return the error for an answer that vLLM never gives; `what` follows "answers with"."""
         remedy = (
             "Is this the address of a vLLM server? It ends in /v1, and nothing stands in between."
         )
         return WorkshopError(f"{address or self.url} answers with {what}.", remedy)
 
     def _started_again(self) -> WorkshopError | None:
-        """Return an error if the record has a new address or key.
-
-        Then this client belongs to an earlier start.
-        """
+        """Return an error if the record has a new address or key, and so the server a new start."""
         with contextlib.suppress(WorkshopError):
-            now = reach.choose(self.record.name)
+            now = reach.ready_server(self.record.name)
             if (now.url, now.api_key) != (self.record.url, self.record.api_key):
                 problem = f"The server {now.name!r} was started again."
                 return WorkshopError(problem, "Run the cell with connect() again, then this one.")
@@ -343,17 +331,14 @@ class Client:
         """Return the error for a server that does not answer; later cells say the same."""
         remedy = ""
         if error:
-            remedy = reach.remedy_for(error, self.url)
+            remedy = transport.remedy_for(error, self.url)
         gone = self._started_again() or reach.silent(self.record, cause, remedy)
         lost.remember(gone)
         return gone
 
 
 class Stream:
-    """An `openai` Stream that also raises an error if it ends before the text does.
-
-    It has every attribute of the `openai` Stream.
-    """
+    """An `openai` Stream, with its attributes, that raises an error if it ends before its text."""
 
     def __init__(self, stream: openai.Stream, client: Client, request_id: str = ""):
         self._stream = stream
@@ -396,16 +381,13 @@ class Stream:
 
 def _why(error: openai.APIConnectionError) -> str:
     """Return the TLS error that prevented a connection; '' if there was another reason."""
-    if not reach.is_tls(error):
+    if not transport.is_tls(error):
         return ""
     return str(error.__cause__ or "")
 
 
 def _who() -> dict[str, str]:
-    """Return the header that names the user.
-
-    With it, a server for a class can give each learner a share.
-    """
+    """Return the header that names the user, so that a class's server can share fairly."""
     try:
         return {"X-Workshop-Learner": quote(getpass.getuser(), safe="@")}
     except (OSError, KeyError):  # a user id without a name, as in some containers
@@ -415,15 +397,14 @@ def _who() -> dict[str, str]:
 @functools.cache
 def _parameters(create) -> frozenset[str]:
     """Return the names that a method of `openai` takes, without those that say what to complete."""
-    transport = {"self", "prompt", "messages", "model"}
-    return frozenset(inspect.signature(create).parameters) - transport
+    of_the_request = {"self", "prompt", "messages", "model"}
+    return frozenset(inspect.signature(create).parameters) - of_the_request
 
 
 def connect(name: str | None = None, by: str = "") -> Client:
-    """Return a client of the running server.
+    """Return a client of the running server, which was asked whether it has the right model.
 
-    The server is asked first whether it answers, with the right model. `by` is a name that each
-    request shows in a trace of the engine.
+    `by` is a name that each request shows in a trace of the engine.
 
     Looks for WORKSHOP_URL (with WORKSHOP_API_KEY), else this user's own server, else one shared
     with the class in $WORKSHOP_SHARED. In a notebook a server that is starting is waited for.
@@ -458,7 +439,7 @@ def connect_to(record: ServerRecord, by: str = "") -> Client:
             "Give the address of a vLLM server, which ends in /v1.",
         )
     if record.where != "given" or (client.proxy is None and client.url.startswith("http:")):
-        reach.keep_off_proxies(client.url)
+        transport.keep_off_proxies(client.url)
     client.model = record.model or served[0]
     lost.forget()
     return client

@@ -1,7 +1,5 @@
 """Makes the text to write into other programs so that they use a server.
 
-It has an address, a model, and where the key comes from.
-
 No configuration holds a key: each reads it from the environment variable WORKSHOP_API_KEY, and
 "env" from the file of the server's record.
 """
@@ -36,10 +34,7 @@ KINDS = {
 
 
 def access(record: ServerRecord) -> list[str]:
-    """Return lines for copying: a server's address, its model, and the command that prints its key.
-
-    The key itself is in none of them.
-    """
+    """Return lines for copying: the address, the model, and the command that prints the key."""
     command = key_command(record) or f"whoever started it has it; set {KEY} to it"
     return [
         f"address  {record.url}",
@@ -50,10 +45,7 @@ def access(record: ServerRecord) -> list[str]:
 
 
 def key_command(record: ServerRecord) -> str:
-    """Return the shell command that prints the key of a server from the file of its record.
-
-    '' if no such file is here: neither this user's own, nor one that was shared.
-    """
+    """Return the shell command that prints a server's key from its record, own or shared, or ''."""
     path = _file_of(record)
     if path is None:
         return ""

@@ -15,13 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import workshop
-from workshop import python_process
+from workshop import python_process, this_package
 from workshop.client import paired
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.records.record_file import ServerRecord
 
-TASKS = Path(workshop.__file__).parent / "data" / "evaluation"
+TASKS = this_package.DATA / "evaluation"
 TEACHING_TASK = "teaching_places"
 SAMPLES = "samples_*.jsonl"
 INSTALL = 'Install it: pip install "lm-eval[api]". The extra `eval` of this package has it too.'
@@ -67,9 +66,7 @@ def command(
     chat: bool = False,
     more: Sequence[str] = (),
 ) -> list[str]:
-    """Return the arguments of `lm-eval run`.
-
-    The key is not among them: lm-eval reads OPENAI_API_KEY.
+    """Return the arguments of `lm-eval run`, without the key, which it reads from OPENAI_API_KEY.
 
     Args:
         tasks: names of lm-eval's tasks, with commas between them.
@@ -130,9 +127,7 @@ def shown(arguments: Sequence[str]) -> str:
 
 
 def read(path: Path, metric: str | None = None) -> Evaluation:
-    """Return the answers that lm-eval has stored in a folder or in a file of samples.
-
-    Of a folder, the newest answers count.
+    """Return lm-eval's answers from a file of samples, or the newest of a folder.
 
     Args:
         metric: which of the task's figures decides; by default its first.

@@ -1,6 +1,4 @@
-"""Turn what a server says about each token's probability into tidy rows.
-
-It reads completions, chats, and the logprobs of a prompt.
+"""Turns what a server says about each token's probability into tidy rows.
 
 A logprob is the natural logarithm of a probability; the surprise is −log2 of it, in bits; the
 perplexity of a text is 2 to its mean surprise. A response is what the `openai` package returns, or
@@ -43,10 +41,7 @@ class _WithLogprob:
 
     @property
     def surprise_bits(self) -> float | None:
-        """The surprise, −log2 of the probability.
-
-        0 for a certainty, 1 for a coin toss, 13 for one token of 8,192.
-        """
+        """The surprise, −log2 of the probability: 0 if certain, 1 for a coin toss."""
         if self.logprob is None:
             return None
         return -self.logprob / math.log(2) + 0.0
@@ -54,10 +49,7 @@ class _WithLogprob:
 
 @dataclass(frozen=True)
 class Alternative(_WithLogprob):
-    """A token that could have stood at a position.
-
-    `rank` 1 is the most probable; None if it is unknown.
-    """
+    """A token that could have stood at a position. `rank`: 1 is the most probable, None unknown."""
 
     token: str
     logprob: float
@@ -129,16 +121,16 @@ def _rows(data: Mapping, number: int, k: int | None) -> list[Row]:
     return token_rows
 
 
-def next_token_logprobs(
-    response: object, *, choice: int = 0, position: int = 0
-) -> dict[Token, float]:
+def next_token_logprobs(response: object, *, position: int = 0) -> dict[Token, float]:
     """Return token → logprob of one generated position, as `sampling` takes it.
 
     Tokens are ids if the request said `return_tokens_as_token_ids=True`, as it should: tokens that
     decode to the same text (the pieces of emojis) share one key otherwise, and all but one are
     lost.
+
+    Raises BadInput: no token was generated there, or it has no logprobs.
     """
-    generated = [row for row in rows(response, choice=choice) if row.part == "completion"]
+    generated = [row for row in rows(response) if row.part == "completion"]
     if not 0 <= position < len(generated):
         problem = f"There are logprobs of {len(generated)} generated tokens, and none with the number {position}."
         raise BadInput(problem, HOW_TO_ASK)
@@ -152,12 +144,10 @@ def next_token_logprobs(
 
 
 def perplexity(tokens: Iterable[Row]) -> float:
-    """Return the perplexity of tokens.
+    """Return the perplexity of tokens: exp of the mean of −logprob.
 
-    Among how many equally likely tokens the model was choosing, on average.
-
-    It is exp of the mean of −logprob. Tokens without a logprob (the first of a prompt) do not
-    count.
+    So many equally likely tokens the model chose between, on average. Tokens without a logprob (the
+    first of a prompt) do not count.
 
     Raises BadInput: no token has a logprob.
     """
@@ -175,9 +165,7 @@ def total_logprob(tokens: Iterable[Row]) -> float:
     return math.fsum(row.logprob for row in tokens if row.logprob is not None)
 
 
-def processed(
-    row: Row, settings: Settings, *, output_tokens: Iterable[str] = ()
-) -> dict[str, float]:
+def processed(row: Row, settings: Settings) -> dict[str, float]:
     """Return text → logprob after the sampling parameters, computed from the alternatives of a row.
 
     The server itself sends one kind only (`--logprobs-mode`, raw by default). Tokens that cannot be
@@ -191,7 +179,7 @@ def processed(
         if alternative.rank == number:
             top.append(alternative.logprob)
     ceiling = min(top, default=0.0)
-    result = pipeline(scores, settings, output_tokens=output_tokens, ceiling=ceiling)
+    result = pipeline(scores, settings, ceiling=ceiling)
     log_listed_share = math.log(result.steps[-1].listed_share)
     logprobs = {}
     for alternative in row.alternatives:
@@ -242,10 +230,9 @@ def _prompt_rows(positions: Sequence[Mapping | None], ids: Sequence[int] | None)
 
 
 def _completion_rows(logprobs: Mapping, ids: Sequence[int] | None, k: int | None) -> list[Row]:
-    """Return the rows of a completion.
+    """Return the rows of a completion, k alternatives for each token, and the chosen token.
 
-    It has `{"tokens": […], "token_logprobs": […], "top_logprobs": [{text: logprob}, …]}`: k
-    alternatives for each token, and the chosen token.
+    It has `{"tokens": […], "token_logprobs": […], "top_logprobs": [{text: logprob}, …]}`.
     """
     texts = logprobs["tokens"]
     chosen = logprobs["token_logprobs"]
@@ -264,10 +251,7 @@ def _completion_rows(logprobs: Mapping, ids: Sequence[int] | None, k: int | None
 
 
 def _alternatives_asked_for(listed: Sequence[Mapping], texts: Sequence[str]) -> int:
-    """Infer `logprobs=` of the request.
-
-    There are k entries where the chosen token is among the top k, otherwise k + 1.
-    """
+    """Infer the request's `logprobs=`: k entries if the chosen token is in the top k, or k + 1."""
     lengths = []  # of the lists in which the chosen token does not come last
     for top, text in zip(listed, texts, strict=True):
         if len(top) > 1 and None not in top.values() and min(top, key=top.__getitem__) != text:
@@ -276,10 +260,9 @@ def _alternatives_asked_for(listed: Sequence[Mapping], texts: Sequence[str]) -> 
 
 
 def _chat_rows(content: Sequence[Mapping], ids: Sequence[int] | None) -> list[Row]:
-    """Return the rows of a chat's answer.
+    """Return the rows of a chat's answer, with exactly k alternatives for each token.
 
-    It has `[{"token": …, "logprob": …, "top_logprobs": [{"token": …, "logprob": …}, …]}, …]`, with
-    exactly k alternatives for each token.
+    It has `[{"token": …, "logprob": …, "top_logprobs": [{"token": …, "logprob": …}, …]}, …]`.
     """
     chat_rows = []
     for number, entry in enumerate(content):
@@ -345,10 +328,7 @@ def _id_of(text: str) -> int | None:
 
 
 def _finite(logprob: float) -> float:
-    """Return a logprob; -9999, which servers send for a probability of zero, as minus infinity.
-
-    JSON has no infinity.
-    """
+    """Return a logprob, with minus infinity for -9999, which stands for it in JSON."""
     if logprob <= MINUS_INFINITY_SENT:
         return -math.inf
     return logprob

@@ -72,9 +72,7 @@ class Comparison:
 
 
 def exact_test(worse: int, better: int) -> float:
-    """Return the two-sided p-value of McNemar's exact test.
-
-    It is that of a fair coin thrown worse + better times.
+    """Return the two-sided p-value of McNemar's exact test: worse + better throws of a fair coin.
 
     Raises BadInput: a count below zero.
     """

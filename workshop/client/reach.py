@@ -1,36 +1,17 @@
-"""Chooses the server, and how to reach it so that the key goes to that server alone.
-
-A server with a record is on this machine or in this cluster, so it is reached directly, whatever
-http_proxy says. An address that the user gives may lie outside. With https, the environment's web
-proxy is used, with a note: it sees only the address. With plain http it would see the key and every
-prompt, so it is used only if the user names it in WORKSHOP_PROXY. `no_proxy` counts for both.
-Redirects are never followed, as they may lead to another host.
-
-`proxy_to` decides which proxy is used, `tls` which certificates are trusted; every client takes
-both from here.
-"""
+"""Chooses the server. How it is reached, so that its key goes to it alone, is for `transport`."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import ipaddress
 import os
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
-from workshop.engine.http import PROXY_VARIABLE, trusted_proxy
-from workshop.errors import BadInput, WorkshopError, plain
+from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records
 from workshop.servers.records import ServerRecord
 from workshop.servers.records.record_file import SUSPENDED
 
-if TYPE_CHECKING:
-    import ssl
-
-SPARE_FILES = 200  # what a run has open beside its connections
 CHECK_ADDRESS = "Check the address, and that the server runs there; it ends in /v1."
 START = "Start one: `workshop serve --background`, or run the panel of notebook 00_start."
 
@@ -43,7 +24,7 @@ def find(name: str | None = None) -> ServerRecord:
     url = os.environ.get("WORKSHOP_URL")
     if url and name is None:
         return record_of_address(url, "WORKSHOP_URL")
-    return choose(name)
+    return ready_server(name)
 
 
 def record_at(name: str | None, url: str | None) -> ServerRecord:
@@ -59,7 +40,10 @@ def record_at(name: str | None, url: str | None) -> ServerRecord:
 
 
 def record_of_address(url: str, source: str) -> ServerRecord:
-    """Return a record of an address that the user gives; the key is WORKSHOP_API_KEY."""
+    """Return a record of an address that the user gives; the key is WORKSHOP_API_KEY.
+
+    Raises BadInput: it is no address, or WORKSHOP_API_KEY holds no key.
+    """
     url = url.rstrip("/")
     try:
         parts = urlsplit(url)
@@ -88,10 +72,7 @@ def record_of_address(url: str, source: str) -> ServerRecord:
 
 
 class SeveralServers(WorkshopError):
-    """Several servers are ready, and none was named.
-
-    `command_remedy` is the remedy on a command line.
-    """
+    """Several servers are ready, and none was named; `command_remedy` is for a command line."""
 
     def __init__(self, names: list[str]):
         super().__init__(
@@ -113,7 +94,7 @@ class StillStarting(WorkshopError):
         self.look = look
 
 
-def choose(name: str | None = None) -> ServerRecord:
+def ready_server(name: str | None = None) -> ServerRecord:
     """Return the record of the one server that is ready: the one called `name`, if that is given.
 
     Raises WorkshopError: there is none, there are several, or it is still starting or has failed.
@@ -125,12 +106,13 @@ def choose(name: str | None = None) -> ServerRecord:
         (records.shared(), records.read_shared),
     ):
         named = [record for record in candidates if name in (None, record.name)]
-        ready = [record for record in named if record.state == "ready" and not record.in_doubt]
-        if len(ready) == 1:
+        ready = records.ready_among(named)
+        if ready and ready[0].in_doubt:  # as all of them are
+            doubtful = doubtful or ready[0]
+        elif len(ready) == 1:
             return ready[0]
-        if ready:
+        elif ready:
             raise SeveralServers([record.name for record in ready])
-        doubtful = doubtful or next((record for record in named if record.in_doubt), None)
         last = named[-1] if named else None
         if last is not None and last.state == "starting":
             raise StillStarting(last, look)
@@ -144,6 +126,9 @@ def choose(name: str | None = None) -> ServerRecord:
         others = records.ready()
         raise records.unknown(name, others, "" if others else START)
     raise WorkshopError("No server is known here.", START)
+
+
+choose = ready_server  # as cli/servers.py and cli/tunnel.py call it
 
 
 def _ended(record: ServerRecord) -> WorkshopError:
@@ -191,189 +176,3 @@ def silent(record: ServerRecord, cause: str, remedy: str = "") -> WorkshopError:
             "It is shared with you: ask whoever shared it, or use another (`workshop servers`)."
         )
     return WorkshopError(f"{problem}.", remedy or START)
-
-
-def proxy_to(url: str) -> str | None:
-    """Return the web proxy for an address that the user gave, and name it on stderr.
-
-    None: no proxy is used.
-
-    Raises BadInput: it is a proxy of a kind that is not supported.
-    """
-    from urllib.request import proxy_bypass_environment  # pyright: ignore[reportAttributeAccessIssue]  (typeshed lacks it)
-
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if proxy_bypass_environment(parts.netloc.rpartition("@")[2]) or _this_machine(host):
-        return None
-    proxy, variable = _named_proxy(parts.scheme)
-    if not proxy:
-        return None
-    if "://" not in proxy:
-        proxy = f"http://{proxy}"
-    place = urlsplit(proxy)
-    shown = f"{_host_and_port(place)} ({variable})"
-    if parts.scheme == "http" and variable != PROXY_VARIABLE:
-        note = f"{url} is asked directly: the web proxy {shown} could read the key and every prompt"
-        _say(f"{note}. {PROXY_VARIABLE}=http://HOST:PORT names a proxy that may.")
-        return None
-    direct = f"no_proxy={host}"
-    if place.scheme not in ("http", "https") or not place.hostname:
-        problem = f"{url} lies behind the proxy {shown}, and {place.scheme} is no web proxy."
-        raise BadInput(
-            problem, f"Set {direct} to ask it directly, or give a proxy that begins with http://."
-        )
-    sees = "it can read the key and every prompt"
-    if parts.scheme == "https":
-        sees = "it sees the address, not the key"
-    _say(f"{url} is asked through the web proxy {shown}: {sees}. {direct} asks it directly.")
-    return proxy
-
-
-def _named_proxy(scheme: str) -> tuple[str, str]:
-    """Return the web proxy that the environment names for a scheme, and the variable that names it.
-
-    The proxy is '' if there is none.
-    """
-    from urllib.request import getproxies_environment
-
-    proxy = trusted_proxy()
-    if proxy:
-        return proxy, PROXY_VARIABLE
-    proxies = getproxies_environment()
-    variable = scheme if proxies.get(scheme) else "all"
-    return proxies.get(variable, ""), f"{variable}_proxy"
-
-
-def _host_and_port(place: SplitResult) -> str:
-    """Return "host:port" of an address, without its user name and password.
-
-    The default port is 80.
-    """
-    try:
-        return f"{place.hostname}:{place.port or 80}"
-    except ValueError:
-        return str(place.hostname)
-
-
-def tls() -> ssl.SSLContext | None:
-    """Return the TLS settings with the certificates that the user names.
-
-    None: the usual certificates count.
-    """
-    import ssl
-
-    file = os.environ.get("SSL_CERT_FILE")
-    folder = os.environ.get("SSL_CERT_DIR")
-    if not file and not folder:
-        return None
-    try:
-        return ssl.create_default_context(cafile=file or None, capath=folder or None)
-    except (OSError, ssl.SSLError) as error:
-        problem = f"The certificates of SSL_CERT_FILE={file or ''} SSL_CERT_DIR={folder or ''} cannot be read ({error})."
-        raise BadInput(
-            problem, "Give a file of certificates in PEM, or unset the variable."
-        ) from None
-
-
-def options(proxy: str | None) -> dict:
-    """Return the options for httpx's and openai's clients.
-
-    With them a client uses this proxy alone, and follows no redirect.
-    """
-    return {"trust_env": False, "proxy": proxy, "follow_redirects": False, "verify": tls() or True}
-
-
-def remedy_for(error: BaseException, url: str) -> str:
-    """Return what to do about a server that cannot be reached because of TLS.
-
-    '' if the cause is another one.
-    """
-    text = _text_of(error)
-    if "CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower():
-        if "Hostname mismatch" in text or "doesn't match" in text or "not valid for" in text:
-            return "Its certificate is for another name: give the address with the name that the certificate has."
-        if "expired" in text:
-            return "Its certificate has expired: whoever runs the server renews it. Check this machine's date, too."
-        return ("Its certificate is signed by nobody whom this machine trusts: ask whoever runs the server for the "
-                "certificate of the signing authority (PEM), and set SSL_CERT_FILE to that file.")  # fmt: skip
-    if "WRONG_VERSION_NUMBER" in text or "RECORD_LAYER_FAILURE" in text:  # plain HTTP answered
-        return f"It does not speak TLS: give the address as http{url.removeprefix('https')}."
-    if is_tls(error):
-        return (
-            "The TLS connection failed: check the address, and whether a proxy stands in between."
-        )
-    return ""
-
-
-def is_tls(error: BaseException) -> bool:
-    """Return True if a connection failed because of TLS; a retry does not help then."""
-    text = _text_of(error)
-    return "[SSL" in text or "SSLError" in text or "CertificateError" in text
-
-
-def _text_of(error: BaseException) -> str:
-    """Return the names and texts of an error and of its causes, one a line."""
-    lines: list[str] = []
-    cause: BaseException | None = error
-    while cause is not None and len(lines) < 8:
-        lines.append(f"{type(cause).__name__}: {cause}")
-        cause = cause.__cause__ or cause.__context__
-    return "\n".join(lines)
-
-
-def redirected(url: str, status: int, location: str | None) -> WorkshopError | None:
-    """Return the error for an answer that redirects to another address.
-
-    None if the answer is no redirect.
-    """
-    if not 300 <= status < 400:
-        return None
-    problem = f"{url} answers {status} and leads to {(location or 'nowhere')[:200]}, where no key is sent."
-    return WorkshopError(problem, "Give the address of the server itself, which ends in /v1.")
-
-
-def keep_off_proxies(url: str) -> None:
-    """Let every HTTP library of this process connect to this server directly.
-
-    Learners' requests carry its key, which a proxy must not see.
-    """
-    from urllib.request import (
-        getproxies_environment,
-        proxy_bypass_environment,  # pyright: ignore[reportAttributeAccessIssue]  (typeshed lacks it)
-    )
-
-    host = urlsplit(url).hostname
-    if host and getproxies_environment() and not proxy_bypass_environment(host):
-        hosts = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
-        if hosts:
-            hosts += ","
-        hosts += host
-        os.environ["no_proxy"] = hosts
-        os.environ["NO_PROXY"] = hosts
-
-
-def _this_machine(host: str) -> bool:
-    """Return True if a host is this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-@functools.cache
-def _say(sentence: str) -> None:
-    """Print a note on stderr, once in a process."""
-    print(f"! {plain(sentence)}", file=sys.stderr)
-
-
-def allow_connections(count: int) -> None:
-    """Raise this process's limit of open files for `count` more connections, as far as it goes."""
-    import resource  # here, as a browser has none
-
-    open_files = len(os.listdir("/dev/fd")) + count + SPARE_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= soft < open_files:
-        if hard >= 0:  # a negative limit is none
-            open_files = min(open_files, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))

@@ -1,6 +1,4 @@
-"""Checks a server's answers before they are used.
-
-If one is not valid, the error completes "… answers with …".
+"""Checks a server's answers before they are used; errors complete "… answers with …".
 
 A login page, a proxy's error and a broken server sometimes answer with status 200; `openai` and
 `json` accept much of that. Here pydantic parses an answer, once, and compares it with the fields
@@ -215,10 +213,7 @@ def sequences(prompt: object, n: object) -> int | None:
 
 
 def models(raw: bytes) -> list[dict]:
-    """Return the entries of /v1/models.
-
-    Each has an id; max_model_len and root are None if the server omits them.
-    """
+    """Return the entries of /v1/models; max_model_len and root are None if not given."""
     data = body(raw)
     checked = _checked(_Models, data).data
     return [entry | model.model_dump() for entry, model in zip(data["data"], checked, strict=True)]

@@ -21,10 +21,7 @@ def remedy(message: str) -> str:
 
 
 def sentence(message: str) -> str:
-    """Return the first line of a refusal without its full stop.
-
-    Of a list of validation errors, the first error.
-    """
+    """Return the first line of a refusal, or of the first of its errors, without its full stop."""
     first = (message.strip().splitlines() or ["no word"])[0].rstrip(".")
     if not first.endswith(":"):
         return first

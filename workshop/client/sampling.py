@@ -1,6 +1,4 @@
-"""From one position's logprobs to the distribution that vLLM samples from.
-
-The steps are vLLM's, in its order.
+"""From one position's logprobs to the distribution that vLLM samples from, in vLLM's steps.
 
     min_tokens → repetition → frequency → presence → temperature → min_p → top_k → top_p
 
@@ -85,9 +83,7 @@ def next_token_probabilities(
     stop_tokens: Collection[Token] = (),
     logits: Mapping[Token, float] | None = None,
 ) -> dict[Token, float]:
-    """Return the distribution that vLLM samples the next token from.
-
-    The result is token → probability, without tokens of probability zero.
+    """Return the distribution that vLLM samples from: token → probability, without zeros.
 
     Of a truncated list (the top 20, say) it is the distribution among the tokens listed;
     `Step.outside` says how much that leaves out.
@@ -246,10 +242,7 @@ def _choose(
 
 
 def _greedy_step(scores: Mapping[Token, float], before: Step, hidden: _Hidden) -> Step:
-    """Return the step of temperature 0, which leaves one token.
-
-    min_p, top_k and top_p have nothing to do.
-    """
+    """Return the step of temperature 0, which leaves one token: min_p, top_k, top_p do nothing."""
     best = max(scores, key=scores.__getitem__)  # the first of equals, as argmax takes it
     listed_share = 1.0
     if not hidden.none_above(scores, [best]):
@@ -277,10 +270,7 @@ def _narrow(
 
 
 def _top_k(probabilities: dict[Token, float], k: int) -> dict[Token, float]:
-    """Keep the k most probable tokens, and all that tie with the last of them.
-
-    vLLM compares with the k-th score.
-    """
+    """Keep the k most probable tokens, and all that tie with the k-th, as vLLM does."""
     if k >= len(probabilities):
         return probabilities
     threshold = sorted(probabilities.values(), reverse=True)[k - 1]
@@ -304,10 +294,7 @@ def _top_p(probabilities: dict[Token, float], enough: float) -> dict[Token, floa
 
 @dataclass(frozen=True)
 class _Hidden:
-    """An upper bound for tokens missing from a truncated list.
-
-    None of them has a logprob above `ceiling`.
-    """
+    """An upper bound, `ceiling`, for the logprobs of tokens missing from a truncated list."""
 
     mass: float
     ceiling: float
@@ -378,10 +365,7 @@ def _softmax(scores: Mapping[Token, float], temperature: float = 1.0) -> dict[To
 
 
 def draw(probabilities: Mapping[Token, float], generator: random.Random) -> Token:
-    """Draw one token.
-
-    The same state of the generator gives the same token; the server's own draw is another.
-    """
+    """Draw one token, the same for the same state of `generator`; the server draws another."""
     return generator.choices(list(probabilities), weights=list(probabilities.values()))[0]
 
 

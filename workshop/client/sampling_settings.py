@@ -18,10 +18,7 @@ LOWEST_TEMPERATURE = 0.01  # vLLM raises anything between 0 and this to this, ag
 
 
 class Limits(NamedTuple):
-    """The values that a parameter takes, and the same in words.
-
-    They lie between `low` (or only above it) and `high`.
-    """
+    """The values that a parameter takes, from `low` (or only above it) to `high`, and in words."""
 
     low: float
     high: float
@@ -42,9 +39,7 @@ def _parameter(
 
 @dataclass(frozen=True)
 class Settings:
-    """One set of sampling parameters.
-
-    The defaults are vLLM's, and switch everything off but temperature 1.
+    """One set of sampling parameters; the defaults are vLLM's, all off but temperature 1.
 
     Raises BadInput: a value that vLLM refuses; the sentence says what it takes, and the nearest
     that it takes.
@@ -104,9 +99,7 @@ class Settings:
         return replace(self, **{name: getattr(DEFAULTS, name) for name in names})
 
     def request(self) -> dict[str, float | int]:
-        """Return what a request must say.
-
-        Every parameter that is not at its default, and the temperature.
+        """Return what a request must say: parameters not at their defaults, and the temperature.
 
         The temperature is always said, because a model's generation_config.json may have another
         default.
@@ -176,10 +169,7 @@ def check_value(name: str, value: object) -> None:
 
 
 def _of_settings(*names: str) -> dict[str, Parameter]:
-    """Return the parameters that are fields of `Settings`.
-
-    They are those named, or all others in their order there.
-    """
+    """Return the parameters that are fields of `Settings`: those named, or all others in order."""
     parameters = {}
     for setting in fields(Settings):
         metadata = setting.metadata

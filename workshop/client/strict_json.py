@@ -1,7 +1,5 @@
 """Reads the JSON of input files strictly: only what every other program reads in the same way.
 
-It says why it refuses the rest.
-
 Python's own reader accepts NaN, the last of two equal keys, and half of a surrogate pair. None of
 it can be sent on.
 """

@@ -21,7 +21,7 @@ def get(address: str, timeout_s: float = 5.0, **options) -> tuple[httpx.Response
     """Return (answer, its whole body); `options` are those of an httpx client.
 
     No web proxy of the environment counts: a key may be among the headers.
-    `client.reach.proxy_to` says which proxy does. httpx's own limits are for each piece of an
+    `client.transport.proxy_to` says which proxy does. httpx's own limits are for each piece of an
     answer: one that drips holds its reader for ever, one that floods takes all memory. Raises
     httpx.HTTPError, also where the whole takes more than `timeout_s` or LARGEST_BYTES.
     """

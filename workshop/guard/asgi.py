@@ -56,11 +56,10 @@ def without_keys(scope: dict[str, Any]) -> dict[str, Any]:
 
 
 def cors_of(scope: dict[str, Any], app: Any) -> Any | None:
-    """Return `app` inside a CORSMiddleware with the settings of the server's own.
+    """Return `app` inside a CORSMiddleware with the settings of the server's --allowed-origins.
 
-    These come from --allowed-origins. The guard stands in front of vLLM's CORSMiddleware, so its
-    refusals would reach a browser without the headers that let a page read them. None: the server
-    has no such middleware.
+    The guard stands in front of vLLM's CORSMiddleware, so its refusals would reach a browser
+    without the headers that let a page read them. None: the server has no such middleware.
     """
     for entry in getattr(scope.get("app"), "user_middleware", ()):
         if getattr(entry.cls, "__name__", "") == "CORSMiddleware":

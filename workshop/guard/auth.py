@@ -109,10 +109,7 @@ def read_metrics_key() -> bytes:
 
 
 def learners_of_a_class():
-    """Return the learners whose keys lie beside the server's record.
-
-    None in a pod or a unit, which has no record.
-    """
+    """Return the learners whose keys lie beside the server's record; None in a pod or a unit."""
     path = os.environ.get(RECORD_VARIABLE)
     if not path:
         return None

@@ -26,10 +26,7 @@ SLOWEST_S = 120.0  # for a whole body
 
 
 class BodyRefused(Exception):
-    """A body is not read, or not to its end.
-
-    It has the status of the answer, and the sentence in it.
-    """
+    """A body is not read, or not to its end; it has the answer's status and its sentence."""
 
     def __init__(self, status: int, message: str):
         super().__init__(message)

@@ -46,10 +46,7 @@ class Copies:
 
 
 async def _ask(scope: dict[str, Any], app) -> list[dict[str, Any]]:
-    """Return the messages of the application's answer, whatever headers and query the client sent.
-
-    The copy is for everybody, so nothing of one client may shape it.
-    """
+    """Return the messages of the application's answer, which is for all: no client shapes it."""
     messages: list[dict[str, Any]] = []
     requests = [{"type": "http.request", "body": b"", "more_body": False}]
 

@@ -120,10 +120,7 @@ class _Queue:
 
 
 class FairShare:
-    """`--middleware workshop.guard.fairshare.FairShare`.
-
-    Its limits come from the environment.
-    """
+    """`--middleware workshop.guard.fairshare.FairShare`, with limits from the environment."""
 
     def __init__(self, app):
         self.app = app

@@ -1,6 +1,4 @@
-"""Says how long a learner's requests wait while others are there.
-
-For their number, and for the widest of them.
+"""Says how long a learner's requests wait while others are there, by their number and width.
 
 Each request costs the API server some milliseconds, also one that is refused. Who sends a thousand
 in a second would take all of them. So a learner's requests wait once they come faster than EVERY_S
@@ -46,10 +44,7 @@ def weight(body: bytes, sequences: int = 1) -> int:
 
 
 class Pace:
-    """Says how long a request has to wait.
-
-    A generic cell rate algorithm, with two cells for each learner.
-    """
+    """Says how long a request has to wait: a generic cell rate algorithm, two cells a learner."""
 
     def __init__(self):
         # When a learner's next request would come at the right pace, and when they have rested
@@ -105,10 +100,7 @@ class Pace:
 
 
 class Width:
-    """Counts the sequences that one learner has in the engine, and delays the next request.
-
-    First come, first served.
-    """
+    """Counts a learner's sequences in the engine and delays the next: first come, first served."""
 
     def __init__(self):
         self._running = 0
@@ -117,10 +109,7 @@ class Width:
 
     @asynccontextmanager
     async def take(self, sequences: int, most: int) -> AsyncIterator[None]:
-        """Wait until no more than `most` sequences run with these.
-
-        A request with more than that runs alone.
-        """
+        """Wait until no more than `most` sequences run with these; a wider request runs alone."""
         async with self._turn:
             while self._running and self._running + sequences > most:
                 self._freed.clear()

@@ -1,6 +1,4 @@
-"""Reads the JSON body of a request.
-
-A body that vLLM could understand in another way than we do is refused.
+"""Reads the JSON body of a request, and refuses one that vLLM could understand in another way.
 
 The standard library only.
 """
@@ -29,10 +27,7 @@ COUNTS = ("n", "best_of")  # of answers to one prompt
 
 
 class Unclear(ValueError):
-    """A body that vLLM might read in another way than we do.
-
-    The text is a sentence without its full stop.
-    """
+    """A body that vLLM might read in another way; the text is a sentence without its full stop."""
 
 
 def read_request(body: bytes) -> dict[str, Any]:

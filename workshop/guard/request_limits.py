@@ -85,10 +85,7 @@ TEXT_IN_QUOTES = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 def shape_problem(body: bytes) -> str:
-    """Return why a body would take long to parse, or '' if it would not.
-
-    It has too many objects, lists or values.
-    """
+    """Return why a body would take long to parse (objects, lists or values), or ''."""
     if body.count(b"{") + body.count(b"[") <= MAX_CONTAINERS and body.count(b",") <= MAX_COMMAS:
         return ""
     structure = TEXT_IN_QUOTES.sub(b"", body)
@@ -141,10 +138,7 @@ def problem(
 
 
 def logprobs_a_step(request: dict[str, Any], sequences: int) -> int:
-    """Return how many logprobs a request asks for at each step.
-
-    Those of the most probable tokens and of the chosen one.
-    """
+    """Return how many logprobs a request asks for at each step, the chosen tokens' included."""
     per_sequence = 0
     for name in ("logprobs", "top_logprobs"):
         value = request.get(name)
@@ -301,9 +295,7 @@ def _text(size: int, generates: bool) -> None:
 
 
 class _Media:
-    """Finds the pictures, sounds and films of messages.
-
-    One that the server would have to fetch is refused.
+    """Finds the pictures, sounds and films of messages, and refuses those that must be fetched.
 
     An address can name a service inside the cluster that answers nobody else (server-side request
     forgery).

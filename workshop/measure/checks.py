@@ -1,7 +1,4 @@
-"""Finds what can spoil a measurement.
-
-Each fault is one sentence, from figures that were observed beside the measurement.
-"""
+"""Finds what can spoil a measurement: one sentence for each fault, from figures seen beside it."""
 
 from __future__ import annotations
 
@@ -58,10 +55,7 @@ def prefix_hits(before: Metrics, after: Metrics) -> tuple[float | None, Fault | 
 
 
 def returning_share(arrivals: Sequence[Arrival]) -> float:
-    """Return the share of all prompt tokens that came before in the load.
-
-    An earlier prompt or answer had them at the same place.
-    """
+    """Return the share of prompt tokens at the same place of an earlier prompt or answer."""
     prompts: set[tuple[tuple[str, int], ...]] = set()
     returning = 0
     prompt_tokens = 0

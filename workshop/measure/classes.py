@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from workshop.client import reach, refusals
+from workshop.client import refusals, transport
 from workshop.client.client import Client
 from workshop.errors import WorkshopError
 from workshop.measure import checks, timed
@@ -248,7 +248,7 @@ Sent = tuple[str, Mapping[str, Any], Timed]  # the step's name, the request, its
 
 async def _send(client: Client, timetable: Timetable) -> list[Sent]:
     """Let all learners run their steps; return every request."""
-    reach.allow_connections(timetable.connections)
+    transport.allow_connections(timetable.connections)
     async with timed.Sender(client, ANSWER_WITHIN_S) as sender:
         learners = [_learner(sender, timetable, number) for number in range(timetable.learners)]
         sent: list[Sent] = []

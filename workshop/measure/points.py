@@ -1,7 +1,4 @@
-"""One measured point for each rate, concurrency or number of sessions.
-
-A point has a new seed, a warm-up, the figures, and what could spoil them.
-"""
+"""One measured point for each load: new seed, warm-up, figures, and what could spoil them."""
 
 from __future__ import annotations
 
@@ -48,10 +45,7 @@ Figures = dict[str, dict[str, float | None]]  # measure → p50, p95, p99 and me
 
 @dataclass(frozen=True)
 class Load:
-    """One load of random prompts.
-
-    Exactly one of rate (requests a second, Poisson) and concurrency is set.
-    """
+    """One load of random prompts, by a rate (requests a second, Poisson) or by a concurrency."""
 
     requests: int
     prompt_tokens: int
@@ -296,10 +290,7 @@ def measure(
 async def send(
     client: Client, arrivals: Sequence[Arrival], seed: int | None = None
 ) -> list[Outcome]:
-    """Send every request at its time, or after the answer that it follows.
-
-    Return the outcomes in the same order.
-    """
+    """Send each request at its time, or after the answer it follows; return outcomes in order."""
     async with timed.Sender(client, ANSWER_WITHIN_S) as sender:
         return [answer.outcome() for answer in await timed.send_load(sender, arrivals, seed)]
 

@@ -1,7 +1,7 @@
-"""Reads the result files of `vllm bench serve --save-result`.
+"""Reads the result files of `vllm bench serve --save-result`, and names what spoils them.
 
-For each measurement it names the faults that the file shows, and those that it could have and does
-not rule out.
+For each measurement: the faults that the file shows, and those that it could have and does not rule
+out.
 """
 
 from __future__ import annotations
@@ -70,10 +70,7 @@ def read(paths: Sequence[str | Path]) -> list[Measurement]:
 
 
 def _objects(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file.
-
-    It has one, or one on each line (vllm bench serve --append-result).
-    """
+    """Yield the JSON objects of a file: one, or one a line (vllm bench serve --append-result)."""
     with open_regular(path) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
@@ -142,10 +139,7 @@ def _figures_of(result: dict[str, Any]) -> Figures:
 
 
 def _written_seed(data: dict[str, Any]) -> int | None:
-    """Return the seed that the file names; None if it names none.
-
-    A file measured with `--metadata seed=N` names it.
-    """
+    """Return the seed that the file names (`--metadata seed=N`), or None."""
     try:
         return int(str(data.get("seed")))
     except ValueError:
@@ -153,10 +147,7 @@ def _written_seed(data: dict[str, Any]) -> int | None:
 
 
 def _unanswered(answered: int, sent: float | None) -> list[Fault]:
-    """Return the fault of a load of which some requests failed.
-
-    The server had less to do than the load says.
-    """
+    """Return the fault of a load with failed requests: the server had less to do than it says."""
     if sent is None or answered >= sent:
         return []
     sentence = (
@@ -167,20 +158,14 @@ def _unanswered(answered: int, sent: float | None) -> list[Fault]:
 
 
 def _fingerprint(data: dict[str, Any], seed: int | None) -> str:
-    """Return what two runs with one seed have in common.
-
-    It is the number of prompts and all their lengths.
-    """
+    """Return what two runs with one seed share: the number of prompts and all their lengths."""
     lengths = data.get("input_lens")
     total = data.get("total_input_tokens")
     return json.dumps([data.get("num_prompts"), total, lengths, data.get("model_id"), seed])
 
 
 def _note_same_prompts(measurements: Sequence[Measurement]) -> None:
-    """Add the fault of measurements that may have reused each other's prompts.
-
-    The prompts are then read from the prefix cache.
-    """
+    """Add the fault of measurements that may have reused prompts from the prefix cache."""
     counts = Counter(measurement.prompts for measurement in measurements)
     for measurement in measurements:
         others = counts[measurement.prompts] - 1

@@ -1,7 +1,4 @@
-"""The clock of a server on this machine: how long its steps take, by a few timed requests.
-
-The simulation of that server runs on it.
-"""
+"""The clock of a server on this machine, on which it is simulated, by a few timed requests."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from workshop.client import reach, received
+from workshop.client import received, transport
 from workshop.client.client import CONNECT_TIMEOUT_S, Client
 from workshop.client.strict_json import Malformed
 from workshop.errors import WorkshopError
@@ -83,16 +83,11 @@ class Sender:
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
-        import aiohttp  # here, as notebooks in a browser have none
-
-        self._session = aiohttp.ClientSession(
+        self._session = transport.session(
+            answer_s=self._answer_within_s,
+            connect_s=CONNECT_TIMEOUT_S,
+            idle_s=IDLE_S,
             headers=self.client.headers,
-            connector=aiohttp.TCPConnector(
-                limit=0, keepalive_timeout=IDLE_S, ssl=reach.tls() or True
-            ),
-            timeout=aiohttp.ClientTimeout(
-                total=self._answer_within_s, sock_connect=CONNECT_TIMEOUT_S
-            ),
             read_bufsize=LONGEST_LINE_BYTES,
         )
         self._began = time.perf_counter()
@@ -262,7 +257,7 @@ async def send_load(
 
     Raises WorkshopError: a request has no answer.
     """
-    reach.allow_connections(len(arrivals))
+    transport.allow_connections(len(arrivals))
     texts = Texts(seed)
     began_s = sender.now()
     ended = [asyncio.Event() for _ in arrivals]

@@ -38,10 +38,7 @@ class Follower:
         self._start = 1
 
     def read(self) -> list[str]:
-        """Read the new whole lines of all files; return what is worth saying.
-
-        Whole lines, so that no file's line cuts into another's.
-        """
+        """Read the new lines of all files, whole ones only; return what is worth saying."""
         messages: list[str] = []
         for path in self.offset:
             data = self._rest[path] + self._new(path)
@@ -63,7 +60,7 @@ class Follower:
         return messages
 
     def _is_new_start(self, number: str | None) -> bool:
-        """Forget what came before a new start, and return True; False if it is known already.
+        """Forget what came before a new start and return True; False if that start is known.
 
         number: of the start; None: the job went back into the queue.
         """

@@ -75,10 +75,7 @@ class _Seen:
 
 
 class Movement:
-    """The times at which a server last moved, over many looks at it. Times are of one clock, in s.
-
-    now: the time at which the looks begin.
-    """
+    """The times at which a server last moved, over many looks from `now` on, in s of one clock."""
 
     def __init__(self, now: float):
         self._moved_at = now
@@ -127,14 +124,14 @@ class Movement:
         return f"{which}{count} {noun}, and nothing was computed for {now - moved_at:.0f} s"
 
 
-def of_record(record: "ServerRecord", within_s: float | None = None) -> "ServerRecord":
+def of_record(record: "ServerRecord") -> "ServerRecord":
     """Return a record as its server answers now: `state` may be one of this module's, with a reason.
 
     Records that are not ready, or in doubt, are returned as they are.
     """
     if record.state != READY or record.in_doubt:
         return record
-    finding = look(record.url, record.api_key, record.model, within_s)
+    finding = look(record.url, record.api_key, record.model)
     if finding.state == READY:
         return record
     return replace(record, state=finding.state, reason=finding.reason)
@@ -284,10 +281,7 @@ async def _page(client: httpx.AsyncClient, root: str) -> Metrics | None:
 async def _status_of_a_token(
     client: httpx.AsyncClient, root: str, model: str, headers: dict[str, str]
 ) -> int:
-    """Ask for one token in the first way that the model has; return the answer's status of HTTP.
-
-    502: the connection broke.
-    """
+    """Ask for one token as the model allows; return the HTTP status, 502 for a broken connection."""
     status = 0
     for path, body in ONE_TOKEN.items():
         named = {"model": model, **body} if model else body

@@ -1,8 +1,6 @@
 """Compute how long a server may take to start: to read its weights, and an allowance.
 
-Standard library only.
-
-SLURM jobs, pods and systemd units give up on a server that takes longer.
+SLURM jobs, pods and systemd units give up on a server that takes longer. Standard library only.
 """
 
 LOAD_GB_PER_S = 0.25  # a shared folder or a network volume that nobody has measured

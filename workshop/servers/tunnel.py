@@ -32,10 +32,7 @@ LOOK_EVERY_S = 5.0  # at the server, through the tunnel
 
 
 def command_for(record: ServerRecord, login: str, port: int) -> list[str]:
-    """Return the ssh command that makes the server appear at 127.0.0.1:port.
-
-    It ends when it cannot do that.
-    """
+    """Return the ssh command that makes the server appear at 127.0.0.1:port, or ends."""
     address = urlsplit(record.url)
     host = address.hostname or ""
     if ":" in host:
@@ -52,7 +49,10 @@ def checked_login(login: str) -> str:
 
 
 def fetch(login: str, name: str | None) -> ServerRecord:
-    """Return the record of the ready server on the cluster, read over ssh from its home folder."""
+    """Return the record of the ready server on the cluster, read over ssh from its home folder.
+
+    Raises WorkshopError: ssh fails, no record can be read, or as `ready_server` does.
+    """
     # Each record on a line of its own, whatever the login files there print before and in between.
     script = (
         'for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; '
@@ -76,7 +76,7 @@ def fetch(login: str, name: str | None) -> ServerRecord:
             "and none of them can be read.",
             f"See what it prints: ssh {login} workshop servers",
         )
-    return choose(cluster_records, name, login)
+    return ready_server(cluster_records, name, login)
 
 
 def _records_in(text: str) -> tuple[list[ServerRecord], int]:
@@ -93,16 +93,14 @@ def _records_in(text: str) -> tuple[list[ServerRecord], int]:
     return cluster_records, unreadable
 
 
-def choose(cluster_records: list[ServerRecord], name: str | None, login: str) -> ServerRecord:
+def ready_server(cluster_records: list[ServerRecord], name: str | None, login: str) -> ServerRecord:
     """Return the one ready server of that name, or of any name if `name` is None.
 
     Raises:
         WorkshopError: no server is ready, or several are; it names all servers with their states.
     """
-    ready = [record for record in cluster_records if record.state == "ready"]
-    if name is not None:
-        ready = [record for record in ready if record.name == name]
-    if len(ready) == 1:
+    ready = records.ready_among(record for record in cluster_records if name in (None, record.name))
+    if ready and (len(ready) == 1 or ready[0].in_doubt):  # its own address tells
         return ready[0]
     names = ", ".join(f"{record.name} ({record.state})" for record in cluster_records) or "none"
     if ready:

@@ -31,10 +31,7 @@ AROUND_THE_GUARD = ("VLLM_API_KEY", "VLLM_USE_RUST_FRONTEND")
 
 
 def name_gpus() -> None:
-    """Print the GPUs of this machine.
-
-    vLLM's log does not name them, and `workshop reconcile` needs them.
-    """
+    """Print this machine's GPUs for `workshop reconcile`; vLLM's log does not name them."""
     counts: Counter[tuple[str, int]] = Counter()
     for gpu in gpus.visible():
         memory_bytes = gpu.memory_bytes or machine.memory_limit_bytes()
@@ -51,10 +48,7 @@ def name_gpus() -> None:
 
 
 def leave_nothing_behind() -> None:
-    """Start a small process that ends what is left of this session once this process ended.
-
-    It also removes the session's files.
-    """
+    """Start a small process that removes what this session leaves when this process has ended."""
     from workshop.servers.local import scratch
 
     leader = os.getpid()

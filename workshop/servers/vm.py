@@ -109,10 +109,7 @@ class Case:
 
     @property
     def flags(self) -> list[str]:
-        """The plan's flags and those of one closed machine, quoted for a shell.
-
-        The caller adds `--host`.
-        """
+        """The plan's flags and those of one closed machine but `--host`, quoted for a shell."""
         own = {"--download-dir": self.download_dir, "--port": str(PORT), "--middleware": GUARD}
         quoted = [shlex.quote(self.hub)]
         for flag, value in (flags(self.plan.deployment) | own).items():
@@ -128,10 +125,7 @@ def _check_path(name: str, path: str) -> None:
 
 
 def disk_notes(case: Case) -> list[str]:
-    """Return how much space the weights need, and why not on the system's disk.
-
-    Nothing for weights that are here.
-    """
+    """Return how much space weights that are not here need, and why not on the system's disk."""
     if case.folder:
         return []
     notes = [f"{case.weights_gb:.1f} GB of weights go to {case.download_dir}."]

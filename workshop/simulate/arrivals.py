@@ -1,7 +1,4 @@
-"""Draw the requests of a load (Poisson, or all at once), or read them from a trace.
-
-Lengths in tokens, times in s.
-"""
+"""Draw the requests of a load (Poisson, or all at once), or read a trace. In tokens and seconds."""
 
 import itertools
 import json

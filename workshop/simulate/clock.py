@@ -38,10 +38,7 @@ Work = tuple[int, int]
 
 @dataclass(frozen=True)
 class Layers:
-    """The attention layers of one kind.
-
-    `size` is the tokens of the window or chunk, inf for the whole context.
-    """
+    """The attention layers of one kind; `size` is the tokens of the window, inf for all."""
 
     cached_token_ms: float  # to read one cached token in all of them
     pair_ms: float  # for one new token to attend to one other token
@@ -60,10 +57,7 @@ class Layers:
         return pairs + full
 
     def ms(self, work: list[Work]) -> float:
-        """Return how long these layers take to attend, in ms.
-
-        To what is cached, and among the new tokens of prompts.
-        """
+        """Return the ms to attend to what is cached, and among the new tokens of prompts."""
         cached = 0
         pairs = 0
         for new, before in work:
@@ -75,10 +69,7 @@ class Layers:
 
 @dataclass(frozen=True)
 class Clock:
-    """The times of the parts of a step, summed over all pipeline stages.
-
-    The GPU's parts come first, then the host's.
-    """
+    """The times of a step's parts, over all pipeline stages: the GPU's first, then the host's."""
 
     weights_ms: float  # to read the weights that every step needs
     token_ms: float  # arithmetic of one token
@@ -121,10 +112,7 @@ class Clock:
         return ms + self.launch_waits * self._launch_ms(work)
 
     def _products_ms(self, tokens: int) -> float:
-        """Return the roofline in ms: the time of reading or of multiplying, whichever is longer.
-
-        It is for weights and experts.
-        """
+        """Return the ms to read or to multiply weights and experts, whichever is longer."""
         chosen = speed.chosen_experts(
             self.chosen_experts, tokens * self.sharing, self.experts_variation
         )
@@ -133,9 +121,7 @@ class Clock:
         return max(read_ms, rows * self.token_ms + tokens * self.scan_token_ms)
 
     def _rows(self, tokens: int) -> int:
-        """Return the rows that are multiplied: whole tiles.
-
-        A single tile shrinks with its tokens, to a power of 2.
+        """Return the rows that are multiplied: whole tiles; a single one shrinks by powers of 2.
 
         Source: vLLM 0.32.0, csrc/quantization/w8a8/cutlass: tiles of 16 to 128 rows are chosen by
         the tokens.
@@ -160,17 +146,11 @@ class Clock:
         return self.fixed_ms + (requests - 1) * self.request_ms + sort_ms
 
     def host_ms(self, work: list[Work]) -> tuple[float, float]:
-        """Return the host's time in ms.
-
-        The result is (before the first kernel, launching kernels while the GPU runs).
-        """
+        """Return the host's ms: (before the first kernel, launching kernels while the GPU runs)."""
         return self.host_step_ms + len(work) * self.host_request_ms, self._launch_ms(work)
 
     def _launch_ms(self, work: list[Work]) -> float:
-        """Return the time to launch a step's kernels, in ms.
-
-        It is zero with a full CUDA graph, more where a step prefills, and most without a graph.
-        """
+        """Return the ms to launch a step's kernels: 0 with a full CUDA graph, most without any."""
         tokens = 0
         prefills = False
         for new, _ in work:
@@ -250,10 +230,7 @@ def _multiplies_in_fp8(deployment: Deployment) -> bool:
 
 
 def _token_ms(deployment: Deployment) -> float:
-    """Return the time of the arithmetic of one of many tokens.
-
-    It is at the share of the peak that large products reach.
-    """
+    """Return the ms of one of many tokens, at the share of the peak that large products reach."""
     share = fitted.PREFILL_SHARE
     if deployment.model.moe:
         share = fitted.EXPERTS_PREFILL_SHARE
@@ -310,10 +287,7 @@ def _attention(deployment: Deployment) -> tuple[Layers, ...]:
 
 
 def _scans(deployment: Deployment) -> tuple[float, float]:
-    """Return the scans of all recurrent layers in ms: (to launch them, for one token).
-
-    They are launched without a CUDA graph, whether the step has one or not.
-    """
+    """Return ms of the recurrent layers' scans: (to launch, without a CUDA graph; for one token)."""
     launch_ms = 0.0
     token_ms = 0.0
     for (kind, _), count in Counter(layers(deployment.model)).items():
@@ -356,10 +330,7 @@ def _launched_layers(deployment: Deployment) -> float:
 
 
 def _experts_launch_ms(deployment: Deployment) -> tuple[float, float]:
-    """Return what the experts' kernels add to the launch of a usual layer, in ms.
-
-    The result is (with a graph, without one).
-    """
+    """Return the ms that the experts add to a usual layer's launch: (with a graph, without one)."""
     experts = experts_kernel(deployment.model, deployment.gpu, deployment.settings.moe_backend)
     if experts is None:
         return 0.0, 0.0

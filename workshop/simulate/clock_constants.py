@@ -1,6 +1,4 @@
-"""The fitted constants of the simulator's clock.
-
-Each has its value, unit and meaning, and the recorded loads that it was fitted to.
+"""The fitted constants of the simulator's clock: value, unit, meaning, and the loads of the fit.
 
 Each block names its source: a paper, or a record in tests/data/simulate/records together with the
 loads that stayed out of the fit and test it (docs/simulate.md has both tables). The unit ends the
@@ -36,9 +34,7 @@ EXPERTS_LAUNCH_FACTOR = 1.4  # times a dense layer's launch: a MoE layer has mor
 # Its burst and its shared prefix are the test.
 FP8_PREFILL_SHARE = 0.64  # share of peak FLOP/s: FP8 matrix products with thousands of rows
 FP8_TILE_ROWS = 128  # rows of a tile: a product of fewer rows takes as long as a whole tile
-FP8_ODD_TILES = (
-    3  # tiles of extra time where the rows fill 3, 5, 7 … tiles; observed, not explained
-)
+FP8_ODD_TILES = 3  # tiles of extra time where rows fill 3, 5, 7 … tiles; observed, not explained
 FP8_LAUNCH_FACTOR = 1.5  # times a dense layer's launch: activations are quantized apart (0.25.1)
 # From decoding 1, 16 and 64 requests, recorded before the loads; 8B is the test.
 FP8_REQUEST_LAYER_MS = 0.05 / 80  # ms a layer: each further request in a step
@@ -46,9 +42,7 @@ FP8_REQUEST_LAYER_MS = 0.05 / 80  # ms a layer: each further request in a step
 # Fitted to loads of Nemotron Nano 9B v2 on one H200, vLLM 0.32.0 (h200_nemotron-nano-9b-v2_0.32):
 # the launch to light and middle, the share to burst and long prompts. Heavy and the shared prefix
 # are the test.
-MAMBA_LAUNCH_MS = (
-    2.65  # ms a Mamba layer: launching its scan when a step prefills (Triton, no graph)
-)
+MAMBA_LAUNCH_MS = 2.65  # ms a Mamba layer: launching its scan in a prefill (Triton, no graph)
 SCAN_SHARE = 0.048  # share of peak FLOP/s: Triton's scan of a Mamba layer
 
 # Fitted to one lone prompt of Qwen3-Next, vLLM 0.33.0 (h200_qwen3-next-80b-a3b-fp8), its loads, and
@@ -90,6 +84,4 @@ RAMP_TOKENS = 512  # tokens
 
 # Fitted to the heavy load of Qwen3 30B A3B on two H200, data parallel, vLLM 0.32.0
 # (h200_qwen3-30b-a3b_dp2_0.32). Its other loads are the test.
-EXPERT_PARALLEL_EAGER_FACTOR = (
-    1.46  # times the eager launch, where data-parallel ranks share experts
-)
+EXPERT_PARALLEL_EAGER_FACTOR = 1.46  # times the eager launch; data-parallel ranks share experts

@@ -130,10 +130,7 @@ class Engine:
     def add(
         self, name: str, prompt: list[int], max_tokens: int, answer_token: int | None = None
     ) -> None:
-        """Add a request to those that wait.
-
-        `answer_token` is what it samples, where that matters.
-        """
+        """Add a request to those that wait; `answer_token` is what it samples, if that matters."""
         if answer_token is not None:
             self._answer_tokens[name] = answer_token
         sampling = self._sampling(max_tokens=max_tokens, ignore_eos=True)
@@ -238,10 +235,7 @@ def _vllm_config(rules: Rules):
 
 
 def _spec(kind: str, size: int, rules: Rules):
-    """Return vLLM's description of a group of layers.
-
-    Bytes are the plan's business, so a page may have any shape.
-    """
+    """Return vLLM's description of a group of layers, with some page: bytes are the plan's."""
     import torch
     from vllm.v1 import kv_cache_interface
 

@@ -1,6 +1,4 @@
-"""Computes how far the figures of a simulated load may be off.
-
-Nine of ten measured figures lie between low and high.
+"""Computes how far a simulated load's figures may be off: nine of ten measured ones are within.
 
 The shares of a case that was measured are those of the recorded loads on H200
 (tests/data/simulate/comparison.json, 100 loads): nine of ten measured figures are within them. They
@@ -24,9 +22,8 @@ SHARES: dict[str, dict[str, float]] = {
     "itl": {"p50": 0.125, "p95": 0.24, "p99": 0.24, "mean": 0.24},
     "e2el": {"p50": 0.15, "p95": 0.30, "p99": 0.30, "mean": 0.30},
 }
-TOKENS_SHARE = (
-    0.035  # of tokens a second, all loads; most of them are set by how fast requests arrive
-)
+# Of tokens a second, all loads; most of them are set by how fast requests arrive.
+TOKENS_SHARE = 0.035
 # So often the doubt of a step counts. Over a load steps of many kinds make up for each other: with
 # 0.6 nine of ten public points are inside, and as many with widths that never saw their model and
 # card (docs/speed.md, left out). A step that prefills waits for kernels and a host that no decoding

@@ -1,7 +1,4 @@
-"""The worker process of the simulator.
-
-It is started at the first job, kept for the next, and stopped with this process.
-"""
+"""The simulator's worker process, kept from the first job to the end of this process."""
 
 import atexit
 import os
@@ -18,9 +15,9 @@ from workshop.worker_process import NoAnswer, Pickles, WorkerProcess
 
 
 class Worker:
-    """A process that has loaded vLLM and runs jobs one by one.
+    """A process that has loaded vLLM and runs jobs one by one, in WORKSHOP_VLLM_PYTHON if set.
 
-    Its Python is WORKSHOP_VLLM_PYTHON's where that is set.
+    Raises WorkshopError: WORKSHOP_VLLM_PYTHON cannot be run.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,4 @@
-"""One replica in virtual time: vLLM's engine loop around its scheduler.
-
-Each step is as long as the clock says.
+"""One replica in virtual time: vLLM's engine loop around its scheduler, by a clock of steps.
 
 With asynchronous scheduling (vLLM's default) a step is scheduled while the one before still runs,
 so a request that arrives waits for the rest of the running step and for the whole next one.
@@ -23,9 +21,7 @@ STUCK_STEPS = 100  # empty ones in a row
 
 
 class Replica:
-    """One server with its clock.
-
-    `on_step(replica, steps)` is called for every step, before its tokens are returned.
+    """One server with its clock; `on_step(replica, steps)` is called before tokens are returned.
 
     Data-parallel ranks that share experts are the `engines` of one replica: they take each step
     together, so each takes as long as the slowest, and one without work runs a dummy batch. Source:
@@ -48,9 +44,8 @@ class Replica:
         self._most_under_way = rules.pipeline_parallel_size + int(rules.async_scheduling)
         self._now_s = 0.0  # the host's time
         self._stages_free_s = [0.0] * clock.stages  # when each stage's GPUs are free
-        self._sampled_s: dict[
-            str, float
-        ] = {}  # when the last token of a request that is under way is sampled
+        # when the last token of a request that is under way is sampled
+        self._sampled_s: dict[str, float] = {}
         self.ended_s = 0.0  # when the last step ended
         self._under_way: deque[tuple[float, list[tuple[Engine, ScheduledStep]]]] = deque()
         self._empty_steps = 0  # consecutive ones
@@ -146,10 +141,7 @@ class Replica:
         return end_s
 
     def _tokens_ready_s(self, steps: list[tuple[Engine, ScheduledStep]]) -> float:
-        """Return when the first stage has the tokens that these requests sampled last.
-
-        The last stage sends them.
-        """
+        """Return when the first stage has the last tokens of these requests from the last stage."""
         ready_s = 0.0
         for _, step in steps:
             for name, _, _, _ in step.work:

@@ -25,7 +25,10 @@ RESULTS = ("tokens_per_s", "goodput_per_s", "keeps_up", "kv_cache_usage_max")
 
 
 def parse_slo(text: str | None) -> dict[str, float]:
-    """Return the limits in ms: "ttft=500ms,tpot=0.05s" gives {"ttft": 500.0, "tpot": 50.0}."""
+    """Return the limits in ms: "ttft=500ms,tpot=0.05s" gives {"ttft": 500.0, "tpot": 50.0}.
+
+    Raises BadInput: a part is no limit.
+    """
     if not text:
         return {}
     limits = {}
@@ -59,10 +62,7 @@ def percentiles(values: Sequence[float]) -> dict[str, float | None]:
 
 @dataclass(slots=True)
 class Outcome:
-    """The record of one served request; times as the client sees them.
-
-    `hit_tokens` of its prompt were in the prefix cache.
-    """
+    """One served request as the client saw it; `hit_tokens` came from the prefix cache."""
 
     arrival_s: float
     prompt_tokens: int
@@ -159,10 +159,7 @@ class Simulation:
 
     @cached_property
     def keeps_up(self) -> bool:
-        """Return False if requests pile up.
-
-        Then many more are unfinished in the last quarter than in the second.
-        """
+        """Return False if many more requests are unfinished in the last quarter than the second."""
         last_s = self._last_arrival_s
         if last_s == 0:
             return True
@@ -185,10 +182,7 @@ class Simulation:
         return percentiles_of_measure(self.requests, measure)
 
     def figures(self, measure: str) -> dict[str, dict[str, float | None]]:
-        """Return p50, p95, p99 and mean of a measure, and what lies low and high.
-
-        The names are such as "ttft_ms", "ttft_ms_low" and "ttft_ms_high".
-        """
+        """Return a measure's p50, p95, p99 and mean, by names such as "ttft_ms", "ttft_ms_low"."""
         values = self.of(measure)
         low, high = of_percentiles(measure, values, self.time_share, self.prefill_share)
         return {f"{measure}_ms": values, f"{measure}_ms_low": low, f"{measure}_ms_high": high}

@@ -1,7 +1,4 @@
-"""Draws sessions of agents.
-
-Each turn's prompt is the whole conversation so far, with the answers, and new tokens.
-"""
+"""Draws sessions of agents: each prompt is the conversation so far with answers, and new tokens."""
 
 import random
 from dataclasses import dataclass
@@ -14,9 +11,7 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class Sessions:
-    """The settings by which sessions are drawn.
-
-    Each range is (fewest, most), and values are uniform in between.
+    """The settings of drawn sessions; each range is (fewest, most), with uniform values between.
 
     Attributes:
         sessions: how many.

@@ -1,6 +1,4 @@
-"""Runs simulations in a process of its own: `python -m workshop.simulate.worker`.
-
-Only this process loads vLLM.
+"""Runs simulations in the one process that loads vLLM: `python -m workshop.simulate.worker`.
 
 The process reads jobs from its input (`process.py` writes them), answers each, and waits for the
 next.
@@ -56,10 +54,7 @@ def run(job: dict[str, Any]) -> Answer:
 
 
 def _disaggregated(cluster: "Cluster", job: dict[str, Any]) -> list[Outcome]:
-    """Serve the requests by disaggregated prefill.
-
-    Some replicas prefill, the others receive the KV cache and decode.
-    """
+    """Serve the requests by disaggregated prefill: some replicas prefill, the others decode."""
     rules = job["rules"]
     arrivals = job["arrivals"]
     prefill = job["prefill"]
@@ -79,10 +74,7 @@ def _disaggregated(cluster: "Cluster", job: dict[str, Any]) -> list[Outcome]:
 
 
 class Cluster:
-    """All replicas of a job.
-
-    Those that decode, and with disaggregated prefill those that prefill.
-    """
+    """All replicas of a job: those that decode, and those that only prefill (disaggregated)."""
 
     def __init__(self, job: dict[str, Any], files: ExitStack):
         self.job = job
@@ -174,12 +166,10 @@ class Cluster:
 
 
 class Queue:
-    """The requests that were not sent yet.
+    """The requests that were not sent yet, in their order, with their times as far as known.
 
     One that follows an answer gets its time when that answer has ended. In a closed loop, each
     answer that ends gives the next request its time.
-
-    `arrivals` are all requests in their order, with their times as far as they are known.
     """
 
     def __init__(self, arrivals: list[Arrival]):
@@ -205,10 +195,7 @@ class Queue:
         return bool(self._next)
 
     def next_s(self, now_s: float, busy: bool) -> float:
-        """Return until when the servers can run.
-
-        To the next request, or SLICE_S while an answer may bring another request.
-        """
+        """Return until when servers can run: to the next request, or SLICE_S if one may come."""
         slice_s = now_s + SLICE_S
         if not self._times:
             return slice_s
@@ -250,10 +237,7 @@ def _writer(file: io.BufferedWriter) -> Callable[[dict], None]:
 
 
 class States:
-    """The states of a replica's steps in order, in an array.
-
-    Millions of steps then need little memory.
-    """
+    """The states of a replica's steps in order, in an array, as millions would fill the memory."""
 
     WIDTH = 4  # numbers of a step: when it began, running, waiting, KV cache usage
 
@@ -328,10 +312,7 @@ class Watch:
 
 
 def _total(states: list[tuple[int, int, float]]) -> tuple[int, int, int, float]:
-    """Return sums over all replicas, and the fullest KV cache.
-
-    The sums are the unfinished requests, those that run, and those that wait.
-    """
+    """Return (unfinished, running, waiting) requests of all replicas, and the fullest KV cache."""
     running, waiting, usage = zip(*states, strict=True)
     return sum(running) + sum(waiting), sum(running), sum(waiting), max(usage)
 

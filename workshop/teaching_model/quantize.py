@@ -14,9 +14,8 @@ from workshop.errors import BadInput
 from workshop.teaching_model.reference import to_bfloat16
 
 SCALE_BYTES = 2  # vLLM's checkpoints keep scales in 16 bit
-E4M3_LARGEST = (
-    448.0  # 4 bits of exponent, 3 of mantissa, no infinity (Micikevicius et al., arXiv 2209.05433)
-)
+# 4 bits of exponent, 3 of mantissa, no infinity (Micikevicius et al., arXiv 2209.05433)
+E4M3_LARGEST = 448.0
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,8 @@ def scales_of(
     """Return (scale, zero) of each row of w, so that its smallest and largest number have codes.
 
     Symmetric: scale = max |w| / (2**(bits-1) - 0.5). Otherwise the 2**bits codes span from the least to the greatest.
+
+    Raises BadInput: fewer than 2 bits, or more than 8.
     """
     if not 2 <= bits <= 8:
         raise BadInput(f"{bits} bits cannot be.", "Choose 2 to 8 bits.")

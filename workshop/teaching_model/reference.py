@@ -22,6 +22,7 @@ from workshop.teaching_model import FOLDER
 
 Through = Callable[[str, np.ndarray], np.ndarray]
 """Takes a name and an array, and returns what the model continues with: the array itself, or a quantized approximation."""
+SEQUENCES_AT_ONCE = 2  # through the model: their logits take memory
 LINEAR = (
     "self_attn.q_proj",
     "self_attn.k_proj",
@@ -176,11 +177,11 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return e / e.sum(-1, keepdims=True)
 
 
-def token_losses(model: Llama, ids: np.ndarray, batch: int = 2) -> np.ndarray:
+def token_losses(model: Llama, ids: np.ndarray) -> np.ndarray:
     """Return -ln p of every token after the first, of sequences [sequences, length]: [sequences, length - 1] nats."""
     losses = []
-    for start in range(0, len(ids), batch):
-        part = ids[start : start + batch]
+    for start in range(0, len(ids), SEQUENCES_AT_ONCE):
+        part = ids[start : start + SEQUENCES_AT_ONCE]
         logits = model.logits(part[:, :-1])
         top = logits.max(-1, keepdims=True)
         logsum = top[..., 0] + np.log(np.exp(logits - top).sum(-1))

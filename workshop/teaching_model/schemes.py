@@ -23,6 +23,7 @@ SAME_INPUT = {
     "mlp.up_proj": "mlp.gate_proj",
 }
 ROWS = {"fp8": q.float8_rows, "int8": q.int8_rows}  # 8 bits, one scale a row
+SEQUENCES_AT_ONCE = 4  # through the model, of the calibration text
 GROUP = 64  # 128, the usual one, divides 1152 inputs but not 448
 
 
@@ -88,7 +89,10 @@ class Result:
 
 @lru_cache(maxsize=8)
 def text(name: str) -> np.ndarray:
-    """Return token ids [sequences, 256] of glosses, prose, known or calibration."""
+    """Return token ids [sequences, 256] of glosses, prose, known or calibration.
+
+    Raises BadInput: there is no such text.
+    """
     with np.load(TEXT) as arrays:
         if name not in arrays:
             raise BadInput(f"There is no text {name!r}.", f"Choose from: {', '.join(arrays)}.")
@@ -101,7 +105,7 @@ def prompts() -> list[list[int]]:
     return [ids[:length].tolist() for ids, length in zip(text("prompts"), lengths, strict=True)]
 
 
-def calibrate(model: Llama, ids: np.ndarray | None = None, batch: int = 4) -> dict[str, Inputs]:
+def calibrate(model: Llama, ids: np.ndarray | None = None) -> dict[str, Inputs]:
     """Run the model over calibration text once, and return the statistics of each Linear's inputs."""
     if ids is None:
         ids = text("calibration")
@@ -117,8 +121,8 @@ def calibrate(model: Llama, ids: np.ndarray | None = None, batch: int = 4) -> di
         return x
 
     watched = Llama(model.weights, model.config, watch)
-    for start in range(0, len(ids), batch):
-        watched.hidden(ids[start : start + batch])
+    for start in range(0, len(ids), SEQUENCES_AT_ONCE):
+        watched.hidden(ids[start : start + SEQUENCES_AT_ONCE])
     inputs = {}
     for name in model.linear_names():
         hessian, size = sums[_first_reader(name)]

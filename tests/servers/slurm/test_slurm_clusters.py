@@ -123,7 +123,7 @@ def test_a_queue_that_does_not_know_the_job_changes_nothing_on_disk(clusters, su
                 and "does not know its job 4711" in output
                 and "failed" not in output
             )
-            assert reach.choose().api_key == KEY, "its own address tells"
+            assert reach.ready_server().api_key == KEY, "its own address tells"
             assert "--clusters" not in clusters.read_text()
 
 
@@ -277,9 +277,9 @@ def test_a_server_in_doubt_hides_neither_another_of_mine_nor_the_class_s(
     (tmp_path / "class").mkdir(mode=0o755)
     (tmp_path / "class/class.json").write_text(json.dumps({**shared.public(), "api_key": KEY}))
     monkeypatch.setenv("WORKSHOP_SHARED", str(tmp_path / "class"))
-    assert reach.choose().name == "class"
+    assert reach.ready_server().name == "class"
     assert [server.name for server in records.ready()] == ["class"]
-    assert reach.choose("70b").name == "70b"
+    assert reach.ready_server("70b").name == "70b"
 
 
 def test_a_federated_job_that_another_cluster_took_is_not_gone(clusters, bin_folder):

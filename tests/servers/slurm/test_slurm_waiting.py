@@ -301,7 +301,7 @@ def test_a_suspended_job_is_not_ready(cluster):
     assert since in output and "✓" not in output
     for name in (None, "web"):
         with pytest.raises(WorkshopError, match=since):
-            reach.choose(name)
+            reach.ready_server(name)
     assert records.path_of("web").read_bytes() == before, "it goes on, as ready"
     queue(cluster, row.replace("SUSPENDED", "RUNNING"))
     assert "suspended" not in run("servers")[1]

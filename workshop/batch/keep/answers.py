@@ -1,6 +1,4 @@
-"""Reads an output, JSONL or Parquet, into a DataFrame with one line for each answer.
-
-It decides which answers count.
+"""Reads an output, JSONL or Parquet, into a DataFrame, and decides which answers count.
 
 An answer counts if its key, the hash of the request, is that of a row of the present input. An id
 is not enough, because its row may have been changed. Nor is a row's number, because rows may have
@@ -45,9 +43,7 @@ OPTIONAL = (
 )
 
 
-def load(
-    output: str | Path, prompts: bool = True, input: str | Path | None = None
-) -> pandas.DataFrame:
+def load(output: str | Path, input: str | Path | None = None) -> pandas.DataFrame:
     """Return the answers of an output: a row for each sample, in the order of the input.
 
     Columns: custom_id, row (of the input, from 0), sample (of the prompt, from 0), prompt, text,
@@ -57,7 +53,8 @@ def load(
     Where a row of the input was changed, the answer to what it says now is here, and no other. A
     batch that still runs may be read, too.
 
-    prompts: add the prompts, if the input is there unchanged.
+    Prompts are there if the input is, unchanged.
+
     input: where the input lies now, if it was moved.
 
     Raises:
@@ -75,8 +72,6 @@ def load(
             frame[name] = [_decoded(value) for value in frame[name]]
     elif paths.journal.exists() and meta:
         frame = pandas.DataFrame(_records(current(meta, [paths.journal], input)), columns=COLUMNS)
-        if not prompts:
-            frame["prompt"] = None
     else:
         problem = f"There is no output {output}"
         if paths.journal.exists():
@@ -166,9 +161,7 @@ def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
 
 
 def write_parquet(paths: Paths) -> None:
-    """Write the Parquet output from the journal, a group of rows at a time.
-
-    It is written whole or not at all.
+    """Write the Parquet output from the journal, a group of rows at a time, whole or not at all.
 
     Raises WorkshopError: it cannot be written, or the input is not there to tell which answers
     count.
@@ -198,7 +191,7 @@ def write_parquet(paths: Paths) -> None:
 
 
 def _cell(name: str, value: object) -> object:
-    """Return a value as its Parquet column can hold it, because a column has one type.
+    """Return a value as its Parquet column, which has one type, can hold it.
 
     Nested values become JSON. A value that is no whole number of 64 bits is left out of a column of
     such numbers.
@@ -220,9 +213,7 @@ def current(
     input: str | Path | None = None,
     shard: tuple[int, int] | None = None,
 ) -> Iterator[tuple[Answer, int, object]]:
-    """Yield each answer that counts, the number of its row, and its prompt or messages.
-
-    The prompt is None if it is not known.
+    """Yield each answer that counts, its row's number, and its prompt or messages (None: unknown).
 
     Where the input is not there as it was (`input`: where it lies now), all answers count, as long
     as there is one version of each row.

@@ -11,10 +11,7 @@ _HAZARDS = (b"NaN", b"Infinity", b"\r", b"\n")  # what makes a body worth a seco
 
 
 class Answer(NamedTuple):
-    """One whole line of an output.
-
-    `line` is its JSON, `raw` its bytes, `end` the position in the file after it.
-    """
+    """One whole line of an output: its JSON (`line`), bytes (`raw`) and end in the file (`end`)."""
 
     line: dict
     raw: bytes
@@ -50,9 +47,9 @@ class Answer(NamedTuple):
         return sorted(indexes) == list(range(samples))
 
     def renumbered(self, row: int) -> bytes:
-        """Return the line with the present number of its row.
+        """Return the line with its row's present number: rows may have been added before it.
 
-        Rows may have been added in front of it.
+        Raises ValueError: the line is no answer of a batch.
         """
         head = _HEAD.match(self.raw)
         if head is None:
@@ -72,7 +69,7 @@ def choices_of(body: dict) -> list[dict]:
 
 
 def metadata_text(fields: dict) -> str:
-    """Return the fields of a row that are not part of its request, as JSON; '' if there are none.
+    """Return as JSON the fields of a row that are not part of its request; '' if there are none.
 
     What JSON does not have, such as a date of a table, becomes text.
     """

@@ -133,10 +133,7 @@ def read_meta(paths: Paths) -> dict | None:
 
 
 def write_meta(paths: Paths, meta: dict) -> None:
-    """Write the record, whole or not at all.
-
-    It is ASCII, because a file's name may hold bytes that are not UTF-8.
-    """
+    """Write the record, whole or not at all; in ASCII, as a file's name may be no UTF-8."""
     with replacement(paths.meta) as file:
         file.write(json.dumps(meta, indent=1).encode() + b"\n")
 

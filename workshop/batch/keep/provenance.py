@@ -1,6 +1,4 @@
-"""The record of where an output came from.
-
-It has model, revision, vLLM's version, sampling parameters, input and times.
+"""The record of where an output came from: model, version, parameters, input and times.
 
 It also decides whether a later run may continue the output.
 """
@@ -11,8 +9,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import workshop
-from workshop import timestamps
+from workshop import this_package, timestamps
 from workshop.batch.keep.answers import write_parquet
 from workshop.batch.keep.cut_answers import ENDED_IN_LENGTH
 from workshop.batch.keep.paths import Paths, read_meta, write_meta
@@ -40,6 +37,7 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
     """Write the record of the output before anything is sent; return it.
 
     facts: of the engine: model, model_path, max_model_len, vllm_version, and its address.
+
     Raises BadInput: the output was begun with another model, other sampling parameters, or as
     another shard.
     """
@@ -81,7 +79,7 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
             "shard": shard,
             "changed": changed,
         },
-        "workshop_version": workshop.__version__,
+        "workshop_version": this_package.VERSION,
         "began": before.get("began") or timestamps.now(),
         "ended": None,
         "retrying": work.retry,  # the journal may hold two answers to a row: the later one counts
@@ -118,9 +116,7 @@ def end(
 def _refuse_another(
     paths: Paths, before: dict, model: str, revision: str | None, sampling: dict, shard: str
 ) -> None:
-    """Raise BadInput if the output belongs to another run.
-
-    That is a run with another model or other parameters, or of another shard.
+    """Raise BadInput if the output is of another model, of other parameters or of another shard.
 
     `before` is the output's record, the others are this run's.
     """
@@ -153,10 +149,7 @@ def _refuse_another(
 
 
 def revision_of(model_path: object) -> str | None:
-    """Return the revision of a model's folder, or None.
-
-    It is the commit in the path of the Hub cache, or the commit of the download.
-    """
+    """Return the commit of a model's folder: of the Hub's cache or a download; None if unknown."""
     if not isinstance(model_path, str):
         return None
     commit = re.search(r"/snapshots/([0-9a-f]{40})", model_path)

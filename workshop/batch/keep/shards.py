@@ -1,7 +1,4 @@
-"""Merges the outputs of shards.
-
-All shards are merged, each once, and only if they answer one input in the same way.
-"""
+"""Merges the outputs of all shards of one input, each once, if they answer in the same way."""
 
 import contextlib
 from collections.abc import Iterator
@@ -134,10 +131,7 @@ def _refuse_unlike(parts: list[Part]) -> None:
 
 
 def _copy_errors(paths: Paths, parts: list[Part]) -> None:
-    """Write the rows without an answer of all shards to the file of errors.
-
-    Without such rows the file is removed.
-    """
+    """Write the rows of all shards without an answer to the file of errors, or remove it."""
     files = [part.errors for part, _ in parts if part.errors.exists()]
     if not files:
         return paths.errors.unlink(missing_ok=True)

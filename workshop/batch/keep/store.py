@@ -44,10 +44,7 @@ class Output:
             raise cannot_write(paths.journal, error) from None
 
     def replace(self, lines: Iterable[bytes]) -> None:
-        """Replace the lines of the journal, all of them or none.
-
-        The lock passes to the new file.
-        """
+        """Replace all lines of the journal, or none; the lock passes to the new file."""
         with replacement(self.paths.journal) as file:
             lock(file.fileno())
             file.writelines(lines)
@@ -104,9 +101,7 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 
 def scan(journal: Path) -> Iterator[Answer]:
-    """Yield each whole answer.
-
-    A cut last line, which a kill leaves, and zeros, which a power cut leaves, are skipped.
+    """Yield each whole answer, without a cut last line (a kill) and without zeros (a power cut).
 
     Raises BadInput: the file holds lines that no batch wrote, or cannot be read.
     """
@@ -144,9 +139,7 @@ def newest(journal: Path) -> Iterator[Answer]:
 
 
 class Journal:
-    """Appends whole lines in group commits.
-
-    `add` takes a line; `write(take())` returns when the lines are on disk.
+    """Appends whole lines in group commits: `add` takes a line, `write(take())` puts them on disk.
 
     A commit that fails (full disk, quota) leaves the file as it was after the last one that
     succeeded. If another process writes to the file, removes it or replaces it, the run ends at the
@@ -158,6 +151,8 @@ class Journal:
 
         Args:
             keep_bytes: cut the file after so many bytes; None cuts nothing, 0 begins with an empty file.
+
+        Raises WorkshopError: it cannot be opened.
         """
         self.path = path
         self._lines = []
@@ -188,9 +183,9 @@ class Journal:
         return lines
 
     def write(self, lines: list[bytes]) -> int:
-        """Write lines and fsync; return their number.
+        """Write lines and fsync; return their number. Other threads may call it, one at a time.
 
-        May run in another thread, one call at a time.
+        Raises WorkshopError: writing fails, or another process changed the file.
         """
         if not lines:
             return 0
@@ -227,7 +222,10 @@ class Journal:
         )
 
     def close(self) -> None:
-        """Write the lines that wait, and close the file."""
+        """Write the lines that wait, and close the file.
+
+        Raises WorkshopError: they cannot be written.
+        """
         try:
             self.write(self.take())
         finally:

@@ -88,10 +88,7 @@ class Source:
             self.notes += self._table.notes
 
     def raws(self) -> Iterator[tuple[int, Raw]]:
-        """Yield (position from 1, raw row).
-
-        Positions are lines, items of an array, or rows of a table.
-        """
+        """Yield (position from 1, raw row); the position of a line, an item or a table's row."""
         if self.format == ".json":
             with _opened(self.path, "rb") as file:
                 data = file.read()
@@ -142,10 +139,7 @@ class Source:
         return digest.hexdigest()
 
     def stamp(self) -> tuple[int, int]:
-        """Return (bytes, modification time in ns), which change if the file does.
-
-        Both are zero if the file is gone.
-        """
+        """Return (bytes, modification time in ns) of the file, both 0 if it is gone."""
         if not self.path.exists():
             return 0, 0
         stat = self.path.stat()
@@ -311,10 +305,7 @@ class Csv:
         return _opened(self._path, "rt", **text)
 
     def _head(self, mark: str) -> list[str]:
-        """Return the names in the head if `mark` separates them.
-
-        There are none if the quotes do not match then.
-        """
+        """Return the names in the head if `mark` separates them, or none if quotes do not match."""
         with self._open() as file:
             try:
                 return next(csv.reader(file, delimiter=mark, strict=True), [])

@@ -54,10 +54,7 @@ class Bits:
 
 
 class Index:
-    """Rows by their ids, for as long as one run lasts.
-
-    They are in a temporary file without a name, which vanishes even if the process is killed.
-    """
+    """Rows by their ids, in a temporary file without a name, which vanishes with the process."""
 
     def __init__(self) -> None:
         # The empty name is SQLite's own temporary file.
@@ -123,7 +120,10 @@ class Index:
         return Row(*record)
 
     def all_rows(self) -> Iterator[Row]:
-        """Yield the rows in the order of the input."""
+        """Yield the rows in the order of the input.
+
+        Raises WorkshopError: the temporary file cannot be used.
+        """
         rows = self._execute(f"{_SELECT_ROW} ORDER BY row", ())
         try:
             for record in rows:
@@ -235,8 +235,8 @@ class Work:
     def answered(self, *journals: Path) -> Iterator[tuple[Answer, Row]]:
         """Yield each answer that counts, and its row.
 
-        An answer counts if it has all samples, and the key that its row has now. An equal id or row
-        number is not enough.
+        It must have all samples, and the key that its row has now; an equal id or number is not
+        enough.
         """
         index = self.index
         for journal in journals:
@@ -256,10 +256,7 @@ class Work:
         return is_of_row and answer.has(row.samples)
 
     def _count(self, answer: Answer, row: Row) -> None:
-        """Count how an answer ended.
-
-        If it was cut and `retry` is set, its row is noted for another attempt.
-        """
+        """Count how an answer ended; note its row for another attempt if it was cut and `retry`."""
         finish_reasons = finish_reasons_of(answer.choices)
         self.finish_reasons.update(finish_reasons)
         if self.retry and ENDED_IN_LENGTH in finish_reasons:
@@ -299,7 +296,7 @@ class Work:
     def rows(self) -> Iterator[Row | None]:
         """Yield the rows that are not answered yet.
 
-        Yields None from time to time while rows are skipped, so that other tasks may run.
+        While it skips rows it yields None from time to time, so that other tasks may run.
         """
         index = self.index
         for row in index.all_rows():
@@ -313,10 +310,7 @@ class Work:
             yield row
 
     def _give_more_tokens(self, row: Row) -> bool:
-        """Allow more tokens for a row whose answer was cut.
-
-        Return False if its context has no room for more.
-        """
+        """Allow more tokens for a row that was cut; return False if its context has no room."""
         max_tokens, prompt_tokens, _ = self.cut_answers[row.number]
         if max_tokens <= 0:  # it is the row's first retry
             max_tokens = row.token_limit or -max_tokens

@@ -64,10 +64,7 @@ class Row:
 
     @property
     def token_limit(self) -> int | None:
-        """The most tokens of an answer, as the request says.
-
-        None: as many as the context has room for.
-        """
+        """The most tokens of an answer, as the request says; None: as many as the context holds."""
         body = json.loads(self.request)
         for name in TOKEN_LIMITS:
             if body.get(name) is not None:
@@ -123,10 +120,7 @@ def with_more_tokens(request: str, tokens: int) -> str:
 
 
 def inputs_of(value: object) -> int:
-    """Return how many embeddings an `input` asks for.
-
-    An input is a text, the ids of tokens, or a list of either.
-    """
+    """Return how many embeddings an `input` asks for: a text, token ids, or a list of either."""
     if isinstance(value, list) and not _is_token_ids(value):
         return len(value)
     return 1
@@ -390,10 +384,7 @@ def _has_role(message: object) -> bool:
 
 
 def _endpoint(url: object, body: dict) -> str:
-    """Return the endpoint that a row's `url` means.
-
-    It may begin with /v1 or not, as OpenAI and Azure write it.
-    """
+    """Return the endpoint that a row's `url` means, with /v1 (OpenAI) or without it (Azure)."""
     if url in (None, ""):
         if "messages" in body:
             return CHAT
@@ -413,10 +404,7 @@ def _endpoint(url: object, body: dict) -> str:
 
 
 def _without_nulls(value: object) -> object:
-    """Return a value without fields that are null.
-
-    Arrow adds every field of a struct to every row, and servers refuse nulls.
-    """
+    """Return a value without null fields, which Arrow adds to structs and servers refuse."""
     if isinstance(value, dict):
         return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
     if isinstance(value, list):
@@ -425,10 +413,7 @@ def _without_nulls(value: object) -> object:
 
 
 def derived_id(url: str, body: str, occurrence: int) -> str:
-    """Return an id for a row that has none.
-
-    It is made of the content, so that new rows in front change nothing.
-    """
+    """Return an id for a row without one, made of its content: new rows in front change nothing."""
     digest = blake2b(f"{url}\0{body}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return f"{digest}-{occurrence}"
 

@@ -1,6 +1,4 @@
-"""A clock that stops while this process is stopped.
-
-Patience with a server counts only time in which this process ran.
+"""A clock that stops with this process, so that patience with a server counts no such time.
 
 SIGSTOP, a debugger or a virtual machine that is moved can hold a process for minutes. A server is
 not to blame for that silence.
@@ -9,16 +7,12 @@ not to blame for that silence.
 import time
 from collections.abc import Callable
 
-LONGEST_STEP_S = (
-    2.0  # a run looks at its clock ten times a second; a longer gap means that it did not run
-)
+# A run looks at its clock ten times a second; a longer gap means that it did not run.
+LONGEST_STEP_S = 2.0
 
 
 class RunningClock:
-    """Seconds in which this process ran.
-
-    Somebody must look at it more often than every LONGEST_STEP_S.
-    """
+    """Seconds in which this process ran; look at it more often than every LONGEST_STEP_S."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic):
         self._monotonic = monotonic

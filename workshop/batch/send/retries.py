@@ -22,10 +22,7 @@ def can_help(status: int) -> bool:
 
 
 def is_outage(status: int, raw: bytes) -> bool:
-    """Return True if the answer comes from a proxy in front of a server that is away, or is a 429.
-
-    Then no row is at fault.
-    """
+    """Return True if a proxy answered for its server, or it was a 429: no row is at fault then."""
     if status == 429:
         return True
     if status < 400 and status != 200:
@@ -38,7 +35,7 @@ def is_outage(status: int, raw: bytes) -> bool:
 
 
 def pause_s(headers: Mapping[str, str]) -> float | None:
-    """Return how long the server asks to wait, in seconds (`Retry-After`, up to a day).
+    """Return the seconds that the server asks to wait (`Retry-After`, up to a day).
 
     None if it does not say, says 0 or less, or names a date.
     """

@@ -1,7 +1,4 @@
-"""Sends the rows to the servers: a limited number at once, and again where a retry can help.
-
-There are no barriers between groups of rows.
-"""
+"""Sends the rows to the servers: a limited number at once, no barriers, and again if useful."""
 
 import asyncio
 import contextlib
@@ -20,7 +17,7 @@ from workshop.batch.send import retries, servers
 from workshop.batch.send.clock import clock
 from workshop.batch.send.servers import Server
 from workshop.batch.session import Ledger
-from workshop.client import reach, received
+from workshop.client import received, transport
 from workshop.client.answer_ids import MARK
 from workshop.client.strict_json import Malformed
 from workshop.errors import WorkshopError, plain
@@ -150,19 +147,13 @@ class Sender:
                 return
 
     def _may_read(self) -> bool:
-        """Return True if another row may be read.
-
-        A server that fails every row must not fill the memory with rows to be sent again.
-        """
+        """Return True if another row may be read: rows to send again must not fill the memory."""
         if self._exhausted:
             return False
         return self._delayed <= 4 * sum(server.pace.limit for server in self.fleet)
 
     async def _work(self, server: Server) -> None:
-        """Send rows to one server, one after the other.
-
-        It ends when no rows are left, or the server takes fewer at once.
-        """
+        """Send rows to one server, until none are left or it takes fewer at once."""
         while not (self.stopping or self.fatal) and len(server.tasks) <= server.takes_rows():
             attempt = await self._next()
             if attempt is None:
@@ -230,7 +221,7 @@ class Sender:
             return await self._lost(attempt, server, error)
         if status in (401, 403):
             return await self._key_refused(attempt, server, address_and_key)
-        redirect = reach.redirected(server.url, status, headers.get("Location"))
+        redirect = transport.redirected(server.url, status, headers.get("Location"))
         if redirect:
             raise redirect
         self._refused(attempt, server, status, raw, headers)
@@ -258,9 +249,7 @@ class Sender:
     async def _key_refused(
         self, attempt: Attempt, server: Server, address_and_key: tuple[str, str]
     ) -> None:
-        """Send the row again if the server was restarted.
-
-        Then its record has a new key, or is missing for now.
+        """Send the row again if the server was restarted: its record is new, or missing for now.
 
         `address_and_key` are those that the request was sent with. Raises KeyRefused: they are
         still the server's.
@@ -389,10 +378,7 @@ class Sender:
         self.ledger.refuse(attempt.row, status, code, f"{reason} ({attempts})")
 
     def _backoff_s(self, attempt: Attempt) -> float:
-        """Return the pause before the next attempt.
-
-        It doubles from attempt to attempt, and up to half of it is random.
-        """
+        """Return the pause before the next attempt: doubled each time, up to half of it random."""
         doubled = self.limits.backoff_s * 2 ** min(10, attempt.requests_sent - 1)
         return min(self.limits.longest_backoff_s, doubled) * random.uniform(0.5, 1.0)
 
@@ -410,8 +396,7 @@ class Sender:
     async def _lost(self, attempt: Attempt, server: Server, error: Exception) -> None:
         """Send a row again whose connection broke.
 
-        The server may have closed an idle connection, it may have died, or it may have died of this
-        very row.
+        The server may have closed an idle connection, died, or died of this very row.
         """
         reused = isinstance(error, aiohttp.ServerDisconnectedError) and not attempt.deaths
         attempt.deaths += 1

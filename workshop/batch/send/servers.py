@@ -1,6 +1,7 @@
 """One server of a batch: its address, whether it answers, and what its metrics say."""
 
 import asyncio
+import functools
 import math
 import os
 import re
@@ -14,7 +15,7 @@ from workshop.batch.read.rows import CHAT, COMPLETIONS, EMBEDDINGS
 from workshop.batch.send.clock import clock
 from workshop.batch.send.outage import Outage
 from workshop.batch.send.pace import Pace
-from workshop.client import reach, received
+from workshop.client import received, transport
 from workshop.client.answer_ids import AnswerIds
 from workshop.client.strict_json import Malformed
 from workshop.engine import metrics
@@ -23,6 +24,7 @@ from workshop.errors import WorkshopError
 from workshop.servers import hang, records
 from workshop.servers.records import ServerRecord
 
+CONNECT_TIMEOUT_S = 10.0
 BUSY_TIMEOUT_S = 20.0  # for a server that may be busy, to say what it serves
 READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away
 # A look costs the server some 10 ms, so it is frequent only while the pace is sought.
@@ -115,8 +117,14 @@ class Server:
 
     def connect(self, read_timeout_s: float) -> None:
         """Open the sessions; call it inside the event loop."""
-        self.session = _session(read_timeout_s, keepalive_timeout=KEEP_ALIVE_S)
-        self._fresh = _session(read_timeout_s, force_close=True)
+        session = functools.partial(
+            transport.session,
+            answer_s=read_timeout_s,
+            connect_s=CONNECT_TIMEOUT_S,
+            auto_decompress=False,  # no request allows a compressed answer
+        )
+        self.session = session(idle_s=KEEP_ALIVE_S)
+        self._fresh = session(idle_s=None)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -126,9 +134,7 @@ class Server:
         await self._fresh.close()
 
     def post(self, path: str, headers: dict | None = None, fresh: bool = False, **body):
-        """POST to a path beside /v1, with the present key; return an async context.
-
-        Redirects are not followed.
+        """POST to a path beside /v1 with the present key, without redirects; return a context.
 
         fresh: use a new connection, so that only the answer to this request can come.
         """
@@ -155,7 +161,7 @@ class Server:
         }
         async with self.session.get(self.root + path, allow_redirects=False, **options) as answer:
             location = answer.headers.get("Location")
-            redirect = reach.redirected(self.root + path, answer.status, location)
+            redirect = transport.redirected(self.root + path, answer.status, location)
             if redirect:
                 raise redirect
             try:
@@ -228,10 +234,7 @@ class Server:
         return entry
 
     def is_name_of(self, answered: str, model: str) -> bool:
-        """Return True if `answered` is a name of the model that was requested.
-
-        `answered` is the model that an answer names.
-        """
+        """Return True if `answered`, which an answer names, is a name of the requested `model`."""
         if answered == model or answered in self.names:
             return True
         # LiteLLM puts the name of the provider in front.
@@ -251,10 +254,7 @@ class Server:
         return version
 
     async def watch(self, model: str, patience_s: float) -> None:
-        """Look at the server as long as the batch runs.
-
-        Adjust the pace, and notice when the server hangs, and when it is back.
-        """
+        """Adjust the pace while the batch runs; notice when the server hangs, or is back."""
         answered_before = self.answered
         looked_at = clock.now()
         has_metrics = True
@@ -418,10 +418,7 @@ class Server:
         return "", ""
 
     def takes_rows(self) -> int:
-        """Return how many requests the server may have at once now.
-
-        It is only one if a proxy answers in its place.
-        """
+        """Return how many requests the server may have now; 1 if a proxy answers in its place."""
         if not self.up.is_set() or clock.now() < self.outage.rests_until:
             return 0
         if self.outage.rests:
@@ -448,27 +445,8 @@ class Server:
         )
 
 
-def _session(read_timeout_s: float, **options) -> aiohttp.ClientSession:
-    """Open a session that sends nothing beside what we say.
-
-    It has no cookies, and ignores the proxy of the environment.
-    """
-    certificates = reach.tls()
-    if certificates is not None:
-        options["ssl"] = certificates
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, **options),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=False,  # reach.proxy_to decides
-        auto_decompress=False,  # no request allows a compressed answer
-        timeout=aiohttp.ClientTimeout(total=read_timeout_s, sock_connect=10),
-    )
-
-
 def _is_same(entry: dict, other: dict, in_doubt: bool = False) -> bool:
-    """Return True if two entries of /v1/models are two names of one model.
-
-    vLLM gives them the same root.
+    """Return True if two entries of /v1/models name one model: then vLLM gives them the same root.
 
     in_doubt: the result if the server gives no roots.
     """
@@ -480,10 +458,7 @@ def _is_same(entry: dict, other: dict, in_doubt: bool = False) -> bool:
 
 
 def _current(name: str) -> ServerRecord | None:
-    """Return the present record of a server, this user's own or a shared one.
-
-    None if there is no record.
-    """
+    """Return the present record of a server, this user's own or a shared one; None without one."""
     shared_records = (record for record in records.shared() if record.name == name)
     return records.read(name) or next(shared_records, None)
 

@@ -8,11 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import workshop
 from workshop import install_words
 from workshop.errors import BadInput
+from workshop.this_package import DATA
 
-DATA = Path(workshop.__file__).parent / "data"
 REMEDY = (
     "Set the numbers back to those of the notebook, "
     f"or run `{install_words.setup_command()}` on a machine with Linux."

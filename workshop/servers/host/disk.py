@@ -54,10 +54,7 @@ def free_bytes(path: Path) -> int:
 
 
 def left_bytes(folder: Path) -> int:
-    """Return how many bytes may still be written into a folder, there or to be made.
-
-    The disk's free space, or less where a quota leaves less.
-    """
+    """Return how many bytes may still be written into a folder: of the disk, or of a quota."""
     left = free_bytes(folder)
     for quota in quotas(folder):
         left = min(left, quota.left_bytes)
@@ -82,10 +79,7 @@ def refuse_closed(folder: Path, remedy: str) -> None:
 
 
 def quotas(folder: Path) -> list[Quota]:
-    """Return the quotas that hold there: of this user, and of the folder's group.
-
-    By `lfs quota` or quota(1).
-    """
+    """Return the quotas there, of this user and the folder's group, by `lfs quota` or quota(1)."""
     kind, mount, source = file_system(folder)
     quotas: list[Quota] = []
     for flag, name in (("-u", _user()), ("-g", _group(folder))):

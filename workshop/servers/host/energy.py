@@ -1,7 +1,4 @@
-"""The energy that the GPUs of this machine take, by NVML's counter.
-
-Volta and later have it; MIG slices have none.
-"""
+"""The energy that this machine's GPUs take, by NVML's counter (Volta and later, no MIG slices)."""
 
 from __future__ import annotations
 

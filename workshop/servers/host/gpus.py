@@ -1,7 +1,4 @@
-"""The GPUs that this session may use.
-
-NVIDIA's as NVML tells, or nvidia-smi where that is not there; AMD's as amd-smi tells.
-"""
+"""The GPUs that this session may use, by NVML or nvidia-smi (NVIDIA), or by amd-smi (AMD)."""
 
 import importlib.metadata
 import json
@@ -28,10 +25,7 @@ LOCKED_CUDA = "13.0"
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU, or one MIG slice of it.
-
-    Sizes are 0 where the driver does not tell: memory shared with the processor.
-    """
+    """One GPU, or one MIG slice of it; sizes are 0 where the memory is the processor's."""
 
     name: str
     memory_bytes: int
@@ -174,10 +168,7 @@ def _mib(text: str) -> int:
 
 
 def _with_slices(cards: list[Gpu]) -> list[Gpu]:
-    """Put the MIG slices that `nvidia-smi -L` lists in the place of their GPU.
-
-    Their names tell their memory (3g.20gb).
-    """
+    """Put the MIG slices of `nvidia-smi -L` in their GPU's place; their names tell their memory."""
     slices: dict[str, list[Gpu]] = {}
     parent = ""
     for line in run("nvidia-smi", "-L").out.splitlines():
@@ -243,10 +234,7 @@ def _size(size: object) -> int:
 
 
 def cuda_needed() -> str:
-    """Return the CUDA version of the installed vLLM's libraries.
-
-    Without them, of the build that the extra `gpu` locks.
-    """
+    """Return the CUDA version of the installed vLLM's libraries, else of the locked build's."""
     names = ["nvidia-cuda-runtime"]
     for major in LEAST_DRIVER:
         names.append(f"nvidia-cuda-runtime-cu{major}")

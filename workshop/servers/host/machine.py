@@ -36,10 +36,7 @@ def cpus() -> float:
 
 
 def memory_limit_bytes() -> int:
-    """Return the memory that this session may use in all.
-
-    The machine's, or less where a cgroup (SLURM, container) sets a limit.
-    """
+    """Return the memory that this session may use: the machine's, or a cgroup's limit if lower."""
     limit = psutil.virtual_memory().total
     for (text,) in _cgroups("memory.max"):
         limit = min(limit, int(text))
@@ -57,9 +54,9 @@ def memory_available_bytes() -> int:
 
 
 def _cgroups(*names: str) -> Iterator[list[str]]:
-    """Yield the texts of these files of every cgroup (version 2) that holds this process.
+    """Yield the texts of these files of each cgroup (version 2) around this process with a limit.
 
-    Without the cgroups whose first file sets no limit.
+    Where the first file says max there is none.
     """
     try:
         own = Path("/proc/self/cgroup").read_text().split("::", 1)[-1].strip().lstrip("/")
@@ -73,19 +70,14 @@ def _cgroups(*names: str) -> Iterator[list[str]]:
 
 
 def reachable_address(host: str) -> str:
-    """Return the address under which others reach a server bound to `host`.
-
-    All interfaces: the routed one.
-    """
+    """Return the address under which others reach a server bound to `host` or to all interfaces."""
     if host not in ("0.0.0.0", "::", ""):
         return host
     return towards("198.51.100.1") or socket.gethostname()  # a documentation address
 
 
 def towards(host: str) -> str:
-    """Return the address of this machine on the way to `host`; '' if there is no way.
-
-    host: a name or an address.
+    """Return this machine's address on the way to `host`, a name or an address; '' without a way.
 
     Asks the routing table, and sends nothing. Its own name leads nowhere: Debian's hosts file says
     127.0.1.1.
@@ -113,9 +105,9 @@ def interfaces() -> dict[str, str]:
 
 
 def own_address(interface: str, *hosts: str) -> str:
-    """Return this node's address.
+    """Return this node's address: of `interface`, or else on the way to the first host in reach.
 
-    That of the interface, if one is named, else that on the way to the first reachable host.
+    Raises WorkshopError: there is no such interface, or no way.
     """
     by_name = interfaces()
     outward: dict[str, str] = {}  # those that other nodes may reach
@@ -164,9 +156,7 @@ def free_port(host: str, first: int = 8000) -> int:
 
 
 def hold_port(host: str, port: int) -> socket.socket | None:
-    """Return a claim on a free port, which ends when it is closed.
-
-    None if the port or the claim is somebody's.
+    """Return a claim on a free port, held until it is closed; None if the port or claim is taken.
 
     From the choice of a port until the engine listens there, seconds pass. Meanwhile no other
     server of the workshop chooses it, of whatever user: on Linux the claim is a name that one
@@ -186,10 +176,7 @@ def hold_port(host: str, port: int) -> socket.socket | None:
 
 
 def take_port(host: str, first: int, tries: int = 20) -> tuple[int, socket.socket]:
-    """Return a free port and the claim on it.
-
-    The first of `tries` from `first`, else any that the system gives.
-    """
+    """Return a free port and its claim: one of `tries` from `first`, else the system's choice."""
     for port in range(first, first + tries):
         claim = hold_port(host, port)
         if claim:
@@ -252,7 +239,10 @@ def _are_free_on(addresses: Iterable[str], ports: Iterable[int]) -> bool:
 
 
 def fixed_port() -> int | None:
-    """Return WORKSHOP_PORT, if it is set."""
+    """Return WORKSHOP_PORT, if it is set.
+
+    Raises WorkshopError: it is no number of a port.
+    """
     text = os.environ.get("WORKSHOP_PORT", "")
     if not text:
         return None

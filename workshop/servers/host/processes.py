@@ -1,7 +1,4 @@
-"""Processes by their pid and start time: a pid is used again, both together never.
-
-Nothing is signalled that is not known by both.
-"""
+"""Processes by pid and start time, which never recur together; nothing else is signalled."""
 
 import contextlib
 import ctypes
@@ -78,10 +75,7 @@ def end_with_parent(number: int = signal.SIGTERM) -> None:
 def on_signals(
     numbers: Iterable[int], act: Callable[[], None], again: Any = None
 ) -> Iterator[None]:
-    """Call `act` at the first of these signals.
-
-    Later ones do what they did before, or go to the handler `again` if there is one.
-    """
+    """Call `act` at the first of these signals; later ones do what they did, or go to `again`."""
     before = {number: signal.getsignal(number) for number in numbers}
 
     def handle(number: int, frame: Any) -> None:
@@ -116,7 +110,7 @@ def spawn(
 def send(pid: int, start: int | None, number: int) -> bool:
     """Signal the process if it was started at `start`; return whether it was there.
 
-    PermissionError: it is another's.
+    Raises PermissionError: it is another's.
     """
     # Holds the process itself: its number cannot pass to another between the look and the signal.
     handle = None

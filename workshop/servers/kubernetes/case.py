@@ -83,10 +83,7 @@ class Case:
         return labels or {"nvidia.com/gpu.product": self.product}
 
     def _download_digest(self) -> str:
-        """Return six digits that change with what the Job runs.
-
-        A Job cannot be changed, so another one is made.
-        """
+        """Return six digits of what the Job runs: it cannot be changed, so another is made."""
         parts: list[object] = [
             self.image,
             self.served_name,

@@ -146,9 +146,9 @@ def prepare(
 
 
 def preloaded_environment() -> dict[str, str] | None:
-    """Return the environment of a process from which servers of the teaching model can be forked.
+    """Return the environment of a process that forks servers of the teaching model, or None.
 
-    None: this machine's servers are not forked, as they use GPUs or are not here.
+    None: this machine's servers use GPUs, or are not here.
     """
     if not installed()[0] or engine_device() != "cpu":
         return None
@@ -158,9 +158,12 @@ def preloaded_environment() -> dict[str, str] | None:
 def for_class(
     learners: int, user_flags: dict[str, str], device: str
 ) -> tuple[list[str], dict[str, str]]:
-    """Return vLLM's flags and variables for a class, as SLURM's jobs set them.
+    """Return vLLM's flags and variables for a class of so many learners, as SLURM's jobs set them.
 
-    learners: the size of the class; 0: no class, and no flags or variables.
+    0: no class, and no flags or variables.
+
+    Raises BadInput: a limit of the environment cannot be, or --middleware has those of a class
+    already.
     """
     if not learners:
         return [], {}
@@ -191,7 +194,10 @@ def fetch(path: str, say: Callable[[str], None] = lambda line: None) -> None:
 
 
 def resolve_model(model: str | None) -> tuple[str, str]:
-    """Return (folder or Hub id, name to serve it under); the folder of smollm2 is there after `fetch`."""
+    """Return (folder or Hub id, name to serve it under); the folder of smollm2 is there after `fetch`.
+
+    Raises BadInput: it is neither a model's folder nor a Hub id.
+    """
     if model in (None, TEACHING_MODEL):
         return str(TEACHING_FOLDER), TEACHING_MODEL
     if model == smollm2.NAME:
@@ -218,7 +224,10 @@ def resolve_model(model: str | None) -> tuple[str, str]:
 
 
 def engine_device() -> str:
-    """Return "gpu" or "cpu": what the installed vLLM can use here."""
+    """Return "gpu" or "cpu": what the installed vLLM can use here.
+
+    Raises WorkshopError: vLLM is not installed, or is for GPUs that are not here.
+    """
     distribution, version = installed()
     has_gpu = bool(gpus.visible())
     if not distribution:
@@ -308,9 +317,8 @@ def engine_environment(
     env[auth.RECORD_VARIABLE] = str(records.path_of(name))
     env.pop("WORKSHOP_API_KEY", None)
     defaults = {"VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1"}
-    defaults["VLLM_ENGINE_READY_TIMEOUT_S"] = (
-        "3600"  # vLLM's own 600 are too few for a large model's loading
-    )
+    # vLLM's own 600 are too few for a large model's loading
+    defaults["VLLM_ENGINE_READY_TIMEOUT_S"] = "3600"
     if Path(path).is_dir():
         defaults["HF_HUB_OFFLINE"] = "1"
     if _count(user_flags, "nnodes") == 1 and "data-parallel-address" not in user_flags:
@@ -321,9 +329,8 @@ def engine_environment(
     if device == "cpu":
         defaults["TORCHDYNAMO_DISABLE"] = "1"
         if path != str(TEACHING_FOLDER) and "kv-cache-memory-bytes" not in user_flags:
-            defaults["VLLM_CPU_KVCACHE_SPACE"] = (
-                "1"  # GiB; where it is set, vLLM 0.32 overlooks the flag
-            )
+            # GiB; where it is set, vLLM 0.32 overlooks the flag
+            defaults["VLLM_CPU_KVCACHE_SPACE"] = "1"
         ranks = _ranks(user_flags)
         if ranks > 1 or machine.cpus() <= UNBOUND_CPUS:
             # Fewer cores than ranks: binding fails. Few cores: the workers' threads, which wait by
@@ -341,10 +348,11 @@ def engine_environment(
 def tracing(
     file: str | Path | None, user_flags: dict[str, str], force: bool = False
 ) -> tuple[list[str], dict[str, str]]:
-    """Return vLLM's flags and variables for a trace in `file`, which is made now, and empty.
+    """Return vLLM's flags and variables for a new, empty trace in `file`; None: no trace.
 
-    file: None: no trace.
     force: an older trace is replaced; other files never are.
+
+    Raises BadInput: the file cannot be written, or --scheduler-cls is set.
     """
     if not file:
         return [], {}

@@ -14,10 +14,7 @@ REFUSALS = (400, 404, 422, 501)  # HTTP: waiting does not change these
 
 
 def alive(address: str, within_s: float) -> bool:
-    """Return whether a GET of an address that needs no key succeeds.
-
-    It never goes through a site's web proxy.
-    """
+    """Return whether a GET of an address that needs no key succeeds, past a site's web proxy."""
     with contextlib.suppress(httpx.HTTPError):
         return http.get(address, within_s, trust_env=False)[0].is_success
     return False

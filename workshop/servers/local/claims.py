@@ -16,10 +16,7 @@ from workshop.servers.records import ServerRecord
 
 
 class Claim:
-    """The lock of a server's name, and the record under it.
-
-    When the lock is given back, the record stays as it is.
-    """
+    """The lock of a server's name, and the record under it, which outlives the lock."""
 
     def __init__(self, record: ServerRecord):
         self.record = record
@@ -81,10 +78,7 @@ def claim(record: ServerRecord) -> Claim:
 
 
 def refuse_taken(name: str, ours: bool = False) -> None:
-    """Raise a WorkshopError if a server called `name` is there.
-
-    ours: this process holds the name.
-    """
+    """Raise a WorkshopError if a server called `name` is there; `ours`: we hold its name."""
     claimed = None
     if ours:
         claimed = False

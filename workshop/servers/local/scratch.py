@@ -1,6 +1,4 @@
-"""Remove what a server leaves on its machine: sockets, temporary files, shared memory.
-
-Its record and its log are not removed here.
+"""Remove what a server leaves on its machine, but its record and its log.
 
 vLLM's processes talk through sockets without a key, by default in /tmp, and leave them there. Each
 server gets a folder of its own instead (mode 0700), which goes when the server goes. Shared memory
@@ -35,10 +33,7 @@ LOOKS = 3  # at a new file: it is mapped at once after it was made, or by others
 
 
 def make(name: str) -> Path:
-    """Return a new folder for the server `name`, and store its path.
-
-    Remove what an earlier server of that name left.
-    """
+    """Return a new folder for the server `name`, and note it; remove what an earlier one left."""
     remove(name)
     folder = new_folder()
     write_private(private_folder("run") / name, str(folder))
@@ -46,7 +41,10 @@ def make(name: str) -> Path:
 
 
 def new_folder() -> Path:
-    """Return a new folder, closed to others, whose path leaves room for a socket's name."""
+    """Return a new folder, closed to others, whose path leaves room for a socket's name.
+
+    Raises WorkshopError: none can be made.
+    """
     places = ["/tmp"]
     with contextlib.suppress(OSError):  # none can be written
         places.insert(0, tempfile.gettempdir())
@@ -79,10 +77,7 @@ def of(name: str) -> Path | None:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the environment variables that make an engine put its files into the folder.
-
-    These are its sockets and its temporary files.
-    """
+    """Return the variables that put an engine's sockets and temporary files into the folder."""
     return dict.fromkeys((VARIABLE, "TMPDIR", "VLLM_RPC_BASE_PATH"), str(folder))
 
 
@@ -96,10 +91,7 @@ def remove(name: str) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Remove a server's folder and its shared memory.
-
-    Only shared memory that is certainly its own, and that no process uses any more.
-    """
+    """Remove a server's folder, and shared memory that is surely its own and that nobody uses."""
     noted = _noted(folder)
     tag = _tag(folder)
     own_files: list[tuple[str, tuple[int, int]]] = []
@@ -152,10 +144,7 @@ class Notes:
 
 
 def _noted(folder: Path) -> set[tuple[str, tuple[int, int]]]:
-    """Return the files that are noted, each with its device and inode.
-
-    None where the notes cannot be read.
-    """
+    """Return the files that are noted, each with device and inode; None if no notes can be read."""
     noted: set[tuple[str, tuple[int, int]]] = set()
     with contextlib.suppress(OSError, ValueError):
         lines = (folder / NOTES).read_text(encoding="utf-8").split("\n")[:-1]  # the last may be cut

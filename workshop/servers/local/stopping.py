@@ -1,7 +1,4 @@
-"""`workshop stop`: end a server, and nothing else.
-
-What is signalled is known by its pid and its start time.
-"""
+"""`workshop stop`: end a server, known by its pid and its start time, and nothing else."""
 
 import contextlib
 import signal
@@ -25,6 +22,8 @@ def stop(name: str) -> str:
 
     name: also of a job of `workshop slurm submit` that has not begun, or its number. If the server
     does not end, its record stays.
+
+    Raises WorkshopError: there is none, it runs elsewhere, or it does not end.
     """
     if records.stored(name) is None:
         jobs = [job for job in records.waiting() if name in (job.name, job.job_id)]
@@ -95,10 +94,7 @@ def _terminate(record: ServerRecord) -> None:
 
 
 def _clear(record: ServerRecord) -> None:
-    """Forget a server that has ended, and remove what it left on this machine.
-
-    Its watcher mostly did so already.
-    """
+    """Forget a server that has ended, and remove what its watcher may have left on this machine."""
     claim = claims.Claim(record)
 
     def passed_on() -> bool:
@@ -145,10 +141,7 @@ def forget(name: str) -> str:
 
 
 def _job_goes_on(record: ServerRecord) -> bool:
-    """Return whether a server that is said to be gone is there still.
-
-    SLURM has its job, or its address answers.
-    """
+    """Return whether SLURM still has the job of a server said to be gone, or the server answers."""
     if record.where != "slurm" or not record.job_id:
         return False
     with contextlib.suppress(WorkshopError):
@@ -220,10 +213,7 @@ def _cancel(record: ServerRecord) -> str:
 
 
 def _refused(record: ServerRecord, refusal: WorkshopError) -> WorkshopError:
-    """Return the error for a job that SLURM does not cancel, or does not know.
-
-    It has SLURM's own words.
-    """
+    """Return the error, in SLURM's words, for a job that it does not cancel or does not know."""
     cluster = record.cluster or slurm_queue.cluster_here()
     where = ""
     if cluster:

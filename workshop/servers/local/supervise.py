@@ -160,7 +160,10 @@ class _Watch:
         self.report(self._follower.progress)
 
     def until_ready(self, record: ServerRecord) -> None:
-        """Return when the server answers a completion with its model."""
+        """Return when the server answers a completion with its model.
+
+        Raises WorkshopError: it is not ready within READY_TIMEOUT_S, or it ends.
+        """
         deadline = time.monotonic() + READY_TIMEOUT_S
         while not (self.reader.stage == "ready" and answers(record)):
             self.read()
@@ -228,11 +231,9 @@ class Start:
             raise
 
 
-def start(
-    launch: Launch, report: Report = lambda progress: None, *, with_parent: bool = False
-) -> ServerRecord:
+def start(launch: Launch, report: Report = lambda progress: None) -> ServerRecord:
     """Start a server as `begin` does; return its record when it answers."""
-    return begin(launch, with_parent=with_parent).wait(report)
+    return begin(launch).wait(report)
 
 
 def begin(launch: Launch, *, with_parent: bool = False) -> Start:
@@ -254,11 +255,8 @@ def follow(
     report: Report = lambda progress: None,
     *,
     look: Callable[[str], ServerRecord | None] = records.read,
-    within_s: float = FOLLOWED_S,
 ) -> ServerRecord | None:
-    """Wait for a server that somebody else is starting; return its record once it has settled.
-
-    None: it was stopped.
+    """Wait for a server that somebody else starts; return its record once settled (None: stopped).
 
     Args:
         look: returns the server's record as it is now.
@@ -266,7 +264,7 @@ def follow(
     Raises:
         WorkshopError: it was not ready in time.
     """
-    deadline = time.monotonic() + within_s
+    deadline = time.monotonic() + FOLLOWED_S
     follower = None
     while True:
         record = look(name)
@@ -280,7 +278,7 @@ def follow(
         report(progress)
         if time.monotonic() > deadline:
             raise WorkshopError(
-                f"The server {name!r} was not ready after {within_s:.0f} s.",
+                f"The server {name!r} was not ready after {FOLLOWED_S:.0f} s.",
                 f"Its own words are in {record.log}.",
             )
         time.sleep(POLL_S)

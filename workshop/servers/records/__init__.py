@@ -68,10 +68,7 @@ def new_key() -> str:
 
 
 def boot_id() -> str:
-    """Return what tells this boot of this machine from every other.
-
-    '' where the system has no such thing.
-    """
+    """Return what tells this boot of this machine from others; '' where the system has nothing."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return ""
@@ -88,6 +85,8 @@ def path_of(name: str, suffix: str = ".json") -> Path:
     Beside it: .lock, whose lock is the right to start, and to write down, the server; .shared,
     where copies of the record are; .stop, where the server's end is wanted: an end without it is a
     failure, whatever its exit code.
+
+    Raises BadInput: it is no such name.
     """
     if not record_file.NAME.fullmatch(name):
         remedy = "Use up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit."
@@ -122,9 +121,9 @@ def remove(name: str) -> None:
 
 
 def load(path: Path) -> ServerRecord:
-    """Read one record file as it stands, as `record_file.read` does.
+    """Read one record file, as `record_file.read` does; keys of later versions are ignored.
 
-    Keys that a later version may add are ignored.
+    Raises WorkshopError: as that does, or the record is another server's.
     """
     record = ServerRecord(**record_file.read(path))
     if record.name != path.stem:
@@ -162,10 +161,10 @@ def stored(name: str) -> ServerRecord | None:
 
 
 def withdraw(name: str) -> list[Path]:
-    """Remove the copies that were shared of a server; return them.
+    """Remove the copies that were shared of a server, if there are any; return them.
 
-    Nothing happens if there are none. Only files of this user's are removed that are copies of this
-    server's record, whatever has come to lie there since.
+    Only files of this user's are removed that are copies of this server's record, whatever has come
+    to lie there since.
     """
     removed: list[Path] = []
     own = None
@@ -274,9 +273,9 @@ def waiting() -> list[ServerRecord]:
 
 
 def failed_names(own_records: Iterable[ServerRecord]) -> str:
-    """Return the names of the newest servers that have failed, and how many more there are.
+    """Return the newest servers that have failed, and how many more there are; '' if none has.
 
-    own_records: oldest first, as `own` returns them. '' if none has failed.
+    own_records: oldest first, as `own` returns them.
     """
     names = [record.name for record in own_records if record.state == "failed"]
     newest = ", ".join(reversed(names[-FAILED_SHOWN:]))
@@ -302,11 +301,13 @@ def starting() -> ServerRecord | None:
 
 
 def ready() -> list[ServerRecord]:
-    """Return the records of servers that are ready: this user's own, then those that were shared.
+    """Return the records of servers that are ready: this user's own, then those that were shared."""
+    return ready_among([*own(), *shared()])
 
-    Those that are in doubt are left out, unless there are no others.
-    """
-    said_ready = [record for record in (*own(), *shared()) if record.state == "ready"]
+
+def ready_among(candidates: Iterable[ServerRecord]) -> list[ServerRecord]:
+    """Return the records of servers that are ready; those in doubt only if all are in doubt."""
+    said_ready = [record for record in candidates if record.state == "ready"]
     sure = [record for record in said_ready if not record.in_doubt]
     return sure or said_ready
 
@@ -370,9 +371,7 @@ def _say_once(text: str) -> None:
 
 
 def checked(record: ServerRecord) -> ServerRecord:
-    """Return the record as it is now: `failed`, with the reason, if its process or job has ended.
-
-    `suspended` while SLURM has stopped its job.
+    """Return the record as it is now: `failed` or `suspended` if its process or job is.
 
     A process can only be checked on its own machine, a job where SLURM's commands are; else it is
     returned as it is. A job that SLURM does not know has not ended for that: the record is then in

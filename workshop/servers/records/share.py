@@ -24,7 +24,9 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
 
     group: a Unix group that this user belongs to: its members can use the server from then on.
 
-    Returns: (path of the copy, what to know about it).
+    Returns (path of the copy, what to know about it).
+
+    Raises WorkshopError: the server is not ready, or another's record has its name there.
     """
     record = records.require(name)
     if record.state != "ready":
@@ -59,9 +61,9 @@ def renew(record: ServerRecord) -> None:
 
 
 def rotate(name: str) -> ServerRecord:
-    """Give a server that runs a new key, and return its record; the old key is refused within a second.
+    """Give a server that runs, and its shared copies, a new key; return its record.
 
-    Copies that were shared get the new key, too.
+    The old key is refused within a second.
 
     Raises WorkshopError: there is no such server of this user's, or it is not ready.
     """

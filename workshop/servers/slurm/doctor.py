@@ -96,10 +96,7 @@ def _partition(
 
 
 def _accepted(site: dict[str, str]) -> Check:
-    """Let sbatch itself judge the smallest job as `workshop slurm submit` asks for it.
-
-    It tells when that would start.
-    """
+    """Let sbatch judge the smallest job of `workshop slurm submit`, and say when it would start."""
     try:
         job = submission.prepare(submission.Request("70b"))
     except WorkshopError as error:
@@ -200,10 +197,7 @@ def _environment(site: dict[str, str], file: str) -> Iterator[Check]:
 
 
 def _in_environment(line: str, file: str) -> Finished:
-    """Run a line of bash that calls the site's Python.
-
-    It sees this package, and no file of the current folder.
-    """
+    """Run bash that calls the site's Python with this package, without the current folder."""
     root = slurm_site.scripts_folder().parent
     with tempfile.TemporaryDirectory(prefix="workshop-") as folder:
         env = dict(os.environ)

@@ -139,10 +139,7 @@ def read(arguments: Iterable[str]) -> tuple[list[Option], list[str]]:
 
 
 def _words(line: str) -> list[str]:
-    """Return the words of an #SBATCH line.
-
-    None where a quotation mark has no partner: sbatch will say so.
-    """
+    """Return the words of an #SBATCH line; None where a quotation mark has no partner."""
     try:
         return shlex.split(line.removeprefix("#SBATCH"), comments=True)
     except ValueError:

@@ -71,10 +71,7 @@ def own_file() -> Path:
 
 
 def chosen_file() -> Path | None:
-    """Return the site file of this user, or None if there is none.
-
-    It is $WORKSHOP_SITE, else the own file if that is there.
-    """
+    """Return the user's site file: $WORKSHOP_SITE, else their own if it is there, else None."""
     chosen = os.environ.get("WORKSHOP_SITE")
     if chosen:
         return Path(chosen).expanduser().resolve()
@@ -105,9 +102,9 @@ def make_own_file() -> tuple[Path, bool]:
 
 
 def site_file() -> Path:
-    """Return the file that is read.
+    """Return the file that is read: $WORKSHOP_SITE, else the user's own, else slurm/site.sh.
 
-    It is $WORKSHOP_SITE, else the user's own file, else site.sh beside the scripts.
+    Raises WorkshopError: $WORKSHOP_SITE names a file that is not there.
     """
     path = chosen_file() or scripts_folder() / "site.sh"
     if not path.is_file():
@@ -142,6 +139,8 @@ def environment() -> dict[str, str]:
 
     WORKSHOP_SITE is in it where another file than slurm/site.sh counts; site_serve_args and
     site_sbatch, which are arrays, with a word a line.
+
+    Raises WorkshopError: bash cannot source the file.
     """
     file = site_file()
     if b"\r\n" in file.read_bytes():
@@ -169,9 +168,7 @@ def environment() -> dict[str, str]:
 
 
 def models_folder(site: dict[str, str] | None = None) -> Path:
-    """Return the folder of the models, WORKSHOP_MODELS.
-
-    site: the site's settings; None: read them.
+    """Return the folder of the models, WORKSHOP_MODELS; `site`: settings that were read already.
 
     Raises:
         WorkshopError: it is not set, or no whole path.
@@ -216,9 +213,9 @@ class Changes:
 
 
 def changes(site: dict[str, str]) -> Changes:
-    """Return what `site_sbatch` says.
+    """Return what `site_sbatch` says; --mem= takes that option away, --mem=0 replaces it.
 
-    --mem= takes the option away, --mem=0 and --exclusive replace it.
+    Raises BadInput: it has something else than long options of sbatch.
     """
     removed: set[str] = set()
     added: dict[str, str | None] = {}
@@ -325,10 +322,10 @@ def gpu_option(site: dict[str, str]) -> str:
 
 
 def gpus(site: dict[str, str]) -> tuple[str, int]:
-    """Return SLURM's type and number of GPUs a node, as the site has them.
+    """Return SLURM's type and number of GPUs a node, as the site has them; ('', 0) if it does not.
 
-    ('', 0) where it says nothing. From its --gres, --gpus-per-node, SBATCH_GPUS_PER_NODE, or
-    WORKSHOP_GPUS_PER_NODE where SLURM counts none.
+    From its --gres, --gpus-per-node, SBATCH_GPUS_PER_NODE, or WORKSHOP_GPUS_PER_NODE where SLURM
+    counts none.
     """
     setting = gres(site) or changes(site).added.get("gpus-per-node")
     names = ("SBATCH_GPUS_PER_NODE", "WORKSHOP_GPUS_PER_NODE")
@@ -357,7 +354,10 @@ def typed_count(text: str) -> tuple[str, int]:
 
 
 def known_gpu(kind: str) -> str:
-    """Return the catalog's name of SLURM's type, such as nvidia_h100_80gb_hbm3; '' for ''."""
+    """Return the catalog's name of SLURM's type, such as nvidia_h100_80gb_hbm3; '' for ''.
+
+    Raises BadInput: the catalog has no such GPU.
+    """
     if not kind:
         return ""
     try:
@@ -370,7 +370,10 @@ def known_gpu(kind: str) -> str:
 
 
 def number(site: dict[str, str], name: str, otherwise: int) -> int:
-    """Return a whole number that the site sets, or what is taken where it sets none."""
+    """Return a whole number that the site sets, or what is taken where it sets none.
+
+    Raises BadInput: it is no whole number.
+    """
     text = site.get(name, "")
     if text and not re.fullmatch("[0-9]{1,9}", text):
         raise BadInput(f"{name} is {text[:40]!r}, no whole number.", "Edit it in slurm/site.sh.")
@@ -378,10 +381,7 @@ def number(site: dict[str, str], name: str, otherwise: int) -> int:
 
 
 def refusal_remedy(answer: str, otherwise: str = "") -> str:
-    """Return what to do about sbatch's own words.
-
-    otherwise: the remedy where they are not SLURM's, but the cluster's own.
-    """
+    """Return what to do about sbatch's own words; `otherwise`, if they are the cluster's own."""
     for text, remedy in REFUSALS.items():
         if text in answer.lower():
             return remedy

@@ -77,9 +77,7 @@ def cluster_of(job_id: str) -> str:
 
 
 def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple[Path, ...]:
-    """Return the job's (output, error) files, also of a job that SLURM has forgotten.
-
-    () if they are not there.
+    """Return the job's (output, error) files, also if SLURM has forgotten it; () without any.
 
     A job that ended before it had its folder has one file, that of sbatch.
     """
@@ -102,10 +100,7 @@ def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple
 
 
 class Look:
-    """The state of a job by queue, record and files.
-
-    `now` asks again, the queue only now and then.
-    """
+    """The state of a job by queue, record and files; `now` asks again, the queue less often."""
 
     def __init__(self, job_id: str, cluster: str | None = None):
         self.job_id = job_id
@@ -145,10 +140,7 @@ class Look:
         return self._status()
 
     def _is_of_job(self, record: ServerRecord) -> bool:
-        """Return True if a record is of this job.
-
-        Two clusters may have given its number, or one of them twice.
-        """
+        """Return True if a record is of this job, whose number other clusters may have given."""
         if record.job_id != self.job_id:
             return False
         if self.cluster and record.cluster not in ("", self.cluster):
@@ -203,10 +195,7 @@ class Look:
         )
 
     def _error(self) -> tuple[str, str]:
-        """Return (sentence, remedy) of what went wrong.
-
-        Our own refusal, else the engine's error, the record's reason, the queue's.
-        """
+        """Return (sentence, remedy): our refusal, else the engine's, record's or queue's."""
         refusal = self.follower.refusal()
         if refusal:
             return refusal

@@ -23,10 +23,7 @@ class Damaged(WorkshopError):
 
 
 def stays_inside(name: object) -> bool:
-    """Return True if a file name lies in the model's folder.
-
-    The name comes from an index or a mirror.
-    """
+    """Return True if a file name, which an index or a mirror gives, lies in the model's folder."""
     if not isinstance(name, str) or not name.isprintable() or "\\" in name:
         return False
     return not {"", ".", ".."} & set(name.split("/"))

@@ -82,11 +82,7 @@ class File:
         return True
 
     def part_name(self, revision: str) -> str:
-        """Return the name of the partial file.
-
-        It contains the digest, or the commit: part of an older version must not become the start of
-        a newer one.
-        """
+        """Return the partial file's name, whose digest or commit keeps versions apart."""
         mark = self.sha256 or self.blob or revision
         return f"{self.name}.{mark[:12]}.part"
 
@@ -120,9 +116,7 @@ def endpoint() -> str:
 
 
 def list_files(hub_id: str, token: str | None = None) -> Remote:
-    """Return a model with all its files.
-
-    token: without one, the token that is saved here counts.
+    """Return a model with all its files; `token`: by default the one that is saved here.
 
     Raises:
         NotReached: the Hub does not answer, or answers with something else.
@@ -171,9 +165,9 @@ def _file(sibling: Any) -> File:
 
 
 def fetch(remote: Remote, folder: Path, token: str | None = None) -> None:
-    """Download the files that are not present yet, several at a time.
+    """Download the missing files, several at a time; what arrived before an error is kept.
 
-    What arrived before an error is kept.
+    Raises WorkshopError: a file cannot be downloaded.
     """
     disable_progress_bars("huggingface_hub.http_get")  # the caller has a bar of its own
     hub_logging.set_verbosity_error()  # it says each time that it resumes
@@ -214,10 +208,7 @@ def _fetch_file(remote: Remote, file: File, folder: Path, token: str | None) -> 
 
 
 def digest(path: Path, kind: str = "sha256", before: bytes = b"") -> str:
-    """Return the digest of a file with `before` in front of it.
-
-    kind: an algorithm of hashlib.
-    """
+    """Return the digest of a file with `before` in front of it; `kind`: an algorithm of hashlib."""
 
     def new_digest() -> Any:
         return hashlib.new(kind, before, usedforsecurity=False)

@@ -54,7 +54,10 @@ class Report:
 
 
 def target_folder(hub: str, to: str | Path) -> Path:
-    """Return the model's folder: TO/name, or TO itself if it has that name already."""
+    """Return the model's folder: TO/name, or TO itself if it has that name already.
+
+    Raises BadInput: it cannot be the name of a folder.
+    """
     try:
         place = Path(to).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):
@@ -72,7 +75,7 @@ def look_up(hub: str, token: str | None = None, *, trust_remote_code: bool = Fal
 
     trust_remote_code: also its Python files; else only their names are returned, in `code`.
 
-    Raises what `hub.list_files` does.
+    Raises: as `hub.list_files` does.
     """
     remote = prefetch_hub.list_files(hub, token)
     patterns = NEEDED
@@ -100,10 +103,7 @@ class NoRoom(WorkshopError):
 
 
 def refuse_small_disk(remote: Remote, folder: Path) -> None:
-    """Raise NoRoom before the first byte if the rest of the model does not fit.
-
-    On the disk, or in the user's quota.
-    """
+    """Raise NoRoom if the rest of the model does not fit on the disk or in the user's quota."""
     missing_bytes = sum(file.size for file in remote.files if not file.is_present(folder))
     free_bytes = left_bytes(folder)
     if missing_bytes + SPARE_BYTES <= free_bytes:
@@ -123,10 +123,7 @@ def download(
     token: str | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> None:
-    """Download what is missing.
-
-    After a break, the next call resumes where this one stopped.
-    """
+    """Download what is missing; after a break, the next call resumes where this one stopped."""
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(remote, folder, report, done), daemon=True)
     with writing(folder, prefetch_hub.ROOM):
@@ -170,9 +167,7 @@ def verify(
     checksums: bool = False,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Report:
-    """Check that the model is complete.
-
-    Every shard of the index must be there, of the promised length, with its tensors.
+    """Check that every shard of the index is there, of the promised length, with its tensors.
 
     remote: the model on the Hub, if it was asked: then every file's size is compared as well.
     checksums: also compare SHA-256 with the Hub's (reads everything: minutes for a large model).

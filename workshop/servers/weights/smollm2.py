@@ -40,7 +40,7 @@ def folder() -> Path:
 
 
 def fetched(say: Callable[[str], None] = lambda line: None) -> Path:
-    """Return the folder of the model; fetch and convert it where it is not there yet.
+    """Return the folder of the model, fetched and converted where it is not there yet.
 
     say: takes a sentence at the beginning of each step that takes seconds.
 

@@ -1,6 +1,5 @@
 from urllib.parse import urlsplit
 
-import workshop
 from workshop.course.exercises.judging import called
 from workshop.course.exercises.sets import texts
 from workshop.errors import WorkshopError
@@ -39,8 +38,10 @@ def output_path(answer: str) -> str | None:
 
 def _urls() -> list[str]:
     """Return the address that connect() uses; where it asks which of several, those of all."""
+    from workshop.client.client import connect  # openai takes 0.5 s to import
+
     try:
-        return [workshop.connect().url]
+        return [connect().url]
     except WorkshopError:
         ready = records.ready()
         if not ready:

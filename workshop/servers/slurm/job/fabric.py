@@ -107,10 +107,7 @@ def _wait(processes: list[subprocess.Popen[bytes]]) -> str:
 
 
 def why(outputs: list[str]) -> str:
-    """Return the reason from the output of NCCL or torch.
-
-    The first warning of NCCL or error, else a last line.
-    """
+    """Return the reason in NCCL's or torch's output: the first warning or error, or a last line."""
     for output in outputs:
         match = WRONG.search(output)
         if match:
@@ -123,10 +120,7 @@ def why(outputs: list[str]) -> str:
 
 
 def transport(output: str) -> str:
-    """Return the transport between nodes by NCCL's own lines.
-
-    InfiniBand, RoCE, Socket, or another plugin's name.
-    """
+    """Return the transport between nodes as NCCL names it: InfiniBand, RoCE, Socket or a plugin."""
     via = VIA.search(output)
     if not via:
         if "backend gloo" in output:
@@ -142,9 +136,7 @@ def transport(output: str) -> str:
 
 
 def sentence(output: str, nodes: int) -> str:
-    """Return the measured speed next to the plan's assumption.
-
-    Where it is much slower, also what to do.
+    """Return the measured speed beside the plan's, and what to do if it is much slower.
 
     GB/s: 10**9 bytes a second and GPU, one way (the ring's 2·(n-1)/n counted in).
     """

@@ -164,10 +164,7 @@ def reason(cause: str, code: int, logs: list[Path], job: dict[str, str]) -> tupl
 
 
 def _at_time_limit(job: dict[str, str]) -> bool:
-    """Return True if SLURM ends this job because its time is over.
-
-    For that it sends the same signal as scancel.
-    """
+    """Return True if the job's time is over: SLURM then sends the same signal as scancel."""
     end_time = os.environ.get("SLURM_JOB_END_TIME", "")
     if end_time.isdigit():
         return time.time() > int(end_time) - 5

@@ -78,10 +78,7 @@ def refuse(error: WorkshopError) -> int:
 
 
 def note_reason(lines: str) -> None:
-    """Print lines on standard error, and write them to the job's file of reasons.
-
-    srun may lose the last words of a task that ends.
-    """
+    """Print lines and add them to the job's reasons: srun may lose the last words of a task."""
     print(lines, end="", file=sys.stderr, flush=True)
     with contextlib.suppress(OSError), reasons().open("a", encoding="utf-8") as file:
         file.write(lines)

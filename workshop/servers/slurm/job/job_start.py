@@ -196,8 +196,8 @@ def announce(task: Task, hosts: list[str]) -> JobFile:
 def served_name(serve: list[str]) -> str:
     """Return the name under which the server will know its model.
 
-    The one of --served-model-name, else the last part of the folder; in a cache of the Hub the
-    model's name, not its hash.
+    That of --served-model-name, else the folder's, or in a cache of the Hub the model's, not its
+    hash.
     """
     chosen = flags_of(serve[1:]).get("served-model-name")
     if chosen:
@@ -239,10 +239,7 @@ def _claimed(record: ServerRecord) -> ServerRecord:
 
 
 def budget_s(model: str) -> float:
-    """Return how long a start may take, in seconds.
-
-    Bytes of the weights / the folder's speed, and an allowance for the rest.
-    """
+    """Return the seconds that a start may take: to read the weights, and an allowance."""
     speed = _positive(
         "WORKSHOP_LOAD_GB_PER_S", LOAD_GB_PER_S, "the speed of the model folder in GB/s"
     )

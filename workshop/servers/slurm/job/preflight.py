@@ -50,10 +50,7 @@ Problems = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Facts:
-    """The hardware and the files of one node.
-
-    Sizes in bytes; gpus are (name, memory, free) of those that this job was given.
-    """
+    """The hardware and files of one node, in bytes; gpus are (name, memory, free) of this job's."""
 
     rank: int
     node: str
@@ -273,7 +270,10 @@ def lead(own: Facts, job: JobFile) -> Verdict:
 
 
 def follow(own: Facts, job: JobFile) -> Verdict:
-    """On another node: report to the head within WAIT_S, return its verdict."""
+    """On another node: report to the head within WAIT_S, return its verdict.
+
+    Raises WorkshopError: the head cannot be reached.
+    """
     head = job.head_address, job.check_port
     deadline = time.monotonic() + WAIT_S
     while True:

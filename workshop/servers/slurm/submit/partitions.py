@@ -81,10 +81,7 @@ def gpu(names: str, cluster: str = "") -> tuple[str, str]:
 
 
 def describe(names: str, cluster: str = "") -> tuple[str, bool]:
-    """Return sentences about the partitions that a job names, and whether all their nodes are up.
-
-    ('', True) where SLURM does not answer.
-    """
+    """Return sentences on the partitions of a job, and whether all nodes are up ('': unknown)."""
     try:
         rows = of_cluster(cluster)
     except WorkshopError:

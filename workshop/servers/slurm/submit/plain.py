@@ -1,7 +1,4 @@
-"""`workshop plan MODEL --as sbatch`: slurm/plain.sbatch, filled in for a plan.
-
-The script needs SLURM and vLLM, and nothing of this package.
-"""
+"""`workshop plan MODEL --as sbatch`: slurm/plain.sbatch for a plan, with SLURM and vLLM alone."""
 
 import re
 import shlex

@@ -34,9 +34,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings that a script requests when nothing else is given.
-
-    The defaults are those of model.sbatch: the plan chooses.
+    """The settings that a script requests by default; those of model.sbatch let the plan choose.
 
     model: a name on the Hub, or a folder; its last part is the folder's name below WORKSHOP_MODELS.
     nodes: numbers of nodes to try in turn; the last one is what the script itself requests. split:

@@ -1,7 +1,4 @@
-"""`workshop slurm submit`: turn a plan into a call of sbatch.
-
-It comes with its reasons, the exact command and the job's number.
-"""
+"""`workshop slurm submit`: turn a plan into a call of sbatch, with reasons, and a job's number."""
 
 import os
 import re
@@ -94,10 +91,7 @@ class Submitted:
 
 
 def prepare(request: Request) -> Submission:
-    """Plan, and return what would be submitted.
-
-    `fits` is False where the plan says that it cannot work.
-    """
+    """Plan, and return what would be submitted; `fits` is False if the plan says it cannot work."""
     _refuse(request)
     site = slurm_site.environment()
     recipe = RECIPES.get(request.what)
@@ -331,10 +325,7 @@ def _largest_tp(model: Path | str, gpus: int) -> int:
 
 
 def _folder(what: str, site: dict[str, str]) -> Path:
-    """Return the model's folder: `what` itself, or a folder below WORKSHOP_MODELS.
-
-    That is called like the recipe's model, or by the catalog's or the Hub's name.
-    """
+    """Return the model's folder: `what`, or one below WORKSHOP_MODELS with the model's name."""
     if what in RECIPES and site.get("WORKSHOP_MODEL"):
         return Path(site["WORKSHOP_MODEL"]).expanduser()
     models = Path(UNSET)
@@ -460,10 +451,7 @@ def _first_standing(submission: Submission, job: str) -> Standing | None:
 
 
 def _answered(lines: list[str]) -> tuple[str, str]:
-    """Return the number of the job, and its cluster, from the output of `sbatch --parsable`.
-
-    It is the last line that sbatch can have printed.
-    """
+    """Return the job's number and cluster: the last such line of `sbatch --parsable`."""
     for line in reversed(lines):
         job_id, _, cluster = line.partition(";")
         if not re.fullmatch(f"({CLUSTER})?", cluster):
