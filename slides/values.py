@@ -109,7 +109,6 @@ def _memory() -> dict[str, str]:
 
 def _parallel() -> dict[str, str]:
     nvlink, ib = LINKS["nvlink"], LINKS["infiniband-ndr"]
-    pairs = NODE_GPUS * (NODE_GPUS - 1) // 2
     split = plan(
         "llama-3.1-405b",
         "h100",
@@ -123,10 +122,8 @@ def _parallel() -> dict[str, str]:
         next(t for t in traffic(split.deployment, n) if t.what == "all-reduce") for n in (1, 8192)
     )
     return {
-        "nvlink.pairs": f"{pairs}",
-        "nvlink.pair": f"{nvlink.gb_s / pairs:g}",
+        "nvlink.pair": f"{nvlink.gb_s / (NODE_GPUS - 1):g}",
         "nvlink.both": f"{nvlink.gb_s * 2:g}",
-        "nvlink.direct_pair": f"{nvlink.gb_s / (NODE_GPUS - 1):g}",
         "ib.gb_s": f"{ib.gb_s:g}",
         "ib.gbit": f"{ib.gb_s * 8:g}",
         "nvlink.times_ib": _number(nvlink.gb_s / ib.gb_s),

@@ -29,7 +29,8 @@ EXPECTED = {
     "405b.h100_long": "12",
     "405b.kv_full": f"{2 * 126 * 8 * 128 * 2 * 131072 / 2**30:.2f}",
     "gib.percent": "7%",
-    "nvlink.both": f"{75 * 6 * 2}",
+    "nvlink.both": f"{18 * 25 * 2}",  # NVIDIA H100 SXM: 18 links, 25 GB/s each way
+    "nvlink.pair": f"{18 * 25 // 3}",  # notebook 2
     "ib.gb_s": f"{400 / 8:g}",
     "nvlink.times_ib": "nine",
     "405b.allreduce_count": f"{2 * 126}",
