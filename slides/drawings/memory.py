@@ -285,7 +285,7 @@ def one_change() -> Canvas:
     end = p.weights_gib_per_gpu + over + needed
     c = Canvas(
         176,
-        f"Each of {p.gpus} GPUs, in GiB: weights {p.weights_gib_per_gpu:.1f}, overhead {over:.1f}, KV cache "
+        f"Each of {p.gpus} GPUs, in GiB: weights {p.weights_gib_per_gpu:.1f}, work space {over:.1f}, KV cache "
         f"{p.available_kv_gib_per_gpu:.1f} up to what vLLM may use, {p.requested_gib_per_gpu:.0f}. "
         f"{case['requests']} requests need {needed:.0f}: what is too much is hatched.",
     )

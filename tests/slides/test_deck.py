@@ -27,7 +27,6 @@ GIVEN = {
     r"says 80 %, and about 70 % are right": "notebook 5, which measures both",
     r"one in 50, in 500 or in 5,000": "a question's choices",
     r"1 is a coin toss, 10 is one in 1,000": "what a bit is",
-    r"× 2 directions": "to and fro",
     r"18 links of 25": "NVIDIA's H100 datasheet",
     r"prompt of 8,192 tokens": "the example of notebook 2",
     r"2 × 8 H100|4 × H[12]00|16 × H100": "the cluster of an example or of a run",
