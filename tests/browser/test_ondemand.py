@@ -180,11 +180,7 @@ def test_the_course_runs_in_an_ondemand_session_of_one_cpu_and_4_gb(browser, tmp
             subprocess.run(
                 [sys.executable, "-m", "workshop", "stop", "teaching-model"],
                 capture_output=True,
-                env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "WORKSHOP_NOTEBOOKS": str(home / "workshop-notebooks"),
-        },
+                env={"PATH": os.environ["PATH"], "HOME": str(home)},
             )
             context.close()
     print(f"peak {watch.peak_bytes / 2**30:.2f} GiB of {', '.join(sorted(watch.names))}")
