@@ -57,8 +57,11 @@ PICTURES = {
 
 
 def record_of(picture: Picture) -> dict[str, object]:
-    """Return what a picture shows: its notebook, the code, and the list of files if that is in sight."""
-    shown: dict[str, object] = {"notebook": picture.notebook, "code": picture.cell().source}
+    """Return what a picture shows: notebook, code, its section's words, and the list of files if that is in sight."""
+    cell = picture.cell()
+    shown: dict[str, object] = {"notebook": picture.notebook, "code": cell.source}
+    section = cells.section(picture.notebook, cell.headings[-1])
+    shown["words"] = [other.source for other in section if other.kind == "markdown"]
     if picture.is_screen:
         shown["notebooks"] = sorted(place_of(path.stem) for path in cells.NOTEBOOKS.glob("*.ipynb"))
     return shown

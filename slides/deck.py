@@ -39,24 +39,26 @@ UNREAD = re.compile(
     r"<!--.*?-->|<div class=\"agenda.*?</div>|<figure.*?</figure>|<pre.*?</pre>|<code.*?</code>",
     re.DOTALL,
 )
-# The decks: a folder of deck/, and the agenda's items: title, what it holds, and the files that it counts.
+# The decks: a folder of deck/, and the agenda's items: the number of its notebook, title, what it holds, and the
+# files that it counts.
 DECKS = {
     "workshop": (
         ("0", "Get ready", "tonight's task, a first answer", ("0",)),
         ("1", "Does it fit?", "weights, KV cache", ("1",)),
-        ("2", "How do we start it?", "a server on a cluster; a break", ("3",)),
-        ("3", "Which settings?", "one token at a time", ("4",)),
-        ("4", "How sure is it?", "log probabilities, a confidence", ("5",)),
-        ("5", "All of them, and nothing lost", "a file of prompts", ("7",)),
+        ("3", "How do we start it?", "a server on a cluster; a break", ("3",)),
+        ("4", "Which settings?", "one token at a time", ("4",)),
+        ("5", "How sure is it?", "log probabilities, a confidence", ("5",)),
+        ("7", "All of them, and nothing lost", "a file of prompts", ("7",)),
     ),
     "day_two": (
-        ("1", "Many GPUs", "405B, links, tensor and pipeline parallel", ("1",)),
-        ("2", "Many prompts", "threads, asyncio, waves", ("2",)),
-        ("3", "A chat", "templates, streaming, answers of a given form, tools", ("3",)),
-        ("4", "Inside the engine", "batches, chunks, prefixes, preemption", ("4",)),
-        ("5", "Guess and check", "speculation: several tokens a step", ("5",)),
-        ("6", "Scale out", "replicas, experts, prefill apart, how many GPUs", ("6",)),
-        ("7", "Capstone", "your model, your GPUs, your file", ("7",)),
+        ("2", "Many GPUs", "405B, links, tensor and pipeline parallel", ("1",)),
+        ("6", "Many prompts", "threads, asyncio, waves", ("2",)),
+        ("10", "A chat", "templates, streaming, answers of a given form, tools", ("3",)),
+        ("11", "Inside the engine", "batches, chunks, prefixes, preemption", ("4",)),
+        ("12", "Guess and check", "speculation: several tokens a step", ("5",)),
+        ("13", "Scale out", "replicas, experts, prefill apart, how many GPUs", ("6",)),
+        ("★", "Capstone", "your model, your GPUs, your file", ("7",)),
+        ("4, 5", "Deeper", "penalties, more logprobs", ("8",)),
     ),
 }
 

@@ -47,7 +47,6 @@ def _models() -> dict[str, str]:
     out = {}
     for size, (billions, name) in rules.SIZES.items():
         m, key = load_model(name), size.lower()
-        at_least = rules.h100s_needed(size)
         out |= {
             f"{key}.layers": f"{m.num_hidden_layers}",
             f"{key}.heads": f"{m.num_attention_heads}",
@@ -59,11 +58,6 @@ def _models() -> dict[str, str]:
             f"{key}.exact_gib": f"{weight_bytes(m) / GIB:.1f}",
             f"{key}.table_kv_gib": f"{rules.kv_table()[size]} GiB",
             f"{key}.kv_full": f"{rules.kv_request_gib(m, m.max_position_embeddings):.2f}",
-            f"{key}.h100_least": f"{at_least[0]}",
-            f"{key}.h100_long": f"{at_least[1]}",
-            f"table.{key}.weights": rules.weights_table()[size]["Float16"],
-            f"table.{key}.kv": rules.kv_table()[size],
-            f"table.{key}.h100": rules.h100_table()[size],
         }
     return out
 
@@ -97,7 +91,6 @@ def _memory() -> dict[str, str]:
         "tight.context": f"{TIGHT['context']:,}",
         "tight.gb": f"{load_gpu(TIGHT['gpu']).marketing_gb}",
         "8b.token_bytes": f"{kv_cache_bytes_per_token(load_model('llama-3.1-8b')):,}",
-        "405b.table_heads": f"{rules.TABLE_KV_HEADS['405B']}",
         **{f"{size.lower()}.billion": f"{rules.SIZES[size][0]}" for size in ("8B", "70B", "405B")},
         "story.count": f"{len(abstracts.load()):,}",
         "story.tenth": f"{len(abstracts.load()[::10])}",
@@ -109,7 +102,6 @@ def _memory() -> dict[str, str]:
 
 def _parallel() -> dict[str, str]:
     nvlink, ib = LINKS["nvlink"], LINKS["infiniband-ndr"]
-    pairs = NODE_GPUS * (NODE_GPUS - 1) // 2
     split = plan(
         "llama-3.1-405b",
         "h100",
@@ -123,10 +115,8 @@ def _parallel() -> dict[str, str]:
         next(t for t in traffic(split.deployment, n) if t.what == "all-reduce") for n in (1, 8192)
     )
     return {
-        "nvlink.pairs": f"{pairs}",
-        "nvlink.pair": f"{nvlink.gb_s / pairs:g}",
+        "nvlink.pair": f"{nvlink.gb_s / (NODE_GPUS - 1):g}",
         "nvlink.both": f"{nvlink.gb_s * 2:g}",
-        "nvlink.direct_pair": f"{nvlink.gb_s / (NODE_GPUS - 1):g}",
         "ib.gb_s": f"{ib.gb_s:g}",
         "ib.gbit": f"{ib.gb_s * 8:g}",
         "nvlink.times_ib": _number(nvlink.gb_s / ib.gb_s),
@@ -255,6 +245,7 @@ def _prompts() -> dict[str, str]:
     most, times = next(iter(outcome["long"]["labels"].items()))
     return {
         "prompts.rows": f"{outcome['rows']}",
+        "prompts.short_right": f"{outcome['short']['right']}",
         "prompts.most": most,
         "prompts.most_times": f"{times}",
         "prompts.all_right": f"{outcome['all']['right'] / outcome['all']['rows']:.0%}",

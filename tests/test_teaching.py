@@ -89,11 +89,30 @@ def test_minutes_add_up_and_are_enough_for_whole_notebooks(title, minutes):
             assert minutes_of(number) <= count, rest
 
 
-def slides() -> list:
-    """The slides of the three hours, in their order."""
+def slides(name: str = "workshop") -> list:
+    """The slides of a deck, in their order: those of the three hours."""
     import deck
 
-    return deck.slides("workshop")
+    return deck.slides(name)
+
+
+def spoken_minutes(row: str) -> float:
+    """The minutes of the slides that a row names, without their exercises, which are in the notebook."""
+    import deck
+
+    file_of = {title.lower(): files[0] for _, title, _, files in deck.DECKS["day_two"]}
+    minutes = 0.0
+    for is_day_two, part in re.findall(r"slides \*(day two: )?([\w ]+)\*", row):
+        of_part = [
+            slide
+            for slide in slides("day_two" if is_day_two else "workshop")
+            if slide.title != "Break"
+            and slide.part.startswith(file_of[part.lower()] if is_day_two else "")
+            and (is_day_two or slide.part.partition("_")[2] == part)
+        ]
+        assert of_part, row
+        minutes += sum(slide.minutes for slide in of_part if not slide.wheres)
+    return minutes
 
 
 def test_three_hours_have_the_minutes_of_the_slides():
@@ -128,7 +147,7 @@ def test_a_day_runs_forward_and_gives_each_notebook_its_minutes(rows):
         assert at < end
         taught += 0 if re.match(r"\| \*(break|lunch)", rest) else end - at
         for number in re.findall(r"notebook (\d+), all", rest):
-            assert minutes_of(number) <= end - at, rest
+            assert minutes_of(number) + spoken_minutes(rest) <= end - at, rest
     assert "*end*" in rows[-1][1] and taught <= 8 * 60
     print(f"{taught} minutes are taught")
 

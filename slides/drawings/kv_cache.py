@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from inference_planner.catalog import load_model
 from inference_planner.model.kv_cache import kv_cache_bytes_per_token
-from inference_planner.tables import rules
 
 from drawings.canvas import (
     BLUE,
@@ -108,12 +107,12 @@ def kv_step(step: int, cached: bool) -> Canvas:
 
 
 def grouped_heads() -> Canvas:
-    """Query heads over the KV heads that they share, for 70B."""
-    m = load_model("llama-3.1-70b")
+    """Query heads over the KV heads that they share, for 8B."""
+    m = load_model("llama-3.1-8b")
     group_size = m.num_attention_heads // m.num_key_value_heads
     c = Canvas(
         250,
-        f"Llama 3.1 70B: {m.num_attention_heads} query heads in {m.num_key_value_heads} groups of {group_size}; "
+        f"Llama 3.1 8B: {m.num_attention_heads} query heads in {m.num_key_value_heads} groups of {group_size}; "
         f"each group "
         "shares one pair of key and value heads, and only these are cached.",
     )
@@ -132,13 +131,13 @@ def grouped_heads() -> Canvas:
         c.line([(x + 4, 112), (x + 4, 122), (x + width - 12, 122), (x + width - 12, 112)], SOFT, 2)
         c.line([(x + width / 2 - 4, 122), (x + width / 2 - 4, 142)], SOFT, 2, head=True)
         c.label(x + 4, 150, width - 16, 58, "K V", KV_CACHE, bold=True, ink=INK)
-    c.text(4, 22, f"{m.num_attention_heads} query heads: computed, then forgotten", NORMAL)
+    c.text(4, 22, f"Llama 3.1 8B: {m.num_attention_heads} query heads, computed, then forgotten", NORMAL)
     return c.text(4, 240, f"{m.num_key_value_heads} KV heads: kept, for every token", NORMAL)
 
 
 def kv_formula() -> Canvas:
-    """The bytes of one token, factor by factor, for 70B."""
-    m = load_model("llama-3.1-70b")
+    """The bytes of one token, factor by factor, for 1B, as notebook 1 computes them."""
+    m = load_model("llama-3.2-1b")
     total = kv_cache_bytes_per_token(m)
     factors = (
         (2, "K and V"),
@@ -150,7 +149,7 @@ def kv_formula() -> Canvas:
     c = Canvas(
         250,
         " times ".join(f"{value} {name}" for value, name in factors) + f" is {total:,} bytes, "
-        f"{total // 1024} KiB, for each token of Llama 3.1 70B.",
+        f"{total // 1024} KiB, for each token of Llama 3.2 1B.",
     )
     width, gap = 150, 40
     for n, (value, name) in enumerate(factors):
@@ -176,13 +175,7 @@ def kv_formula() -> Canvas:
     c.text(x + 10, 64, f"{total // 1024} KiB", 44, bold=True, fill=INK).text(
         x + 10, 98, "a token", 24, fill=SOFT
     )
-    return c.text(
-        0,
-        214,
-        f"{total:,} bytes. One request of {rules.REQUEST_TOKENS:,} tokens: {rules.kv_request_gib(m):.2f} GiB.",
-        28,
-        bold=True,
-    )
+    return c.text(0, 214, f"{total:,} bytes a token of Llama 3.2 1B", 28, bold=True)
 
 
 FIGURES = {

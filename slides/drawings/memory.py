@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from inference_planner.answer.parallelism import Plan
-from inference_planner.catalog import load_model
 from inference_planner.tables import rules
 
 from drawings.canvas import (
@@ -166,33 +165,10 @@ def weight_bars() -> Chart:
     return c
 
 
-def in_h100s(c: Chart, count: int, gb: float = 1) -> None:
+def in_h100s(c: Chart, count: int, gb: float) -> None:
     """Let the axis count H100s."""
     c.axes.set_xticks([n * gb for n in range(count + 1)], [f"{n}" for n in range(count + 1)])
     c.axes.set_xlabel(f"H100s of {rules.H100_GB} GB")
-
-
-def gib_table() -> Chart:
-    """One request of 128,000 tokens to 405B: what the table says, and what its config.json says now."""
-    m = load_model("llama-3.1-405b")
-    then, now = (
-        rules.kv_request_gib(m, kv_heads=rules.TABLE_KV_HEADS["405B"]),
-        rules.kv_request_gib(m),
-    )
-    gb = then * 2**30 / 1e9
-    rows = {f"as published: {rules.TABLE_KV_HEADS['405B']} KV heads,\nGiB called GB": (then, f"{then:.2f} “GB”", FREE),
-            "the same bytes,\nin units of 10⁹": (gb, f"{gb:.1f} GB", "#F4D9A0"),
-            f"today: {m.num_key_value_heads} KV heads\nin config.json": (now, f"{now:.1f} GiB", KV_CACHE)}  # fmt: skip
-    descriptions = [f"{value}: {row}".replace("\n", " ") for row, (_, value, _) in rows.items()]
-    with chart(350, "; ".join(descriptions) + ".") as c:
-        draw(c.axes, {row: size for row, (size, _, _) in rows.items()}, "barh")
-        for bar, label, (_, value, fill) in zip(
-            c.axes.patches, c.axes.texts, rows.values(), strict=True
-        ):
-            bar.set_facecolor(fill)
-            label.set(text=value, size=28)
-        c.axes.set_xlabel("one request of 128,000 tokens to 405B")
-    return c
 
 
 def filled_h100() -> Plan:
@@ -285,7 +261,7 @@ def one_change() -> Canvas:
     end = p.weights_gib_per_gpu + over + needed
     c = Canvas(
         176,
-        f"Each of {p.gpus} GPUs, in GiB: weights {p.weights_gib_per_gpu:.1f}, overhead {over:.1f}, KV cache "
+        f"Each of {p.gpus} GPUs, in GiB: weights {p.weights_gib_per_gpu:.1f}, work space {over:.1f}, KV cache "
         f"{p.available_kv_gib_per_gpu:.1f} up to what vLLM may use, {p.requested_gib_per_gpu:.0f}. "
         f"{case['requests']} requests need {needed:.0f}: what is too much is hatched.",
     )
@@ -325,33 +301,12 @@ def one_change() -> Canvas:
     return c.line([(limit, 28), (limit, 174)], INK, 3)
 
 
-def table_bars() -> Chart:
-    """Weights and KV cache of the large table, as bars on a scale of H100s."""
-    description = ", ".join(f"{size} {rules.h100s_for_both(size):.2f}" for size in rules.SIZES)
-    weights = {
-        size: rules.weights_gb(billions, "Float16") / rules.H100_GB
-        for size, (billions, _) in rules.SIZES.items()
-    }
-    request = {size: rules.h100s_for_both(size) - weights[size] for size in rules.SIZES}
-    with chart(
-        300, f"Weights and KV cache of one long request, in H100s of 80 GB: {description}."
-    ) as c:
-        parts = {"weights": weights, "KV cache, one request": request}
-        draw(c.axes, parts, "stacked", {"KV cache, one request": KV_CACHE})
-        for label, size in zip(c.axes.texts, rules.SIZES, strict=True):
-            label.set_text(f"{rules.h100s_for_both(size):.2f}")
-        in_h100s(c, 12)
-    return c
-
-
 FIGURES = {
     "chain": chain,
     "training_inference": training_inference,
     "gpu_grid": gpu_grid,
     "weight_bars": weight_bars,
-    "gib_table": gib_table,
     "gpu_field": gpu_field,
     "gpu_field_70b": gpu_field_70b,
     "one_change": one_change,
-    "table_bars": table_bars,
 }

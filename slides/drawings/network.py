@@ -27,7 +27,7 @@ NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g")
 
 def links() -> Canvas:
     """Two nodes of four GPUs: every two of a node linked, every GPU on the network."""
-    pair = LINKS["nvlink"].gb_s / 6
+    pair = LINKS["nvlink"].gb_s / 3  # without a switch: a third of its links to each neighbour
     net = LINKS["infiniband-ndr"].gb_s
     c = Canvas(
         430,

@@ -105,7 +105,8 @@ def test_the_parallelism_explorer_answers_every_control(page, course_lab):
     widget.step("requests")
     widget.choose("network", "25 Gbit/s Ethernet")
     widget.choose("GPU", "NVIDIA L40S")
-    widget.choose("model", "falcon-7b")
+    widget.control("model").locator("select").select_option(label="more …")
+    widget.choose("model", "falcon-7b")  # waits until the list has it
     assert "71 attention heads" in widget.picture()
     assert not page.failures()
     whole(page)

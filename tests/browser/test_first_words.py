@@ -48,7 +48,7 @@ def test_words_branch_as_she_types_and_as_the_temperature_moves(page, course_lab
     assert not page.page.evaluate(SILENT) and not page.page.evaluate(UNNAMED)
     page.page.locator(".jp-CodeCell", has_text="check_page").click()
     page.page.keyboard.press("Shift+Enter")
-    page.page.get_by_text("✓ This page shows widgets.").wait_for()
+    page.page.get_by_text("✓ Buttons and sliders work here.").wait_for()
     assert not page.failures() and not page.errors and not page.elsewhere
 
 

@@ -134,7 +134,11 @@ def test_the_course_runs_in_an_ondemand_session_of_one_cpu_and_4_gb(browser, tmp
         [sys.executable, "-m", "workshop", "kernel", "install"],
         check=True,
         capture_output=True,
-        env={"PATH": os.environ["PATH"], "HOME": str(home)},
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "WORKSHOP_NOTEBOOKS": str(home / "workshop-notebooks"),
+        },
     )
     context = browser.new_context(viewport={"width": 900, "height": 1200})
     watch = Watch(home)

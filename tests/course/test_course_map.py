@@ -345,6 +345,9 @@ def test_a_notebook_ends_with_a_button_to_the_next_of_the_path(workshop_home):
     assert [chapter.name[:2] for chapter in following] == ["01", "03", "04", "05", "07", "ca"]
     assert course_map().after(chapters()[2]) is None, "notebook 2 is not on this path"
     assert "Next: Capstone" in course_map("07_offline_batching")._repr_html_()
+    assert "workshop certificate" in course_map("07_offline_batching")._repr_html_()
+    assert repr(course_map("07_offline_batching")).endswith("your page: workshop certificate")
+    assert "certificate" not in course_map("05_logprobs")._repr_html_()
     assert "Next:" not in course_map("capstone", path="capstone")._repr_html_()
 
 

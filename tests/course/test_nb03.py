@@ -81,6 +81,14 @@ def test_the_lines_of_a_start_come_in_their_order_and_are_the_logs_own():
         assert places == sorted(places) and len(rows) >= 5 and rows[-1][1].startswith(ends)
 
 
+def test_two_lines_of_a_start_are_shown_alone():
+    table = nb03.log_lines(nb03.START_BY_HAND, "KV cache size", "startup complete")
+    assert [meaning for _, _, meaning in table.rows] == [
+        "This is how many tokens fit into it.",
+        "The server answers from now on.",
+    ]
+
+
 def test_a_learners_own_log_is_taken_once_it_has_come_to_the_kv_cache(workshop_home):
     assert nb03.hand_log() == nb03.START_BY_HAND
     line = nb03.by_hand()

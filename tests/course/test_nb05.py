@@ -133,3 +133,15 @@ def test_a_capital_letter_takes_the_labels_away_as_the_notebook_says(client):
         chosen = [nb05.most_probable(nb05.scored(client, row["text"], labels)) for row in rows]
         right.append(sum(map(str.__eq__, chosen, labels)))
     assert right[0] == 8 and right[1] <= 4
+
+
+def test_the_table_of_a_prompt_has_the_token_and_the_most_probable_one():
+    position = {
+        "24661": {"logprob": -8.533774375915527, "rank": 284, "decoded_token": "San"},
+        "14924": {"logprob": -1.1587743759155273, "rank": 1, "decoded_token": "Question"},
+    }
+    answer = {"choices": [{"prompt_logprobs": [None, position]}]}
+    assert nb05.prompt_table(answer).rows == [
+        ("(beginning of text)", "None", "", "", ""),
+        ("'San'", "-8.5338", "284", "'Question'", "-1.1588"),
+    ]

@@ -24,6 +24,8 @@ def test_a_slip_gets_a_sentence_about_the_answer(subtests):
         ("39,06", "a point in place of the comma"),
         ("39.06 GiB", "without its unit"),
         ("150 GB/s     # both ways", "without its unit"),
+        ("451 248", "leave out the spaces"),
+        ("1 234.5", "leave out the spaces"),
         ("84 %", "leave out the % sign"),
         ("“shard”", "straight quotes"),
         ("memory", 'in quotes, "memory"'),

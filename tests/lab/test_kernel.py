@@ -22,6 +22,7 @@ def person(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "person"))
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("WORKSHOP_SHARED", "/shared/records")
+    monkeypatch.setenv("WORKSHOP_NOTEBOOKS", str(tmp_path / "person" / "workshop-notebooks"))
     return tmp_path
 
 
@@ -41,6 +42,13 @@ def test_kernel_and_widgets_are_installed_for_the_user_alone(person, monkeypatch
     assert spec["env"] == {"WORKSHOP_SHARED": "/shared/records", **protection, **path}
     manager = person / "data/labextensions/@jupyter-widgets/jupyterlab-manager/package.json"
     assert json.loads(manager.read_text())["name"] == "@jupyter-widgets/jupyterlab-manager"
+
+
+def test_the_notebooks_are_copied_and_their_folder_is_named(person):
+    lines = kernel.install()
+    folder = person / "person" / "workshop-notebooks"
+    assert any(f"Your notebooks are in {folder}." in line for line in lines)
+    assert (folder / "00_start.ipynb").exists() and (folder / "more" / "10_chat.ipynb").exists()
 
 
 def test_a_kernel_takes_no_other_pythons_packages(tmp_path):

@@ -51,18 +51,30 @@ def test_the_three_hours_exercise_the_core_in_its_order():
     assert [notebook[:2] for notebook in dict.fromkeys(notebooks)] == list(paths.CORE.notebooks)
 
 
+def asked_on(exercise: deck.Slide) -> list[str]:
+    """Return the predictions that an exercise's slide names.
+
+    On the last slide of a notebook, all others follow that a learner sees there without *Deeper*.
+    """
+    of_notebook = [
+        slide
+        for slide in EXERCISES
+        if (slide.deck, slide.wheres[0][0]) == (exercise.deck, exercise.wheres[0][0])
+    ]
+    named = exercise.wheres[0][2]
+    if exercise == of_notebook[-1]:
+        elsewhere = {key for slide in of_notebook[:-1] for key in slide.wheres[0][2]}
+        for key in PREDICTIONS:
+            cell = cells.key_cell(exercise.wheres[0][0], key)
+            if cell and cell.is_visible and key not in elsewhere:
+                named = [*named, key]
+    return [key for key in dict.fromkeys(named) if key in PREDICTIONS]
+
+
 def spoilers(slides: tuple[deck.Slide, ...], exercise: deck.Slide) -> list[str]:
     """Return what earlier slides of its deck show of the answers of an exercise's predictions."""
-    notebook, heading, keys = exercise.wheres[0]
-    of_section = [
-        key
-        for key in PREDICTIONS
-        if (cell := cells.key_cell(notebook, key)) and heading in cell.headings
-    ]
     shown = []
-    for key in dict.fromkeys((*keys, *of_section)):
-        if key not in PREDICTIONS:
-            continue
+    for key in asked_on(exercise):
         for slide in slides:
             if slide.deck == exercise.deck and slide.number <= exercise.number:
                 text = deck.fill(deck.NOTE.sub("", slide.source), slide)
@@ -81,7 +93,7 @@ def visible(text: str) -> str:
 
 
 def is_number(clue: str) -> bool:
-    return clue.replace(",", "").isdigit()
+    return clue.replace(",", "").replace(".", "").isdigit()
 
 
 @pytest.mark.parametrize("slide", EXERCISES, ids=title)
@@ -93,6 +105,14 @@ def test_an_answer_on_an_earlier_slide_is_found():
     exercise = next(slide for slide in EXERCISES if "logprobs.odd_word" in slide.source)
     early = deck.Slide(exercise.deck, exercise.part, 1, "# Bits\n\n{{figure surprise}}", 1, "")
     assert spoilers((early,), exercise)
+
+
+def test_an_answer_before_another_exercise_of_the_notebook_is_found():
+    exercise = next(slide for slide in EXERCISES if "parallelism.enough" in slide.source)
+    early = deck.Slide(exercise.deck, exercise.part, 1, "# 810 GB: eleven H100", 1, "")
+    assert spoilers((early,), exercise)
+    last = next(slide for slide in EXERCISES if "parallelism.decide" in slide.source)
+    assert "parallelism.prompt" in asked_on(last) and "parallelism.enough" not in asked_on(last)
 
 
 @pytest.mark.parametrize(("notebook", "key"), CORE_KEYS, ids=lambda value: value)

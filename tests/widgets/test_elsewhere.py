@@ -119,6 +119,7 @@ def test_a_plan_that_does_not_fit_says_what_would():
 
 def test_changing_a_control_draws_anew_and_longer_than_the_model_reads_is_cut():
     view = ThreePlaces()
+    view.controls["model"].show_all()
     view.controls["model"].value = "falcon-40b"  # reads 2,048 tokens
     assert (
         "2048" in view.picture.value or view.result.plan.deployment.settings.max_model_len == 2048

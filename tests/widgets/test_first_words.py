@@ -132,7 +132,7 @@ class TestPage:
     def test_a_page_that_has_answered_shows_widgets(self, box, asked_by_a_page):
         box._repr_mimebundle_()
         box.answer.click()
-        assert repr(box.check_page()) == "✓ This page shows widgets."
+        assert repr(box.check_page()) == "✓ Buttons and sliders work here."
 
     def test_cells_that_run_at_once_are_too_early(self, box, asked_by_a_page):
         box._repr_mimebundle_()

@@ -151,6 +151,7 @@ class TestView:
     def test_a_model_brings_its_own_precision_and_length(self, sliders):
         sliders.controls["context"].value = 131072
         sliders.controls["weights"].value = "fp8"
+        sliders.controls["model"].show_all()
         sliders.controls["model"].value = "gpt-oss-20b"  # published in mxfp4
         assert sliders.controls["weights"].value == "as published"
         sliders.controls["model"].value = "gpt2"  # reads 1,024 tokens

@@ -8,7 +8,7 @@ def command() -> None:
 
 @command.command
 def install() -> None:
-    """Let your other JupyterLabs find the course's kernel, and show its widgets.
+    """Let your other JupyterLabs find the course's kernel and show its widgets; copy the notebooks for you.
 
     It needs no administrator.
     """

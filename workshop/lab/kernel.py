@@ -16,7 +16,7 @@ import psutil
 from workshop import install_words, own_packages
 from workshop.errors import WorkshopError
 from workshop.home import writing
-from workshop.lab import terminal
+from workshop.lab import learner_copies, terminal
 
 NAME, TITLE = "vllm-workshop", "vLLM workshop"
 MANAGER = Path("labextensions/@jupyter-widgets/jupyterlab-manager")
@@ -54,7 +54,7 @@ def _ignore_current_folder(spec: Path) -> None:
 
 
 def install() -> list[str]:
-    """Install the kernel and the widgets' extension for this user; return what was done.
+    """Install the kernel and the widgets' extension for this user, and copy the notebooks; return what was done.
 
     No administrator is needed.
     """
@@ -79,10 +79,12 @@ def install() -> list[str]:
         folder = kernelspec.install(user=True, kernel_name=NAME, display_name=TITLE, env=settings)
         _ignore_current_folder(Path(folder, "kernel.json"))
         shutil.copytree(source, target, dirs_exist_ok=True)
+    notebooks, _ = learner_copies.copy_notebooks()
     commands = shlex.quote(str(terminal.commands_folder()))
     return [
         f"Kernel {TITLE!r} is in {user / 'kernels' / NAME}.",
         f"Widgets' extension is in {target}.",
+        f"Your notebooks are in {notebooks}. Begin with 00_start.ipynb.",
         "Reload JupyterLab, then choose the kernel at the top right.",
         f"In a terminal of that JupyterLab: export PATH={commands}:$PATH",
     ]

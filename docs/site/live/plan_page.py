@@ -137,7 +137,7 @@ def memory(result: Plan) -> str:
     rest = "KV cache" if result.fit.has_cache else "free"
     parts = [
         ("weights", "weights", result.weights_gib_per_gpu),
-        ("overhead", "overhead", result.overhead_gib_per_gpu),
+        ("work space", "overhead", result.overhead_gib_per_gpu),
         (rest, "cache", max(0.0, result.requested_gib_per_gpu - used)),
         ("not used by vLLM", "free", gpu_gib - result.requested_gib_per_gpu),
     ]

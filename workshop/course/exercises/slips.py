@@ -13,6 +13,7 @@ ASSIGNED = re.compile(r"^\s*(\w+)\s*=\s*(.+?)\s*(?:#.*)?$", re.MULTILINE)
 CURVED_QUOTES = re.compile("[“”„‘’‚«»]")
 # The whole right side of an answer that Python cannot read, and what to do.
 UNREADABLE = (
+    (r"[-+]?\d{1,3}( \d{3})+(\.\d+)?", "leave out the spaces"),
     (r"[-+]?\d+,\d+", "write the number with a point in place of the comma"),
     (r"[-+]?[\d.,]+\s*%", "leave out the % sign"),
     (r"[-+]?[\d.,]+\s*[^\W\d_][\w/]*", "give the number alone, without its unit"),

@@ -227,15 +227,21 @@ def prepare(name: str, **options) -> slurm.Submission:
     return slurm.prepare(slurm.Request(name, **options))
 
 
-def log_lines(log: Path) -> Table:
-    """Return the few lines of a log that tell how a start went, each with its meaning."""
+def log_lines(log: Path, *only: str) -> Table:
+    """Return the few lines of a log that tell how a start went, each with its meaning.
+
+    Args:
+        log: what vLLM has printed.
+        only: of these lines those with one of these texts.
+    """
     lines = text_of(log).splitlines()
     rows = []
     for pattern, meaning in LOG_LINES:
         for line in lines:
             match = LOG_LINE.search(line)
             if match and re.search(pattern, match["text"]):
-                rows.append((match["clock"] or "", match["text"][:120], meaning))
+                if not only or any(text in line for text in only):
+                    rows.append((match["clock"] or "", match["text"][:120], meaning))
                 break
     return Table(("time", log.name, "in plain words"), rows)
 

@@ -16,6 +16,7 @@ from workshop.client import logprobs
 from workshop.client.client import Client
 from workshop.course.drawing import chart
 from workshop.course.drawing.figure import figure
+from workshop.course.drawing.tables import Table
 from workshop.course.topics import abstracts
 from workshop.course.topics.abstracts import NEW_TOPICS
 from workshop.course.widgets import style
@@ -25,6 +26,7 @@ __all__ = [
     "diagram",
     "groups",
     "most_probable",
+    "prompt_table",
     "rounded",
     "scored",
     "strip",
@@ -179,6 +181,22 @@ def strip(labels: Labels, least_sure: int) -> chart.Picture:
         round(axes.bottom) + 42,
         f"{title} The mistakes: {', '.join(mistakes) or 'none'}.",
     )
+
+
+def prompt_table(answer: object) -> Table:
+    """Return a row for each token of the prompt: its logprob and rank, and the most probable token there."""
+    shown = []
+    for row in logprobs.rows(answer):
+        if row.part != "prompt":
+            continue
+        if row.logprob is None:  # nothing stood before it
+            token = repr(row.token) if row.token else "(beginning of text)"
+            shown.append((token, "None", "", "", ""))
+            continue
+        best = row.most_probable or row
+        logprob, best_logprob = f"{row.logprob:.4f}", f"{best.logprob:.4f}"
+        shown.append((repr(row.token), logprob, str(row.rank), repr(best.token), best_logprob))
+    return Table(("token", "logprob", "rank", "most probable", "its logprob"), shown)
 
 
 def rounded(listed: Mapping | None) -> dict | None:

@@ -345,6 +345,7 @@ def link_to(name: str) -> str:
     return f"{name}.ipynb"
 
 
+CERTIFICATE = "workshop certificate"  # writes the page to keep
 SIGNS = {"done": "✓", "begun": "…", "": " "}
 
 
@@ -374,12 +375,24 @@ class ProgressLine:
     map: CourseMap
     chapter: Chapter
 
-    def __repr__(self) -> str:
+    @property
+    def progress(self) -> str:
         done = f"{self.map.count(self.chapter)} of this notebook"
         return f"{done} · {self.map.title}: {self.map.to_go()}"
 
+    @property
+    def ends_the_core(self) -> bool:
+        return [self.chapter] == self.map.of_part(paths.CORE)[-1:]
+
+    def __repr__(self) -> str:
+        if self.ends_the_core:
+            return f"{self.progress} · your page: {CERTIFICATE}"
+        return self.progress
+
     def _repr_html_(self) -> str:
-        parts = [self.map.dots(self.chapter), span(repr(self))]
+        parts: list[object] = [self.map.dots(self.chapter), span(self.progress)]
+        if self.ends_the_core:
+            parts.append(span("your page, in a terminal: ", tag("code", CERTIFICATE)))
         following = self.map.after(self.chapter)
         if following:
             label = f"Next: {following.title} →"

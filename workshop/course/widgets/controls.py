@@ -19,6 +19,19 @@ ControlT = TypeVar("ControlT", bound="widgets.DOMWidget")
 ResultT = TypeVar("ResultT")
 
 AUTO = {"description_width": "initial"}
+MORE = "more …"
+TEN_MODELS = (
+    "llama-3.2-1b",
+    "llama-3.1-8b",
+    "llama-3.1-70b",
+    "llama-3.1-70b-fp8",
+    "llama-3.1-405b",
+    "qwen3-8b",
+    "qwen3-30b-a3b",
+    "mistral-small-24b",
+    "gpt-oss-120b",
+    "deepseek-v3",
+)
 # ipywidgets gives a slider's handle and a player's buttons no name, and says a place in a list for
 # the slider's value. The stylesheet sees to all three. It also presses the button by which a page
 # answers (page_answer.py).
@@ -282,12 +295,33 @@ def choice(name: str, options: Iterable, value: object, width: str = "auto") -> 
     return made(widgets.Dropdown, name, value, width, options=list(options))
 
 
-def models(value: str) -> widgets.Dropdown:
-    """Return a list of the models of the catalog, and of `value` where that is a folder."""
-    names = list_models()
+class ModelList(widgets.Dropdown):
+    """A list of ten models, and of the one that is chosen. Its last entry makes it that of all."""
+
+    before = ""  # the model that was chosen when "more" was
+
+    def show_all(self) -> None:
+        """List every model of the catalog, the chosen one first."""
+        chosen = self.value
+        if chosen == MORE:
+            chosen = self.before
+        self.options = list(dict.fromkeys([chosen, *TEN_MODELS, *list_models()]))
+
+    def notify_change(self, change: Any) -> None:
+        """Tell observers of another model; choosing "more" is none."""
+        if change["name"] != "value" or MORE not in (change["new"], change["old"]):
+            super().notify_change(change)
+        elif change["new"] == MORE:
+            self.before = change["old"]
+            self.show_all()
+
+
+def models(value: str) -> ModelList:
+    """Return a list that begins with ten models, and with `value` where that is another or a folder."""
+    names = list(TEN_MODELS)
     if value not in names:
         names = [value, *names]
-    return choice("model", dict.fromkeys(names), value)
+    return made(ModelList, "model", value, options=[*names, MORE])
 
 
 def gpus(value: str, names: Iterable[str] | None = None) -> widgets.Dropdown:

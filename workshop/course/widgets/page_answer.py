@@ -17,7 +17,7 @@ from workshop.course.widgets.controls import View
 # From a cell's end to the next cell a page has this long to answer: one that is run at once (Run All)
 # is in the kernel's queue before the answer, and knows nothing.
 ANSWER_S = 4.0
-SHOWN = "This page shows widgets."
+SHOWN = "Buttons and sliders work here."
 MISSING = "This page has not shown the widget above. Three things may be wrong:"
 CAUSES = (
     (

@@ -210,7 +210,7 @@ def _problem(result: Memory) -> str:
     if case.gpus == 1:
         gpu = "the GPU"
     if stage.room <= 0:
-        needed = f"weights and overhead need {gib(stage.weights + stage.overhead)} of {gpu}"
+        needed = f"weights and work space need {gib(stage.weights + stage.overhead)} of {gpu}"
         return f"It does not fit: {needed}, and vLLM may use {gib(result.fit.requested)}."
     if result.fit.holds_a_request and result.refusals:
         return f"vLLM would refuse to start: {result.refusals[0].what}."

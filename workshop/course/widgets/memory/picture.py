@@ -56,7 +56,7 @@ def spoken(result: Memory, remedies: bool = True) -> str:
     stage, case, gpu = result.tightest, result.case, result.deployment.gpu
     sizes = (
         f"weights {gib(stage.weights)}",
-        f"overhead {gib(stage.overhead)}",
+        f"work space {gib(stage.overhead)}",
         f"KV cache asked for {gib(stage.requested_kv)}",
         f"room for KV cache {gib(max(0, stage.room))}",
         f"limit {gib(result.fit.requested)} of {gib(gpu.engine_bytes)}",
