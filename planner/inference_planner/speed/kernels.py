@@ -17,6 +17,7 @@ from inference_planner.releases.moe_backends import (
     AUTO,
     BACKENDS,
     BITS_16,
+    FP4,
     FP8,
     FP8_BLOCKS,
     INT8,
@@ -25,6 +26,7 @@ from inference_planner.releases.moe_backends import (
     NVFP4,
     TRITON,
     WEIGHT_ONLY,
+    experts_stored_as,
     stored_as,
 )
 from inference_planner.split.deployment import Deployment
@@ -169,6 +171,9 @@ CHOICES = (
     Choice(EXPERTS, MXFP4, (OTHER, HOPPER), TRITON),
     Choice(EXPERTS, MXFP4, (BLACKWELL,), TRITON, "FlashInfer TRTLLM"),
     Choice(EXPERTS, MXFP4, (), MARLIN),
+    Choice(EXPERTS, FP4, (OTHER,), "unfused Triton"),
+    Choice(EXPERTS, FP4, (BLACKWELL,), "DeepGEMM", "FlashInfer TRTLLM"),
+    Choice(EXPERTS, FP4, (), MARLIN),
 )
 
 
@@ -368,7 +373,7 @@ def experts_kernel(model: ModelConfig, gpu: GPU, backend: str = AUTO) -> Kernel 
     """Return the kernel of the experts, or None if the model has none."""
     if model.moe is None:
         return None
-    return kernel(EXPERTS, stored_as(model), gpu, backend)
+    return kernel(EXPERTS, experts_stored_as(model), gpu, backend)
 
 
 def is_tuned(deployment: Deployment) -> bool | None:

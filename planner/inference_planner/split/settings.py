@@ -359,6 +359,10 @@ def selector_answers(
 ) -> Iterator[Answer | None]:
     """Yield the attention selector's answer for each kind of the model; None: not asked."""
     dtype = stored_cache_dtype(model, kv_cache_dtype)
+    own_kind = attention_backends.kind_of_class(model.architecture)
+    if own_kind:
+        yield attention_backends.answer(*own_kind, dtype, capability)
+        return
     model_type = str(model.raw.get("model_type", model.model_type))
     if model.text_of:
         model_type = model_type.removesuffix("_text")
@@ -387,11 +391,13 @@ def check_kv_cache_dtype(
     remedies: list[str] = []
     if dtype != "auto":
         form = f" in {dtype}"
+        other_dtype = "auto"
         if kv_cache_dtype == "auto":
-            form += ", which its checkpoint asks for"
-            remedies.append(f"--kv-cache-dtype {model.dtype}")
-        else:
-            remedies.append("--kv-cache-dtype auto")
+            who = "class" if attention_backends.kind_of_class(model.architecture) else "checkpoint"
+            form += f", which its {who} asks for"
+            other_dtype = model.dtype
+        if not cache_refusal(model, gpu.capability, other_dtype, text_only):
+            remedies.append(f"--kv-cache-dtype {other_dtype}")
     if not cache_refusal(model, gpu.capability, kv_cache_dtype, True):
         remedies.append("--language-model-only, which leaves images out")
     newer = [
