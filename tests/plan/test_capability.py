@@ -125,3 +125,21 @@ def test_a_kv_cache_that_a_t4_cannot_keep_is_refused_and_never_advised():
             assert not any(
                 "--kv-cache-dtype" in line for line in plan(model, "t4", gpus_per_node=2).advice
             ), kv_cache_dtype
+
+
+W8A8 = "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8"
+
+
+def test_int8_products_end_before_blackwell():
+    """vLLM: scaled_mm_helper.hpp, "Int8 not supported on SM… or run on older arch (SM < 100)"."""
+    for gpu in ("rtx-5090", "b200", "rtx-pro-6000", "gb10", "v100-32gb"):
+        with pytest.raises(BadInput, match=r"INT8 .*7\.5 up to below 10\.0.*in fp8"):
+            plan(W8A8, gpu, max_model_len=4096)
+            pytest.fail(f"{gpu} was taken")
+    for gpu in ("t4", "a100-80gb", "l4", "h100"):
+        p = plan(W8A8, gpu, max_model_len=4096)
+        assert p.fits, gpu
+        assert any("(INT8) with CUTLASS" in reason for reason in p.reasons), gpu
+    fp8 = plan("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8", "h100", max_model_len=4096)
+    assert any("(FP8) with CUTLASS" in reason for reason in fp8.reasons)
+    assert fp8.weights_gib_per_gpu == pytest.approx(p.weights_gib_per_gpu, rel=0.01)

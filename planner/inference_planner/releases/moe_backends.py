@@ -164,6 +164,8 @@ def stored_as(model: ModelConfig) -> str:
         return NVFP4
     if quantization.weight_bits < 8 or quantization.activation_bits > 8:
         return INT8 if quantization.method == "experts_int8" else WEIGHT_ONLY
+    if quantization.integers:
+        return INT8
     is_stored = not quantization.online and not quantization.from_flag
     if quantization.block or (quantization.method == "fp8" and is_stored):
         return FP8_BLOCKS

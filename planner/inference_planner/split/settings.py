@@ -53,6 +53,10 @@ LEAST = {
     **dict.fromkeys(("awq", "awq_marlin", "fp8", "modelopt_fp4"), 7.5),
     **dict.fromkeys(("experts_int8", "fbgemm_fp8", "modelopt", "mxfp4"), 8.0),
 }
+# Compute capabilities, first and behind the last, of CUTLASS' INT8 products: get_min_capability of
+# CompressedTensorsW8A8Int8; csrc/libtorch_stable/quantization/w8a8/cutlass/c3x/scaled_mm_helper.hpp,
+# "Int8 not supported on SM… Use FP8 quantization instead, or run on older arch (SM < 100)".
+INT8_CAPABILITIES = (7.5, 10.0)
 FIRST_CARDS = {8.0: "A100", 8.9: "L4", 9.0: "H100", 10.0: "B200"}  # by compute capability
 
 
@@ -424,6 +428,8 @@ def check_quantization(model: ModelConfig, gpu: GPU) -> None:
         return
     method = model.quantization.method
     least = LEAST.get(method, 0.0)
+    if model.quantization.integers:
+        _check_integers(gpu)
     if gpu.capability < least:
         has = (
             f"it has compute capability {gpu.compute_capability}, "
@@ -433,3 +439,15 @@ def check_quantization(model: ModelConfig, gpu: GPU) -> None:
             f"{gpu.title} cannot run {method} weights: {has}.",
             "Give a newer GPU, or a model quantized another way (awq and gptq run from a T4 on).",
         )
+
+
+def _check_integers(gpu: GPU) -> None:
+    """Raise BadInput if a GPU of NVIDIA has no kernels for INT8 products; others have Triton's."""
+    first, behind_last = INT8_CAPABILITIES
+    if math.isinf(gpu.capability) or first <= gpu.capability < behind_last:
+        return
+    raise BadInput(
+        f"{gpu.title} cannot multiply weights in INT8 (w8a8): it has compute capability "
+        f"{gpu.compute_capability}, and vLLM's kernels are for {first} up to below {behind_last}.",
+        "Give the same model in fp8, or a GPU from the T4 to the H200.",
+    )
