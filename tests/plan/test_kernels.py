@@ -67,6 +67,7 @@ def test_every_kind_of_weights_has_a_kernel_on_every_card():
         kernels.WEIGHT_ONLY,
         kernels.NVFP4,
         kernels.MXFP4,
+        kernels.FP4,
     )
     for name in list_gpus():
         for part in (kernels.DENSE, kernels.EXPERTS):

@@ -16,7 +16,7 @@ from inference_planner.catalog.gpus import GIB, GPU, load_card
 from inference_planner.catalog.read import overridden
 from inference_planner.catalog.weight import ExpertSplit
 from inference_planner.model import adapters, drafts
-from inference_planner.releases import moe_backends, versions
+from inference_planner.releases import moe_backends, platforms, versions
 from inference_planner.request import DEFAULT_NETWORK, GPUS_PER_NODE, NAMES, PlanRequest, request_of
 from inference_planner.split import compilation, encoders, settings
 from inference_planner.split.measured_start import Start
@@ -62,7 +62,8 @@ class Deployment:
     # decode_context_parallel_size: so many of the tp ranks split the tokens of a KV head that each
     # would copy.
     dcp: int = 1
-    refused: str = ""  # why the installed vLLM has no class for the architecture
+    # why the installed vLLM has no class for the architecture, or could not be asked for the GPU
+    refused: str = ""
     # GiB that are free on each GPU before vLLM starts; None: nothing else runs there.
     free_gib: float | None = None
     # what starts on this site measured: see learned.py
@@ -231,6 +232,7 @@ def deployment_of(
         gpus_per_node=request.gpus_per_node or GPUS_PER_NODE,
         network=request.network,
         quantization=quantization,
+        refused=platforms.not_asked(card),
         free_gib=request.free_gib,
         learned=tuple(learned),
     )

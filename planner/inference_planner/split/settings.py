@@ -22,7 +22,7 @@ from inference_planner.model.adapters import Adapters
 from inference_planner.model.attention import grouped
 from inference_planner.model.drafts import Draft
 from inference_planner.model.kv_cache import kv_dtype_bytes, stored_cache_dtype
-from inference_planner.releases import attention_backends, versions
+from inference_planner.releases import attention_backends, platforms, versions
 from inference_planner.releases.attention_backends import Answer
 from inference_planner.releases.versions import Version
 from inference_planner.request import whole
@@ -387,6 +387,13 @@ def check_kv_cache_dtype(
     model: ModelConfig, gpu: GPU, kv_cache_dtype: str, text_only: bool = False
 ) -> None:
     """Raise BadInput if vLLM does not start with the model's KV cache in this dtype on the GPU."""
+    latent = model.mla
+    if latent and latent.index_heads and not platforms.has_sparse_latent(gpu):
+        raise BadInput(
+            f"{gpu.title} ({gpu.compute_capability}) has no kernels for {model.name}'s sparse "
+            "attention: vLLM's ROCM_AITER_MLA_SPARSE is for the MI300 series and newer.",
+            "Give such a GPU, or another model.",
+        )
     refusal = cache_refusal(model, gpu.capability, kv_cache_dtype, text_only)
     if not refusal:
         return
@@ -430,6 +437,12 @@ def check_quantization(model: ModelConfig, gpu: GPU) -> None:
     least = LEAST.get(method, 0.0)
     if model.quantization.integers:
         _check_integers(gpu)
+    refusal = platforms.quantization_refusal(model, gpu)
+    if refusal:
+        raise BadInput(
+            f"{gpu.title} ({gpu.compute_capability}) cannot run {method} weights: {refusal}.",
+            "Give the same model in awq, gptq or 16 bits.",
+        )
     if gpu.capability < least:
         has = (
             f"it has compute capability {gpu.compute_capability}, "
