@@ -179,3 +179,35 @@ def test_a_card_of_another_size_was_not_measured():
     assert basis("h100", gpu_memory_gib=64) == "same generation"
     assert basis(None, gpu_memory_gib=80) == "never measured"
     assert basis("h100", free_gib=60) == "measured here"
+
+
+# nvidia-smi mig -lgip: GiB and multiprocessors of a profile, in the MIG user guide and public logs
+PROFILES = {
+    "a100-40gb-mig-4g.20gb": (19.62, 56),
+    "a100-80gb-mig-7g.80gb": (79.0, 98),
+    "a30-mig-2g.12gb": (11.69, 28),
+    "gh200-mig-3g.48gb": (46.5, 60),
+    "h100-mig-1g.20gb": (19.62, 26),
+    "h100-nvl-mig-3g.47gb": (46.12, 60),
+    "h200-mig-1g.18gb": (16.0, 16),
+    "rtx-pro-6000-mig-2g.48gb": (47.38, 94),
+}
+
+
+def test_slices_have_the_published_memory_and_their_share_of_the_card():
+    for name, (gib, multiprocessors) in PROFILES.items():
+        part, whole = load_gpu(name), load_gpu(name.partition("-mig-")[0])
+        assert part.engine_gib == pytest.approx(gib, abs=0.01), name
+        assert part.sm_count == multiprocessors and part.is_slice, name
+        assert part.bf16_tflops == pytest.approx(
+            whole.bf16_tflops * multiprocessors / whole.sm_count
+        ), name
+        assert load_gpu(f"{name}+me") == part, name
+        assert part.compute_capability == whole.compute_capability, name
+
+
+def test_a_slice_whose_memory_is_not_published_has_no_more_than_its_share():
+    for name in ("b200-mig-1g.23gb", "b200-mig-3g.90gb", "h200-mig-3g.71gb"):
+        part, whole = load_gpu(name), load_gpu(name.partition("-mig-")[0])
+        share = part.bandwidth_gb_s / whole.bandwidth_gb_s
+        assert 0.9 < part.engine_gib / (share * whole.engine_gib) < 0.92, name
