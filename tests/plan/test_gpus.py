@@ -34,6 +34,11 @@ SPELLINGS = {
     "mi300x": "AMD Instinct MI300X VF",
     "rtx-6000-ada": "NVIDIA RTX 6000 Ada Generation",
     "rtx-pro-6000": "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+    "rtx-pro-6000-max-q": "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+    "titan-rtx": "NVIDIA TITAN RTX",
+    "rtx-4090-48gb": "4090 48GB",
+    "r9700": "AMD Radeon AI PRO R9700",
+    "gaudi-2": "Intel Gaudi 2 96GB",
     "rtx-3090-ti": "3090Ti",
     "rtx-4080": "NVIDIA_GeForce_RTX_4080",
     "rtx-pro-5000": "PRO 5000",
@@ -104,6 +109,9 @@ GIB_IN_LOGS = [
     ("h20", 95.00),  # DiffSynth-Studio issue 1238
     ("h100", 79.19),
     ("h200", 139.80),
+    ("rtx-4090-d", 23.52),
+    ("jetson-agx-orin", 61.37),
+    ("jetson-thor", 122.82),
 ]
 
 
@@ -113,9 +121,15 @@ def test_a_card_has_the_memory_that_logs_print():
 
 
 def test_formats_follow_the_generation():
-    """FP8 units from Ada (8.9), CDNA 3 and RDNA 4 on, and in Gaudi 3; FP4 units from Blackwell (10.0) and CDNA 4 on (vendors' datasheets)."""
+    """FP8 units from Ada (8.9), CDNA 3 and RDNA 4 on, and in Gaudi; FP4 units from Blackwell (10.0) and CDNA 4 on (vendors' datasheets)."""
     for gpu in map(load_gpu, list_gpus()):
-        other_with_fp8 = gpu.compute_capability in ("gfx942", "gfx950", "gfx1201", "gaudi3")
+        other_with_fp8 = gpu.compute_capability in (
+            "gfx942",
+            "gfx950",
+            "gfx1201",
+            "gaudi2",
+            "gaudi3",
+        )
         has_fp8 = 8.9 <= gpu.capability < 100
         assert bool(gpu.fp8_tflops) == (has_fp8 or other_with_fp8), gpu.name
         has_fp4 = 10 <= gpu.capability < 100 or gpu.compute_capability == "gfx950"
@@ -211,3 +225,15 @@ def test_a_slice_whose_memory_is_not_published_has_no_more_than_its_share():
         part, whole = load_gpu(name), load_gpu(name.partition("-mig-")[0])
         share = part.bandwidth_gb_s / whole.bandwidth_gb_s
         assert 0.9 < part.engine_gib / (share * whole.engine_gib) < 0.92, name
+
+
+def test_an_unnamed_card_as_large_as_a_gb10_is_taken_to_share_its_memory():
+    """121.69 GiB of a GB10, 122.82 of a Thor: no card with a memory of its own has as much."""
+    for gib in (121.69, 122.82, 61.37):
+        shared = plan("llama-3.1-8b", gpu_memory_gib=gib, max_model_len=8192)
+        assert "0.95" not in " ".join(shared.advice), gib
+        assert shared.deployment.gpu.unified_memory, gib
+    for gib in (23.52, 79.19, 139.8):
+        assert not plan(
+            "llama-3.1-8b", gpu_memory_gib=gib, max_model_len=8192
+        ).deployment.gpu.unified_memory, gib

@@ -14,6 +14,7 @@ from inference_planner.errors import BadInput
 
 GIB, MIB = 1 << 30, 1 << 20
 MOST_GIB = 4096  # of one card
+SAME_MEMORY = 0.005  # what logs of one card differ by, with other drivers
 BFLOAT16 = 8.0  # least compute capability; platforms/cuda.py check_if_supports_dtype, 0.25.1
 HOPPER = 9.0
 SLICE_LINK_GB_S = 32  # a slice has PCIe alone
@@ -242,7 +243,18 @@ def load_card(name: str | GPU | None, memory_gib: float | None = None) -> GPU:
         l2_mib=0,
         sm_count=0,
         source="the memory that was given",
+        unified_memory=_is_of_shared_memory(engine),
     )
+
+
+def _is_of_shared_memory(engine_bytes: int) -> bool:
+    """Return True for a memory that only cards have which share it with the CPU (GB10, Thor)."""
+    same = [
+        gpu.unified_memory
+        for gpu in _gpus().values()
+        if abs(gpu.engine_bytes / engine_bytes - 1) <= SAME_MEMORY
+    ]
+    return bool(same) and all(same)
 
 
 def checked_gib(name: str, value: object) -> float:
