@@ -131,7 +131,7 @@ class Choice:
     with_flashinfer: str = ""
 
 
-OF_INTEL = "vllm-xpu-kernels"
+OF_INTEL = "XPU"  # of the package vllm-xpu-kernels
 PLUGIN = "the plugin's"  # of another vendor without a platform in vLLM (and of an unknown card)
 # The first that matches is taken.
 CHOICES = (
