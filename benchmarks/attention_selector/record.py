@@ -59,6 +59,8 @@ KINDS: dict[str, tuple[dict[str, bool], tuple[int, ...]]] = {
     "sparse latent": ({"use_mla": True, "use_sparse": True}, LATENTS),
 }
 NOT_ASKED = "not asked"
+DEEPSEEK_V4 = "deepseek v4"
+CLASSES_OF_DEEPSEEK_V4 = ("DeepseekV4ForCausalLM", "DeepseekV4ForConditionalGeneration")
 CUDA_PACKAGES = ("cuda", "pynvml", "cudnn")
 
 
@@ -176,6 +178,44 @@ def answers(platform: Any, capability: str) -> list[dict[str, Any]]:
     return result
 
 
+def answers_of_deepseek_v4(platform: Any, capability: str) -> list[dict[str, Any]]:
+    """Return what DeepSeek V4's own classes answer, which do not ask the selector.
+
+    The model picks the class of its attention by the compute capability alone; that class names the
+    capabilities of its backend, and keeps one layout of the KV cache.
+    """
+    from types import SimpleNamespace
+
+    from vllm.models.deepseek_v4.attention import _resolve_dsv4_kv_cache_dtype
+    from vllm.models.deepseek_v4.nvidia.model import _select_dsv4_attn_cls
+
+    forget()
+    platform.version = type(platform.version)(*map(int, capability.split(".")))
+    no_backend = SimpleNamespace(attention_config=SimpleNamespace(backend=None))
+    attention = _select_dsv4_attn_cls(no_backend)
+    backend = attention.backend_cls
+    result: list[dict[str, Any]] = []
+    for cache_dtype in CACHE_DTYPES:
+        start = ""
+        try:
+            _resolve_dsv4_kv_cache_dtype(attention.use_fp8_ds_mla_layout, cache_dtype, None)
+        except ValueError as error:
+            start = str(error).split(". Please")[0]
+        if not backend.supports_compute_capability(platform.version):
+            start = f"{backend.get_name()}: compute capability not supported"
+        row = {
+            "kind": DEEPSEEK_V4,
+            "kv_cache_dtype": cache_dtype,
+            "head_size": backend.get_supported_head_sizes()[0],
+            "capability": capability,
+            "backends": [backend.get_name()],
+            "not_asked": [],
+            "start": start,
+        }
+        result.append(row)
+    return result
+
+
 def is_absent(reasons: list[str]) -> bool:
     """Return True if a backend could not be imported here."""
     return reasons[0].startswith(("ImportError", "OSError", "ModuleNotFoundError"))
@@ -261,7 +301,11 @@ def others() -> dict[str, Any]:
     chunked = create_chunked_local_attention_backend(flash, 8192)
     support = chunked.get_builder_cls().get_cudagraph_support(None, None).name
     types = {*CONFIG_MAPPING, *MODEL_ARCH_CONFIG_CONVERTORS, "bagel", "molmo2", "moondream3"}
-    return {"graphs": {"chunked": support}, "image_prefix": image_prefix(types)}
+    return {
+        "graphs": {"chunked": support},
+        "classes": {name: [DEEPSEEK_V4, 512] for name in CLASSES_OF_DEEPSEEK_V4},
+        "image_prefix": image_prefix(types),
+    }
 
 
 def table(rows: list[dict[str, Any]], general: dict[str, Any], wheels: str) -> dict[str, Any]:
@@ -317,6 +361,8 @@ def main() -> None:
     platform = prepare(Path(sys.argv[1]))
     general = others()
     rows = [row for capability in CAPABILITIES for row in answers(platform, capability)]
+    for capability in CAPABILITIES:
+        rows += answers_of_deepseek_v4(platform, capability)
     wheels = importlib.metadata.distributions(path=[sys.argv[1]])
     names = " and ".join(sorted(f"{wheel.name} {wheel.version}" for wheel in wheels))
     write(table(rows, general, names))

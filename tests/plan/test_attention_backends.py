@@ -105,3 +105,28 @@ def test_chunked_attention_has_no_full_cuda_graphs():
     assert "CUDA graphs in pieces" in [term.name for term in decode_terms(scout.deployment)]
     other = plan("llama-3.1-8b", "h100", max_model_len=32768)
     assert "CUDA graphs in pieces" not in [term.name for term in decode_terms(other.deployment)]
+
+
+def test_deepseek_v4_has_one_layout_of_its_cache_on_hopper_and_newer():
+    """vLLM 0.32.0, models/deepseek_v4: sparse_mla.py [9, 10], flashinfer_sparse.py [10, 12], attention.py."""
+    for model in ("deepseek-v4-flash", "deepseek-v4-pro", "deepseek-v4-flash-nvfp4"):
+        for gpu in ("a100-80gb", "l40s", "rtx-3090"):
+            with pytest.raises(BadInput, match=r"compute capability not supported.*from the H100"):
+                plan(model, gpu, gpus_per_node=8, nodes=4)
+                pytest.fail(f"{(model, gpu)} was taken")
+    for dtype in ("bfloat16", "float16"):
+        with pytest.raises(BadInput, match=f"only supports fp8 kv-cache, got {dtype}"):
+            plan("deepseek-v4-flash", "h200", tensor_parallel_size=4, kv_cache_dtype=dtype)
+            pytest.fail(f"{dtype} was taken")
+    usual = plan("deepseek-v4-flash", "h200", tensor_parallel_size=4)
+    fp8 = plan("deepseek-v4-flash", "h200", tensor_parallel_size=4, kv_cache_dtype="fp8")
+    assert usual.fits and usual.kv_cache_tokens == fp8.kv_cache_tokens
+    assert "--kv-cache-dtype" not in " ".join(usual.advice)
+    assert plan("deepseek-v4-flash", "rtx-pro-6000", tensor_parallel_size=4).fits
+
+
+def test_a_dtype_that_is_refused_as_well_is_never_a_remedy():
+    for model in ("deepseek-v4-flash", "deepseek-v3.2"):
+        with pytest.raises(BadInput) as refused:
+            plan(model, "a100-80gb", gpus_per_node=8)
+        assert "--kv-cache-dtype" not in str(refused.value), model

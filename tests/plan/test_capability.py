@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from inference_planner.answer.command import ALLOWED
+from inference_planner.answer.report import plan_text
 
 from workshop.engine.planning import plan
 from workshop.errors import BadInput
@@ -125,3 +126,60 @@ def test_a_kv_cache_that_a_t4_cannot_keep_is_refused_and_never_advised():
             assert not any(
                 "--kv-cache-dtype" in line for line in plan(model, "t4", gpus_per_node=2).advice
             ), kv_cache_dtype
+
+
+W8A8 = "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8"
+
+
+def test_int8_products_end_before_blackwell():
+    """vLLM: scaled_mm_helper.hpp, "Int8 not supported on SM… or run on older arch (SM < 100)"."""
+    for gpu in ("rtx-5090", "b200", "rtx-pro-6000", "gb10", "v100-32gb"):
+        with pytest.raises(BadInput, match=r"INT8 .*7\.5 up to below 10\.0.*in fp8"):
+            plan(W8A8, gpu, max_model_len=4096)
+            pytest.fail(f"{gpu} was taken")
+    for gpu in ("t4", "a100-80gb", "l4", "h100"):
+        p = plan(W8A8, gpu, max_model_len=4096)
+        assert p.fits, gpu
+        assert any("(INT8) with CUTLASS" in reason for reason in p.reasons), gpu
+    fp8 = plan("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8", "h100", max_model_len=4096)
+    assert any("(FP8) with CUTLASS" in reason for reason in fp8.reasons)
+    assert fp8.weights_gib_per_gpu == pytest.approx(p.weights_gib_per_gpu, rel=0.01)
+
+
+# vLLM 0.32.0: supported_quantization of platforms/xpu.py and rocm.py, is_supported of kernels/linear
+def test_other_vendors_refuse_the_formats_that_their_platform_does_not_list():
+    for model, gpu, why in [
+        ("qwen3-235b-a22b-nvfp4", "arc-pro-b60", "modelopt_fp4 quantization is currently not"),
+        ("llama-3.1-405b-fp8", "arc-pro-b70", "fbgemm_fp8 quantization is currently not"),
+        ("llama-3.1-70b-fp8", "mi210", "no FP8 kernel of vLLM runs on gfx90a"),
+        ("llama-3.1-70b-fp8", "rx-7900-xtx", "no FP8 kernel of vLLM runs on gfx1100"),
+        ("llama-3.1-70b-fp8", "strix-halo", "no FP8 kernel of vLLM runs on gfx1151"),
+        ("qwen3-30b-a3b-fp8", "rx-7900-xtx", "for experts runs on gfx1100"),
+        ("deepseek-v3.2", "mi210", "sparse attention"),
+    ]:
+        with pytest.raises(BadInput, match=why):
+            plan(model, gpu, gpus_per_node=16)
+            pytest.fail(f"{(model, gpu)} was taken")
+    for model, gpu in [
+        ("llama-3.1-70b-fp8", "mi300x"),
+        ("llama-3.1-70b-fp8", "rx-9070-xt"),
+        ("qwen2.5-7b-awq", "arc-pro-b60"),
+        ("gpt-oss-20b", "arc-pro-b60"),
+    ]:
+        assert plan(model, gpu, gpus_per_node=8, max_model_len=4096).fits, (model, gpu)
+
+
+def test_fp8_weights_are_advised_on_no_gpu_that_refuses_them():
+    for gpu in ("mi210", "rx-7900-xtx", "strix-halo"):
+        refused = plan("llama-3.1-70b", gpu, tensor_parallel_size=1, gpus_per_node=1)
+        assert not refused.fits and "--quantization fp8" not in " ".join(refused.advice), gpu
+
+
+def test_a_gaudi_needs_a_plugin_that_was_not_asked():
+    for model in ("llama-3.1-8b", "deepseek-v3.2"):
+        p = plan(model, "gaudi-3", gpus_per_node=16)
+        text = plan_text(p)
+        assert not p.starts and "✓" not in text and "vllm-gaudi" in text, model
+        assert "hipBLASLt" not in text, model
+    text = plan_text(plan("llama-3.1-8b", "arc-pro-b60"))
+    assert "oneDNN" in text and "hipBLASLt" not in text

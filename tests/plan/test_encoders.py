@@ -303,3 +303,18 @@ def test_a_model_that_generates_no_text_is_advised_fewer_gpus_without_tokens_per
     p = plan("jina-embeddings-v5-text-small", "h100", tensor_parallel_size=2)
     (line,) = [line for line in p.advice if "are enough" in line]
     assert line.startswith("1 × ") and "tokens/s" not in line
+
+
+def test_images_for_a_text_model_of_the_catalog_are_planned_or_what_is_missing_is_named():
+    """google/gemma-3-27b-it's vision_config is in the catalog; zai-org/GLM-4.5V's is not."""
+    text = plan("gemma-3-27b", "h100", tensor_parallel_size=2)
+    images = plan("gemma-3-27b", "h100", tensor_parallel_size=2, limit_mm_per_prompt="image=4")
+    assert images.fits and images.weights_gib_per_gpu > text.weights_gib_per_gpu
+    assert "--language-model-only" not in images.command
+    for model, hub_id in (
+        ("gemma-4-12b", "google/gemma-4-12B-it"),
+        ("glm-4.5v", "zai-org/GLM-4.5V"),
+    ):
+        with pytest.raises(BadInput, match=f"hf download {hub_id} config.json"):
+            plan(model, "h200", gpus_per_node=8, limit_mm_per_prompt="image=4")
+            pytest.fail(f"{model} was taken")

@@ -34,6 +34,11 @@ SPELLINGS = {
     "mi300x": "AMD Instinct MI300X VF",
     "rtx-6000-ada": "NVIDIA RTX 6000 Ada Generation",
     "rtx-pro-6000": "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+    "rtx-pro-6000-max-q": "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+    "titan-rtx": "NVIDIA TITAN RTX",
+    "rtx-4090-48gb": "4090 48GB",
+    "r9700": "AMD Radeon AI PRO R9700",
+    "gaudi-2": "Intel Gaudi 2 96GB",
     "rtx-3090-ti": "3090Ti",
     "rtx-4080": "NVIDIA_GeForce_RTX_4080",
     "rtx-pro-5000": "PRO 5000",
@@ -104,6 +109,9 @@ GIB_IN_LOGS = [
     ("h20", 95.00),  # DiffSynth-Studio issue 1238
     ("h100", 79.19),
     ("h200", 139.80),
+    ("rtx-4090-d", 23.52),
+    ("jetson-agx-orin", 61.37),
+    ("jetson-thor", 122.82),
 ]
 
 
@@ -113,9 +121,15 @@ def test_a_card_has_the_memory_that_logs_print():
 
 
 def test_formats_follow_the_generation():
-    """FP8 units from Ada (8.9), CDNA 3 and RDNA 4 on, and in Gaudi 3; FP4 units from Blackwell (10.0) and CDNA 4 on (vendors' datasheets)."""
+    """FP8 units from Ada (8.9), CDNA 3 and RDNA 4 on, and in Gaudi; FP4 units from Blackwell (10.0) and CDNA 4 on (vendors' datasheets)."""
     for gpu in map(load_gpu, list_gpus()):
-        other_with_fp8 = gpu.compute_capability in ("gfx942", "gfx950", "gfx1201", "gaudi3")
+        other_with_fp8 = gpu.compute_capability in (
+            "gfx942",
+            "gfx950",
+            "gfx1201",
+            "gaudi2",
+            "gaudi3",
+        )
         has_fp8 = 8.9 <= gpu.capability < 100
         assert bool(gpu.fp8_tflops) == (has_fp8 or other_with_fp8), gpu.name
         has_fp4 = 10 <= gpu.capability < 100 or gpu.compute_capability == "gfx950"
@@ -179,3 +193,47 @@ def test_a_card_of_another_size_was_not_measured():
     assert basis("h100", gpu_memory_gib=64) == "same generation"
     assert basis(None, gpu_memory_gib=80) == "never measured"
     assert basis("h100", free_gib=60) == "measured here"
+
+
+# nvidia-smi mig -lgip: GiB and multiprocessors of a profile, in the MIG user guide and public logs
+PROFILES = {
+    "a100-40gb-mig-4g.20gb": (19.62, 56),
+    "a100-80gb-mig-7g.80gb": (79.0, 98),
+    "a30-mig-2g.12gb": (11.69, 28),
+    "gh200-mig-3g.48gb": (46.5, 60),
+    "h100-mig-1g.20gb": (19.62, 26),
+    "h100-nvl-mig-3g.47gb": (46.12, 60),
+    "h200-mig-1g.18gb": (16.0, 16),
+    "rtx-pro-6000-mig-2g.48gb": (47.38, 94),
+}
+
+
+def test_slices_have_the_published_memory_and_their_share_of_the_card():
+    for name, (gib, multiprocessors) in PROFILES.items():
+        part, whole = load_gpu(name), load_gpu(name.partition("-mig-")[0])
+        assert part.engine_gib == pytest.approx(gib, abs=0.01), name
+        assert part.sm_count == multiprocessors and part.is_slice, name
+        assert part.bf16_tflops == pytest.approx(
+            whole.bf16_tflops * multiprocessors / whole.sm_count
+        ), name
+        assert load_gpu(f"{name}+me") == part, name
+        assert part.compute_capability == whole.compute_capability, name
+
+
+def test_a_slice_whose_memory_is_not_published_has_no_more_than_its_share():
+    for name in ("b200-mig-1g.23gb", "b200-mig-3g.90gb", "h200-mig-3g.71gb"):
+        part, whole = load_gpu(name), load_gpu(name.partition("-mig-")[0])
+        share = part.bandwidth_gb_s / whole.bandwidth_gb_s
+        assert 0.9 < part.engine_gib / (share * whole.engine_gib) < 0.92, name
+
+
+def test_an_unnamed_card_as_large_as_a_gb10_is_taken_to_share_its_memory():
+    """121.69 GiB of a GB10, 122.82 of a Thor: no card with a memory of its own has as much."""
+    for gib in (121.69, 122.82, 61.37):
+        shared = plan("llama-3.1-8b", gpu_memory_gib=gib, max_model_len=8192)
+        assert "0.95" not in " ".join(shared.advice), gib
+        assert shared.deployment.gpu.unified_memory, gib
+    for gib in (23.52, 79.19, 139.8):
+        assert not plan(
+            "llama-3.1-8b", gpu_memory_gib=gib, max_model_len=8192
+        ).deployment.gpu.unified_memory, gib

@@ -79,6 +79,7 @@ def test_every_kind_of_weights_has_a_kernel_on_every_card():
             for weights in stored:
                 used = kernels.kernel(part, weights, load_gpu(name))
                 assert used.name and 0 < used.bandwidth_share <= 1
+        assert kernels.kernel(kernels.EXPERTS, kernels.FP4, load_gpu(name)).name
 
 
 def test_one_stream_of_4_bit_weights_on_an_h100_is_what_machete_reaches():
@@ -154,3 +155,14 @@ def test_a_plan_names_its_kernels_in_words_and_in_json():
     assert any("with Machete kernels" in reason for reason in p.reasons)
     common = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, max_model_len=8192)
     assert not any("kernels" in reason for reason in common.reasons)
+
+
+def test_deepseek_v4_has_experts_in_four_bits_beside_fp8():
+    """config.json: expert_dtype fp4, moe_quant_algo NVFP4; select_deepseek_v4_mxfp4_moe_backend of 0.32.0."""
+    for model, gpu, weights, name in (
+        ("deepseek-v4-flash", "h200", "FP4", "Marlin"),
+        ("deepseek-v4-pro", "b200", "FP4", "DeepGEMM"),
+        ("deepseek-v4-flash-nvfp4", "b200", "NVFP4", "CUTLASS"),
+    ):
+        experts = kernels.experts_kernel(load_model(model), load_gpu(gpu))
+        assert experts and (experts.weights, experts.name) == (weights, name), (model, gpu)

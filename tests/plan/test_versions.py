@@ -160,7 +160,7 @@ def test_other_releases_are_refused_with_those_that_there_are():
         with pytest.raises(BadInput) as refused:
             versions.get(version)
             pytest.fail(f"{version} was taken")
-        assert "0.25.1, 0.26.0, 0.27.1" in refused.value.remedy, version
+        assert "a release from 0.10 to 0.33.0" in refused.value.remedy, version
 
 
 def test_the_largest_defaults_came_with_0_28():
@@ -310,3 +310,22 @@ def test_blocks_are_split_while_loading_before_0_20():
     ]:
         result = plan(model, gpu, vllm_version=version, gpus_per_node=1, max_model_len=2048)
         assert result.weights_gib_per_gpu == pytest.approx(logged_gib, abs=0.0002), model
+
+
+def test_a_release_without_formulas_is_answered_with_all_that_are_planned():
+    for version in ("0.34.0", "0.9.2"):
+        with pytest.raises(BadInput, match=r"Give a release from 0\.10 to 0\.33\.0"):
+            plan("llama-3.1-8b", "h100", vllm_version=version)
+            pytest.fail(f"{version} was taken")
+
+
+def test_a_development_version_is_planned_as_the_release_that_it_becomes():
+    for version, release in (
+        ("0.23.1rc1.dev531+ga65f93fb2", "0.23.1"),
+        ("0.11.1.dev3+gabc", "0.11.1"),
+        ("v0.32.0+cu130", "0.32.0"),
+    ):
+        development = plan("llama-3.1-8b", "h100", vllm_version=version)
+        assert development.vllm_version == release, version
+        of_release = plan("llama-3.1-8b", "h100", vllm_version=release)
+        assert development.kv_cache_tokens == of_release.kv_cache_tokens, version

@@ -55,7 +55,10 @@ def check_starts(plan: Plan) -> None:
     """
     deployment = plan.deployment
     if deployment.refused:
-        raise Unservable(deployment.refused, "Give a model whose architecture vLLM has.")
+        raise Unservable(
+            deployment.refused,
+            "Give a model whose architecture vLLM has, or a GPU that it serves itself.",
+        )
     if stand_in(deployment):
         method = present(deployment.model.quantization).method
         raise BadInput(

@@ -96,6 +96,10 @@ PUBLISHED_MTP_LAYERS: dict[str, int] = dict.fromkeys(
 # Their numbers overflow in float16: _FLOAT16_NOT_SUPPORTED_MODELS in vllm/config/model.py, by
 # model_type.
 OVERFLOW_IN_FLOAT16 = frozenset(("gemma2", "gemma3", "gemma3_text", "glm4"))
+# What --kv-cache-dtype auto means for classes that have one layout of their KV cache:
+# _resolve_dsv4_kv_cache_dtype in models/deepseek_v4/attention.py.
+DEEPSEEK_V4 = ("DeepseekV4ForCausalLM", "DeepseekV4ForConditionalGeneration")
+OWN_CACHE_DTYPES = dict.fromkeys(DEEPSEEK_V4, "fp8")
 KINDS = Path(__file__).with_name("kinds.json")
 # try_match_architecture_defaults: the first suffix that matches decides
 GENERATING = ("ForCausalLM", "ForConditionalGeneration", "ChatModel", "LMHeadModel")

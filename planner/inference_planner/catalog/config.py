@@ -91,6 +91,7 @@ class Quantization:
     eight: tuple[str, ...] = ()
     head: bool = False  # lm_head is quantized, too
     activation_bits: int = 16
+    integers: bool = False  # weights and activations are INT8 (w8a8), not FP8
     scale_bytes: int = 0  # of one scale of a group; 0: as wide as the model's dtype
     experts_only: bool = False  # only expert weights are quantized (gpt-oss)
     # MXFP4 experts: what hidden size and an expert's width are rounded up to; the first is that of

@@ -14,8 +14,10 @@ from inference_planner.errors import BadInput
 
 GIB, MIB = 1 << 30, 1 << 20
 MOST_GIB = 4096  # of one card
+SAME_MEMORY = 0.005  # what logs of one card differ by, with other drivers
 BFLOAT16 = 8.0  # least compute capability; platforms/cuda.py check_if_supports_dtype, 0.25.1
 HOPPER = 9.0
+SLICE_LINK_GB_S = 32  # a slice has PCIe alone
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,53 @@ class GPU:
 
 @lru_cache(maxsize=1)
 def _gpus() -> dict[str, GPU]:
-    entries = json.loads((Path(__file__).parent / "gpus.json").read_text(encoding="utf-8"))["gpus"]
-    return {name: _gpu(name, entry) for name, entry in entries.items()}
+    folder = Path(__file__).parent
+    entries = json.loads((folder / "gpus.json").read_text(encoding="utf-8"))["gpus"]
+    gpus = {name: _gpu(name, entry) for name, entry in entries.items()}
+    mig = json.loads((folder / "mig.json").read_text(encoding="utf-8"))
+    for name, profiles in mig["profiles"].items():
+        for profile, (share, sm_count, gib) in profiles.items():
+            whole = gpus[name]
+            memory_gib = gib or share * whole.engine_gib * mig["least_share"]
+            part = _slice(whole, profile, share, sm_count, memory_gib)
+            gpus[part.name] = replace(part, source=mig["source"])
+    return gpus
 
 
 def _gpu(name: str, entry: Mapping[str, Any]) -> GPU:
     facts = dict(entry)
     facts["aliases"] = tuple(facts.get("aliases", ()))
     return GPU(name=name, **facts)
+
+
+def _slice(whole: GPU, profile: str, share: float, sm_count: int, gib: float) -> GPU:
+    """Return a slice of a GPU (MIG).
+
+    Args:
+        profile: its name, such as 3g.40gb, whose last number is the memory in GB.
+        share: of the whole GPU's memory, which is also that of its bandwidth and L2 cache.
+        gib: its memory.
+    """
+    of_products = sm_count / whole.sm_count
+    return replace(
+        whole,
+        name=f"{whole.name}-mig-{profile}",
+        title=f"{whole.title} MIG {profile}",
+        kubernetes_product=f"{whole.kubernetes_product}-MIG-{profile}",
+        aliases=(f"{whole.name}-mig-{profile}+me",),
+        marketing_gb=int(re.findall(r"\d+", profile)[-1]),
+        driver_mib=int(gib * 1024),
+        engine_bytes=int(gib * 1024) * MIB,
+        bandwidth_gb_s=whole.bandwidth_gb_s * share,
+        bf16_tflops=whole.bf16_tflops * of_products,
+        fp8_tflops=whole.fp8_tflops * of_products,
+        fp4_tflops=whole.fp4_tflops * of_products,
+        matmul_tflops=whole.matmul_tflops * of_products,
+        link="MIG",
+        link_gb_s=SLICE_LINK_GB_S,
+        l2_mib=round(whole.l2_mib * share),
+        sm_count=sm_count,
+    )
 
 
 # Words of a full name that tell no card from another: "NVIDIA GeForce RTX 4090" is "RTX 4090".
@@ -202,7 +243,18 @@ def load_card(name: str | GPU | None, memory_gib: float | None = None) -> GPU:
         l2_mib=0,
         sm_count=0,
         source="the memory that was given",
+        unified_memory=_is_of_shared_memory(engine),
     )
+
+
+def _is_of_shared_memory(engine_bytes: int) -> bool:
+    """Return True for a memory that only cards have which share it with the CPU (GB10, Thor)."""
+    same = [
+        gpu.unified_memory
+        for gpu in _gpus().values()
+        if abs(gpu.engine_bytes / engine_bytes - 1) <= SAME_MEMORY
+    ]
+    return bool(same) and all(same)
 
 
 def checked_gib(name: str, value: object) -> float:

@@ -32,6 +32,7 @@ METHODS = {
     "torchao": Quantization("torchao", 8, group_size=0),
     "quark": Quantization("quark", 8, activation_bits=8),
 }
+EIGHT = 8  # bits
 # names of vLLM for what another entry has
 SAME = {
     "auto_gptq": "gptq",
@@ -286,8 +287,9 @@ def _compressed_tensors(fields: Fields, ignore: tuple[str, ...]) -> Quantization
         block = _block(weights, "block_structure")
     activation_bits = activations.int("num_bits", 16)
     zero_points = not weights.flag("symmetric", True)
+    is_float = weights.text("type", "int") == "float"
     # Of NVFP4, MXFP4 and MXFP8 (schemes/compressed_tensors_w4a4_nvfp4.py, vLLM 0.32.0).
-    scale_bytes = 1 if weights.text("type", "int") == "float" and group_size > 0 else 0
+    scale_bytes = 1 if is_float and group_size > 0 else 0
     kv_cache_dtype = "auto"
     if kv_cache.int("num_bits", 16) == 8:
         kv_cache_dtype = "fp8"
@@ -299,6 +301,7 @@ def _compressed_tensors(fields: Fields, ignore: tuple[str, ...]) -> Quantization
         block=block,
         scale_bytes=scale_bytes,
         activation_bits=activation_bits,
+        integers=weight_bits == activation_bits == EIGHT and not is_float,
         zero_points=zero_points,
         kv_cache_dtype=kv_cache_dtype,
     )
@@ -411,6 +414,7 @@ def _quark(fields: Fields) -> Quantization:
         group_size=groups.get(weight.text("qscheme", ""), stored),
         scale_bytes=scale_bytes,
         activation_bits=_quark_bits(inputs) or 16,
+        integers="int8" in weight.text("dtype", "") and _quark_bits(inputs) == EIGHT,
         ignore=_ignored(fields, "exclude"),
         kv_cache_dtype=kv_cache_dtype,
     )

@@ -110,6 +110,8 @@ def weight_format(quantization: Quantization | None) -> str:
     result = f"{bits} bit"
     if quantization.block:
         result += " in blocks"
+    if quantization.integers:
+        result += " integers"
     if quantization.activation_bits != EIGHT_BITS:
         result += " unpacked"
     return result

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from inference_planner.catalog.architectures import OWN_CACHE_DTYPES
 from inference_planner.catalog.config import DTYPE_BYTES, KV_CACHE_DTYPES, Built, Group, ModelConfig
 from inference_planner.errors import BadInput
 from inference_planner.model.attention import (
@@ -36,7 +37,12 @@ def kv_dtype_bytes(model: ModelConfig, kv_cache_dtype: str = "auto") -> int:
 
 
 def stored_cache_dtype(model: ModelConfig, kv_cache_dtype: str) -> str:
-    """Return the dtype of the KV cache as vLLM's selector sees it; a checkpoint may ask for its own."""
+    """Return the dtype of the KV cache as vLLM's selector sees it.
+
+    A class may have one of its own, and a checkpoint may ask for one.
+    """
+    if kv_cache_dtype == "auto" and model.architecture in OWN_CACHE_DTYPES:
+        return OWN_CACHE_DTYPES[model.architecture]
     if kv_cache_dtype == "auto" and model.quantization:
         kv_cache_dtype = model.quantization.kv_cache_dtype
     return kv_cache_dtype

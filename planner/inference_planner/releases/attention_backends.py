@@ -1,7 +1,8 @@
 """The attention backends that vLLM's selector takes, as benchmarks/attention_selector recorded them.
 
 The answers are vLLM's own: its selector was asked for each kind of attention, size of heads, dtype
-of the KV cache and compute capability, and the class that computes was built.
+of the KV cache and compute capability, and the class that computes was built. A class that chooses
+its backend itself (DeepSeek V4) was asked for its own choice.
 """
 
 import json
@@ -63,6 +64,12 @@ def answer(kind: str, head_size: int, kv_cache_dtype: str, capability: float) ->
     if any(float(nearest) < gate <= capability for gate in GATES):
         return None
     return _answers().get((kind, kv_cache_dtype, head_size, nearest))
+
+
+def kind_of_class(architecture: str) -> tuple[str, int] | None:
+    """Return the kind and head size of a class that chooses its backend without the selector."""
+    own = recorded()["classes"].get(architecture)
+    return (own[0], own[1]) if own else None
 
 
 def has_full_graphs(kind: str) -> bool:

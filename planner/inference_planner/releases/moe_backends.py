@@ -7,9 +7,11 @@ and for MXFP4 mxfp4_round_up_hidden_size_and_intermediate_size).
 import math
 from dataclasses import replace
 
+from inference_planner.catalog.architectures import DEEPSEEK_V4
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GPU
 from inference_planner.errors import BadInput
+from inference_planner.files import as_object
 
 AUTO = "auto"
 TRITON = "Triton"
@@ -47,6 +49,7 @@ INT8 = "INT8"
 WEIGHT_ONLY = "4 bit"
 MXFP4 = "MXFP4"
 NVFP4 = "NVFP4"
+FP4 = "FP4"  # DeepSeek V4's experts: MXFP4, with other kernels than gpt-oss
 OF_FP8 = (
     "triton",
     "deep_gemm",
@@ -58,6 +61,21 @@ OF_FP8 = (
     "aiter",
     "hpc",
 )
+OF_MXFP4 = (
+    "triton",
+    "triton_unfused",
+    "marlin",
+    "humming",
+    "deep_gemm",
+    "flashinfer_trtllm",
+    "flashinfer_cutlass",
+    "flashinfer_moe_ep_cutedsl",
+    "flashinfer_moe_ep_mega_deep_gemm",
+    "b12x",
+    "aiter",
+    "aiter_triton_mxfp4_bf16",
+    "emulation",
+)
 # how experts are stored -> the backends that vLLM has for them
 ACCEPTED = {
     BITS_16: ("triton", "batched_triton", "flashinfer_trtllm", "flashinfer_cutlass", "aiter"),
@@ -65,21 +83,8 @@ ACCEPTED = {
     FP8_BLOCKS: OF_FP8,
     INT8: ("triton", "humming"),
     WEIGHT_ONLY: ("triton", "marlin", "humming", "flashinfer_trtllm", "emulation", "rdna3"),
-    MXFP4: (
-        "triton",
-        "triton_unfused",
-        "marlin",
-        "humming",
-        "deep_gemm",
-        "flashinfer_trtllm",
-        "flashinfer_cutlass",
-        "flashinfer_moe_ep_cutedsl",
-        "flashinfer_moe_ep_mega_deep_gemm",
-        "b12x",
-        "aiter",
-        "aiter_triton_mxfp4_bf16",
-        "emulation",
-    ),
+    MXFP4: OF_MXFP4,
+    FP4: (*OF_MXFP4, "deep_gemm_mega_moe", "aiter_mega_moe", "flydsl"),
     NVFP4: (
         "cutlass",
         "marlin",
@@ -149,10 +154,24 @@ def stored_as(model: ModelConfig) -> str:
         return NVFP4
     if quantization.weight_bits < 8 or quantization.activation_bits > 8:
         return INT8 if quantization.method == "experts_int8" else WEIGHT_ONLY
+    if quantization.integers:
+        return INT8
     is_stored = not quantization.online and not quantization.from_flag
     if quantization.block or (quantization.method == "fp8" and is_stored):
         return FP8_BLOCKS
     return FP8
+
+
+def experts_stored_as(model: ModelConfig) -> str:
+    """Return how the weights of experts are stored; DeepSeek V4's have a format of their own.
+
+    Source: vLLM 0.32.0, models/deepseek_v4/quant_config.py.
+    """
+    is_fp4 = model.raw.get("expert_dtype", "fp4") == "fp4"
+    if model.architecture not in DEEPSEEK_V4 or not is_fp4 or model.quantization is None:
+        return stored_as(model)
+    fields = as_object(model.raw.get("quantization_config")) or {}
+    return NVFP4 if fields.get("moe_quant_algo") == NVFP4 else FP4
 
 
 def canonical(backend: str | None) -> str:
@@ -176,7 +195,7 @@ def check(model: ModelConfig, gpu: GPU, backend: str) -> None:
     """
     if backend == AUTO or model.moe is None:
         return
-    weights = stored_as(model)
+    weights = experts_stored_as(model)
     usable = [name for name in ACCEPTED[weights] if _runs_on(name, weights, gpu)]
     if backend in usable:
         return
@@ -196,7 +215,7 @@ def _runs_on(backend: str, weights: str, gpu: GPU) -> bool:
     if backend in OF_AMD:
         return is_amd
     capabilities = CAPABILITIES
-    if weights == MXFP4 and not is_amd:
+    if weights in (MXFP4, FP4) and not is_amd:
         capabilities = CAPABILITIES | CAPABILITIES_FOR_MXFP4
     if backend not in capabilities:
         return True

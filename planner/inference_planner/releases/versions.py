@@ -250,6 +250,8 @@ OLDER_ROWS = {
 }
 OLDEST = "0.10"  # the first release that a plan is made for
 RELEASE = re.compile(r"\d{1,3}(\.\d{1,3}){1,3}(\.?(post|rc|dev)\d{1,4})?")
+# what a build between two releases has behind the release that it becomes: 0.23.1rc1.dev531+ga65f93
+DEVELOPMENT = re.compile(r"((\.?rc\d+)?\.dev\d+)?(\+[a-zA-Z0-9.]+)?$")
 DEFAULT = V0_32_0.name  # what the workshop's extras `gpu` and `local` pin
 
 
@@ -266,8 +268,10 @@ def get(name: str) -> Version:
     is_release = RELEASE.fullmatch(plain_name) is not None
     if is_release and (is_outside(plain_name) or has_own_formulas(plain_name)):
         return row_of(plain_name)
+    newest = list(TABLE)[-1]
     raise BadInput(
-        f"There are no formulas for vLLM {plain_name[:40]}.", f"Choose from: {', '.join(TABLE)}."
+        f"There are no formulas for vLLM {plain_name[:40]}.",
+        f"Give a release from {OLDEST} to {newest}, such as {DEFAULT}.",
     )
 
 
@@ -321,8 +325,8 @@ def is_outside(name: str) -> bool:
 
 
 def plain(name: str) -> str:
-    """Return a release's name without the v of its tag."""
-    return name.removeprefix("v")
+    """Return a release's name without the v of its tag, and that of a development version."""
+    return DEVELOPMENT.sub("", name.removeprefix("v"))
 
 
 @lru_cache(maxsize=256)

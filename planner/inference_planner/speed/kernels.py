@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GPU
-from inference_planner.releases import moe_configs
+from inference_planner.releases import moe_configs, platforms
 from inference_planner.releases.moe_backends import (
     AUTO,
     BACKENDS,
     BITS_16,
+    FP4,
     FP8,
     FP8_BLOCKS,
     INT8,
@@ -25,6 +26,7 @@ from inference_planner.releases.moe_backends import (
     NVFP4,
     TRITON,
     WEIGHT_ONLY,
+    experts_stored_as,
     stored_as,
 )
 from inference_planner.split.deployment import Deployment
@@ -38,6 +40,8 @@ ADA = "Ada"
 HOPPER = "Hopper"
 BLACKWELL = "Blackwell"
 BLACKWELL_RTX = "Blackwell RTX"
+AMD = "AMD"
+INTEL = "Intel"
 OTHER = "other vendor"
 GENERATIONS = (
     (7.5, VOLTA),
@@ -50,6 +54,8 @@ GENERATIONS = (
     (math.inf, BLACKWELL_RTX),
 )
 
+VENDORS = {platforms.ROCM: AMD, platforms.XPU: INTEL}
+
 DENSE = "dense"
 EXPERTS = "experts"
 
@@ -57,7 +63,7 @@ EXPERTS = "experts"
 def generation_name(gpu: GPU) -> str:
     """Return the generation of a GPU, whose kernels it shares."""
     if math.isinf(gpu.capability):
-        return OTHER
+        return VENDORS.get(platforms.name(gpu), OTHER)
     for first_of_next, name in GENERATIONS:
         if gpu.capability < first_of_next:
             return name
@@ -125,50 +131,82 @@ class Choice:
     with_flashinfer: str = ""
 
 
+OF_INTEL = "XPU"  # of the package vllm-xpu-kernels
+PLUGIN = "the plugin's"  # of another vendor without a platform in vLLM (and of an unknown card)
 # The first that matches is taken.
 CHOICES = (
-    Choice(DENSE, BITS_16, (OTHER,), "hipBLASLt"),
+    Choice(DENSE, BITS_16, (AMD,), "hipBLASLt"),
+    Choice(DENSE, BITS_16, (INTEL,), "oneDNN"),
+    Choice(DENSE, BITS_16, (OTHER,), PLUGIN),
     Choice(DENSE, BITS_16, (), "cuBLAS"),
-    Choice(DENSE, FP8, (OTHER,), "hipBLASLt"),
+    Choice(DENSE, FP8, (AMD,), "hipBLASLt"),
+    Choice(DENSE, FP8, (INTEL,), OF_INTEL),
+    Choice(DENSE, FP8, (OTHER,), PLUGIN),
     Choice(DENSE, FP8, (VOLTA, TURING, A100, AMPERE), MARLIN),
     Choice(DENSE, FP8, (BLACKWELL, BLACKWELL_RTX), "CUTLASS", "FlashInfer"),
     Choice(DENSE, FP8, (), "CUTLASS"),
-    Choice(DENSE, FP8_BLOCKS, (OTHER,), TRITON),
+    Choice(DENSE, FP8_BLOCKS, (AMD,), TRITON),
+    Choice(DENSE, FP8_BLOCKS, (INTEL,), OF_INTEL),
+    Choice(DENSE, FP8_BLOCKS, (OTHER,), PLUGIN),
     Choice(DENSE, FP8_BLOCKS, (VOLTA, TURING, A100, AMPERE), MARLIN),
     Choice(DENSE, FP8_BLOCKS, (ADA,), TRITON),
     Choice(DENSE, FP8_BLOCKS, (HOPPER,), "DeepGEMM", "FlashInfer DeepGEMM"),
     Choice(DENSE, FP8_BLOCKS, (BLACKWELL,), "DeepGEMM"),
     Choice(DENSE, FP8_BLOCKS, (), "CUTLASS"),
-    Choice(DENSE, INT8, (OTHER, VOLTA), TRITON),
+    Choice(DENSE, INT8, (AMD, INTEL, VOLTA), TRITON),
+    Choice(DENSE, INT8, (OTHER,), PLUGIN),
     Choice(DENSE, INT8, (), "CUTLASS"),
-    Choice(DENSE, WEIGHT_ONLY, (OTHER,), TRITON),
+    Choice(DENSE, WEIGHT_ONLY, (AMD,), TRITON),
+    Choice(DENSE, WEIGHT_ONLY, (INTEL,), OF_INTEL),
+    Choice(DENSE, WEIGHT_ONLY, (OTHER,), PLUGIN),
     Choice(DENSE, WEIGHT_ONLY, (HOPPER,), "Machete"),
     Choice(DENSE, WEIGHT_ONLY, (VOLTA,), "Exllama"),
     Choice(DENSE, WEIGHT_ONLY, (), MARLIN),
     Choice(DENSE, NVFP4, (BLACKWELL, BLACKWELL_RTX), "CUTLASS", "FlashInfer"),
-    Choice(DENSE, NVFP4, (OTHER,), "emulation"),
+    Choice(DENSE, NVFP4, (AMD,), "emulation"),
+    Choice(DENSE, NVFP4, (INTEL, OTHER), PLUGIN),
     Choice(DENSE, NVFP4, (), MARLIN),
+    Choice(DENSE, MXFP4, (AMD,), "emulation"),
+    Choice(DENSE, MXFP4, (INTEL,), OF_INTEL),
+    Choice(DENSE, MXFP4, (OTHER,), PLUGIN),
     Choice(DENSE, MXFP4, (), MARLIN),
+    Choice(EXPERTS, BITS_16, (OTHER,), PLUGIN),
+    Choice(EXPERTS, BITS_16, (INTEL,), OF_INTEL),
     Choice(EXPERTS, BITS_16, (BLACKWELL,), TRITON, "FlashInfer TRTLLM"),
     Choice(EXPERTS, BITS_16, (BLACKWELL_RTX,), TRITON, "FlashInfer CUTLASS"),
     Choice(EXPERTS, BITS_16, (), TRITON),
+    Choice(EXPERTS, FP8, (OTHER,), PLUGIN),
+    Choice(EXPERTS, FP8, (INTEL,), OF_INTEL),
     Choice(EXPERTS, FP8, (VOLTA, TURING, A100, AMPERE), MARLIN),
     Choice(EXPERTS, FP8, (HOPPER,), "CUTLASS", "FlashInfer CUTLASS where a tensor has one scale"),
     Choice(EXPERTS, FP8, (BLACKWELL,), "CUTLASS", "FlashInfer TRTLLM"),
     Choice(EXPERTS, FP8, (), TRITON),
+    Choice(EXPERTS, FP8_BLOCKS, (OTHER,), PLUGIN),
+    Choice(EXPERTS, FP8_BLOCKS, (INTEL,), OF_INTEL),
     Choice(EXPERTS, FP8_BLOCKS, (VOLTA, TURING, A100, AMPERE), MARLIN),
     Choice(EXPERTS, FP8_BLOCKS, (BLACKWELL,), "DeepGEMM", "FlashInfer TRTLLM"),
     Choice(EXPERTS, FP8_BLOCKS, (), TRITON),
+    Choice(EXPERTS, INT8, (OTHER,), PLUGIN),
     Choice(EXPERTS, INT8, (), TRITON),
-    Choice(EXPERTS, WEIGHT_ONLY, (OTHER, VOLTA), TRITON),
+    Choice(EXPERTS, WEIGHT_ONLY, (AMD, VOLTA), TRITON),
+    Choice(EXPERTS, WEIGHT_ONLY, (INTEL,), OF_INTEL),
+    Choice(EXPERTS, WEIGHT_ONLY, (OTHER,), PLUGIN),
     Choice(EXPERTS, WEIGHT_ONLY, (), MARLIN),
     Choice(EXPERTS, NVFP4, (BLACKWELL,), "CUTLASS", "FlashInfer TRTLLM"),
     Choice(EXPERTS, NVFP4, (BLACKWELL_RTX,), "CUTLASS", "FlashInfer CUTLASS"),
-    Choice(EXPERTS, NVFP4, (OTHER,), "emulation"),
+    Choice(EXPERTS, NVFP4, (AMD,), "emulation"),
+    Choice(EXPERTS, NVFP4, (INTEL, OTHER), PLUGIN),
     Choice(EXPERTS, NVFP4, (), MARLIN),
-    Choice(EXPERTS, MXFP4, (OTHER, HOPPER), TRITON),
+    Choice(EXPERTS, MXFP4, (AMD, HOPPER), TRITON),
+    Choice(EXPERTS, MXFP4, (INTEL,), OF_INTEL),
+    Choice(EXPERTS, MXFP4, (OTHER,), PLUGIN),
     Choice(EXPERTS, MXFP4, (BLACKWELL,), TRITON, "FlashInfer TRTLLM"),
     Choice(EXPERTS, MXFP4, (), MARLIN),
+    Choice(EXPERTS, FP4, (AMD,), "unfused Triton"),
+    Choice(EXPERTS, FP4, (INTEL,), OF_INTEL),
+    Choice(EXPERTS, FP4, (OTHER,), PLUGIN),
+    Choice(EXPERTS, FP4, (BLACKWELL,), "DeepGEMM", "FlashInfer TRTLLM"),
+    Choice(EXPERTS, FP4, (), MARLIN),
 )
 
 
@@ -368,7 +406,7 @@ def experts_kernel(model: ModelConfig, gpu: GPU, backend: str = AUTO) -> Kernel 
     """Return the kernel of the experts, or None if the model has none."""
     if model.moe is None:
         return None
-    return kernel(EXPERTS, stored_as(model), gpu, backend)
+    return kernel(EXPERTS, experts_stored_as(model), gpu, backend)
 
 
 def is_tuned(deployment: Deployment) -> bool | None:

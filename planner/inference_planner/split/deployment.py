@@ -9,14 +9,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from inference_planner.catalog import load_model
+from inference_planner.catalog import load_model, with_encoder
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GIB, GPU, load_card
 from inference_planner.catalog.read import overridden
 from inference_planner.catalog.weight import ExpertSplit
 from inference_planner.model import adapters, drafts
-from inference_planner.releases import moe_backends, versions
+from inference_planner.releases import moe_backends, platforms, versions
 from inference_planner.request import DEFAULT_NETWORK, GPUS_PER_NODE, NAMES, PlanRequest, request_of
 from inference_planner.split import compilation, encoders, settings
 from inference_planner.split.measured_start import Start
@@ -62,7 +62,8 @@ class Deployment:
     # decode_context_parallel_size: so many of the tp ranks split the tokens of a KV head that each
     # would copy.
     dcp: int = 1
-    refused: str = ""  # why the installed vLLM has no class for the architecture
+    # why the installed vLLM has no class for the architecture, or could not be asked for the GPU
+    refused: str = ""
     # GiB that are free on each GPU before vLLM starts; None: nothing else runs there.
     free_gib: float | None = None
     # what starts on this site measured: see learned.py
@@ -178,6 +179,8 @@ def deployment_of(
     for, or another quantization than the checkpoint's.
     """
     config = load_model(model)
+    if request.limit_mm_per_prompt:
+        config = with_encoder(config)  # the catalog's entry may be of the text model
     if request.hf_overrides:
         config = overridden(config, request.hf_overrides)
     version = versions.get(request.vllm_version or versions.DEFAULT)
@@ -231,6 +234,7 @@ def deployment_of(
         gpus_per_node=request.gpus_per_node or GPUS_PER_NODE,
         network=request.network,
         quantization=quantization,
+        refused=platforms.not_asked(card),
         free_gib=request.free_gib,
         learned=tuple(learned),
     )

@@ -130,8 +130,22 @@ def check_inputs(model: ModelConfig, settings: Settings) -> None:
         return
     if settings.limit_mm_per_prompt or settings.language_model_only:
         flag = "--language-model-only" if settings.language_model_only else "--limit-mm-per-prompt"
+        if model.text_of:
+            _refuse_text_part(model, flag)
         problem = f"{model.name} reads text alone, and {flag} is for models with an encoder."
         raise BadInput(problem, f"Leave {flag} out.")
+
+
+def _refuse_text_part(model: ModelConfig, flag: str) -> None:
+    """Raise BadInput for images to a model of which the catalog has the text model alone."""
+    published = model.hub_ids[0] if model.hub_ids else model.name
+    folder = published.rpartition("/")[2]
+    raise BadInput(
+        f"{flag} is for {published} with its encoder, and the catalog has the sizes of "
+        f"{model.name}'s text model alone.",
+        f"Get its config.json: hf download {published} config.json --local-dir {folder}, and plan "
+        f"that folder; or leave {flag} out.",
+    )
 
 
 @lru_cache(maxsize=4096)

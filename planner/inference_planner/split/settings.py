@@ -22,7 +22,7 @@ from inference_planner.model.adapters import Adapters
 from inference_planner.model.attention import grouped
 from inference_planner.model.drafts import Draft
 from inference_planner.model.kv_cache import kv_dtype_bytes, stored_cache_dtype
-from inference_planner.releases import attention_backends, versions
+from inference_planner.releases import attention_backends, platforms, versions
 from inference_planner.releases.attention_backends import Answer
 from inference_planner.releases.versions import Version
 from inference_planner.request import AUTO, FALLBACKS, whole
@@ -52,6 +52,10 @@ LEAST = {
     **dict.fromkeys(("awq", "awq_marlin", "fp8", "modelopt_fp4"), 7.5),
     **dict.fromkeys(("experts_int8", "fbgemm_fp8", "modelopt", "mxfp4"), 8.0),
 }
+# Compute capabilities, first and behind the last, of CUTLASS' INT8 products: get_min_capability of
+# CompressedTensorsW8A8Int8; csrc/libtorch_stable/quantization/w8a8/cutlass/c3x/scaled_mm_helper.hpp,
+# "Int8 not supported on SM… Use FP8 quantization instead, or run on older arch (SM < 100)".
+INT8_CAPABILITIES = (7.5, 10.0)
 FIRST_CARDS = {8.0: "A100", 8.9: "L4", 9.0: "H100", 10.0: "B200"}  # by compute capability
 
 
@@ -349,6 +353,10 @@ def selector_answers(
 ) -> Iterator[Answer | None]:
     """Yield the attention selector's answer for each kind of the model; None: not asked."""
     dtype = stored_cache_dtype(model, kv_cache_dtype)
+    own_kind = attention_backends.kind_of_class(model.architecture)
+    if own_kind:
+        yield attention_backends.answer(*own_kind, dtype, capability)
+        return
     model_type = str(model.raw.get("model_type", model.model_type))
     if model.text_of:
         model_type = model_type.removesuffix("_text")
@@ -369,6 +377,13 @@ def check_kv_cache_dtype(
     model: ModelConfig, gpu: GPU, kv_cache_dtype: str, text_only: bool = False
 ) -> None:
     """Raise BadInput if vLLM does not start with the model's KV cache in this dtype on the GPU."""
+    latent = model.mla
+    if latent and latent.index_heads and not platforms.has_sparse_latent(gpu):
+        raise BadInput(
+            f"{gpu.title} ({gpu.compute_capability}) has no kernels for {model.name}'s sparse "
+            "attention: vLLM's ROCM_AITER_MLA_SPARSE is for the MI300 series and newer.",
+            "Give such a GPU, or another model.",
+        )
     refusal = cache_refusal(model, gpu.capability, kv_cache_dtype, text_only)
     if not refusal:
         return
@@ -377,11 +392,13 @@ def check_kv_cache_dtype(
     remedies: list[str] = []
     if dtype != "auto":
         form = f" in {dtype}"
+        other_dtype = "auto"
         if kv_cache_dtype == "auto":
-            form += ", which its checkpoint asks for"
-            remedies.append(f"--kv-cache-dtype {model.dtype}")
-        else:
-            remedies.append("--kv-cache-dtype auto")
+            who = "class" if attention_backends.kind_of_class(model.architecture) else "checkpoint"
+            form += f", which its {who} asks for"
+            other_dtype = model.dtype
+        if not cache_refusal(model, gpu.capability, other_dtype, text_only):
+            remedies.append(f"--kv-cache-dtype {other_dtype}")
     if not cache_refusal(model, gpu.capability, kv_cache_dtype, True):
         remedies.append("--language-model-only, which leaves images out")
     newer = [
@@ -408,6 +425,14 @@ def check_quantization(model: ModelConfig, gpu: GPU) -> None:
         return
     method = model.quantization.method
     least = LEAST.get(method, 0.0)
+    if model.quantization.integers:
+        _check_integers(gpu)
+    refusal = platforms.quantization_refusal(model, gpu)
+    if refusal:
+        raise BadInput(
+            f"{gpu.title} ({gpu.compute_capability}) cannot run {method} weights: {refusal}.",
+            "Give the same model in awq, gptq or 16 bits.",
+        )
     if gpu.capability < least:
         has = (
             f"it has compute capability {gpu.compute_capability}, "
@@ -417,3 +442,15 @@ def check_quantization(model: ModelConfig, gpu: GPU) -> None:
             f"{gpu.title} cannot run {method} weights: {has}.",
             "Give a newer GPU, or a model quantized another way (awq and gptq run from a T4 on).",
         )
+
+
+def _check_integers(gpu: GPU) -> None:
+    """Raise BadInput if a GPU of NVIDIA has no kernels for INT8 products; others have Triton's."""
+    first, behind_last = INT8_CAPABILITIES
+    if math.isinf(gpu.capability) or first <= gpu.capability < behind_last:
+        return
+    raise BadInput(
+        f"{gpu.title} cannot multiply weights in INT8 (w8a8): it has compute capability "
+        f"{gpu.compute_capability}, and vLLM's kernels are for {first} up to below {behind_last}.",
+        "Give the same model in fp8, or a GPU from the T4 to the H200.",
+    )

@@ -97,6 +97,7 @@ def find_gpu(
         card = load_gpu(name)
         if total and abs(card.engine_gib / total - 1) < SAME_MEMORY:
             same.append(card)
+    same = [card for card in same if not card.is_slice] or same
     if len(same) == 1:
         assumed.append(f"The GPU was taken to be {same[0].title}, since the log says {total} GiB.")
         return same[0]
