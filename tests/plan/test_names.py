@@ -60,6 +60,7 @@ PUBLISHED = {
     "lfm2.5-vl-1.6b": 1.17,  # LFM2.5-1.2B's model card; its text model
     "lfm2.5-vl-450m": 0.35,  # its model card: LFM2.5-350M is its text model
     "lfm2-8b-a1b": 8.34,  # its model card
+    "llama-3.1-minitron-4b-width": 4.51,  # the Hub
     "ministral-3-14b": 13.51,  # llama-bench
     "ministral-3-3b": 3.43,  # llama-bench
     "ministral-3-8b": 8.49,  # llama-bench
