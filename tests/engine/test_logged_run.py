@@ -81,7 +81,7 @@ def test_fp8_of_the_log_is_applied_to_models_with_recorded_builds(model, gib):
         ("/models/Llama-3.2-3B-Instruct/original", "llama-3.2-3b"),
         ("/repository/Qwen3-32B-AWQ", "qwen3-32b-awq"),
         ("RedHatAI/gemma-4-26B-A4B-it-NVFP4", "gemma-4-26B-A4B-it-NVFP4"),
-        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", "qwen2.5-14b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", "deepseek-r1-distill-qwen-14b"),
         ("/models/Qwen3-8B-SFT/checkpoint-300", "qwen3-8b"),
         ("/models/Qwen3-8B-FP8-dynamic", "Qwen3-8B-FP8-dynamic"),
         ("/mnt/nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "NVIDIA-Nemotron-3-Nano-30B-A3B-FP8"),

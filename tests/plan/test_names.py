@@ -15,7 +15,9 @@ from inference_planner.model.weights import parameters
 
 # Hub ids of public recipes for vLLM, each with the model of the catalog that it means; "" for those
 # whose shapes the catalog does not have
-IDS = json.loads((Path(__file__).parents[1] / "data" / "model_ids.json").read_text())["ids"]
+SETS = json.loads((Path(__file__).parents[1] / "data" / "model_ids.json").read_text())
+IDS = SETS["ids"]
+ASKED = SETS["asked"]["ids"]  # ids that people ask about, in the same way
 DENSE = "meta-llama/Llama-3.1-70B-Instruct"
 EXPERTS = "Qwen/Qwen3-30B-A3B"
 # bits of a weight with its scales, by the end of the name
@@ -44,16 +46,21 @@ LEFT_IN_16_BIT = 0.06
 # model as others publish them. llama-bench prints the count that a GGUF file holds, the Hub that of
 # the safetensors.
 PUBLISHED = {
+    "codellama-7b": 6.74,  # the Hub
     "ernie-4.5-0.3b": 0.36,  # its card
     "ernie-4.5-21b-a3b": 21.83,  # llama-bench
+    "falcon3-10b": 10.31,  # the Hub
     "glm-4-9b": 9.40,  # the Hub
     "glm-4-9b-chat": 9.40,  # the Hub
     "glm-4-9b-0414": 9.40,  # the Hub
     "glm-4.1v-9b": 9.40,  # its text model is GLM-4-9B-0414
+    "glm-z1-9b-0414": 9.40,  # the Hub, of GLM-4-9B-0414
     "granite-3.2-2b": 2.53,  # a public table of parameters, of Granite 3.1 2B
     "lfm2.5-8b-a1b": 8.30,  # its model card
     "lfm2.5-vl-1.6b": 1.17,  # LFM2.5-1.2B's model card; its text model
     "lfm2.5-vl-450m": 0.35,  # its model card: LFM2.5-350M is its text model
+    "lfm2-8b-a1b": 8.34,  # its model card
+    "llama-3.1-minitron-4b-width": 4.51,  # the Hub
     "ministral-3-14b": 13.51,  # llama-bench
     "ministral-3-3b": 3.43,  # llama-bench
     "ministral-3-8b": 8.49,  # llama-bench
@@ -63,13 +70,19 @@ PUBLISHED = {
     "nemotron-3-nano-omni-30b-a3b": 31.58,  # its text model is Nemotron 3 Nano 30B-A3B
     "olmo-3-7b": 7.30,  # the Hub
     "olmoe-1b-7b": 6.92,  # llama-bench
+    "olmocr-2-7b": 7.62,  # its text model is Qwen2.5-7B
     "qwen2.5-7b-awq": 7.62,  # the Hub
     "qwen2.5-7b-gptq-int4": 7.62,  # the Hub
     "qwen2.5-vl-7b": 7.62,  # its text model is Qwen2.5-7B
+    "qwen3-embedding-8b": 7.57,  # the Hub
+    "qwen3-reranker-8b": 7.57,  # as Qwen3-Embedding-8B
     "qwen3-vl-2b": 1.72,  # llama-bench, of Qwen3-1.7B: its text model
+    "qwen3-vl-embedding-2b": 1.72,  # as Qwen3-VL-2B
     "qwen3.5-0.8b": 0.75239,  # llama-bench
     "qwen3.5-2b": 1.88,  # llama-bench
     "qwen3.5-4b": 4.21,  # llama-bench
+    "skywork-reward-v2-llama-3.1-8b": 7.50,  # the Hub
+    "voxtral-mini-3b": 4.02,  # the Hub's 4.68 less the encoder of Whisper large v3
 }
 # Their names round by more than 3 %, and no count of the text model alone is published
 UNPUBLISHED = {"granite-3.1-3b-a800m", "mimo-7b-base", "nemotron-3.5-lightning-30b-a3b"}
@@ -78,7 +91,7 @@ UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
 
 
 def test_an_id_is_read_or_refused_with_the_command_for_its_config():
-    for model_id, name in IDS.items():
+    for model_id, name in (IDS | ASKED).items():
         if name:
             model = load_model(model_id)
             assert (model.derived_from or model.name) == name, model_id
@@ -94,12 +107,14 @@ def test_an_id_is_read_or_refused_with_the_command_for_its_config():
 
 
 def test_an_id_is_planned():
-    for model_id in [model_id for model_id, name in IDS.items() if name][::10]:
+    planned = [model_id for model_id, name in (IDS | ASKED).items() if name]
+    for model_id in planned[::10]:
         assert plan(model_id, "b300").model, model_id
 
 
 def test_three_of_four_ids_are_planned():
     assert len(IDS) == 308 and sum(map(bool, IDS.values())) >= 0.75 * len(IDS)
+    assert len(ASKED) == 270 and sum(map(bool, ASKED.values())) >= 0.8 * len(ASKED)
 
 
 def test_a_quantized_sibling_shrinks_by_its_bits_and_keeps_the_cache():
@@ -152,6 +167,77 @@ def test_what_may_change_the_shape_is_not_guessed():
             pytest.fail(f"{name} was taken")
 
 
+def test_a_name_that_looks_like_one_of_the_catalog_is_not_that_model():
+    """Other sizes, versions, dates and lengths than those of models that it has."""
+    for name in [
+        "Qwen/Qwen2.5-Coder-13B-Instruct",
+        "Qwen/Qwen2.5-32B-Instruct-1M",
+        "Qwen/Qwen2.5-Math-14B",
+        "Qwen/Qwen3-Embedding-1.7B",
+        "Qwen/Qwen3-Reranker-2B",
+        "Qwen/QwQ-72B",
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-3B",
+        "deepseek-ai/DeepSeek-R1-0528-Qwen3-14B",
+        "deepseek-ai/DeepSeek-V2.5-Lite",
+        "NousResearch/Hermes-4-405B",
+        "NousResearch/Hermes-3-Llama-3.1-70B",
+        "openai/gpt-oss-safeguard-7b",
+        "XiaomiMiMo/MiMo-7B-RL-0530",  # 65,536 positions
+        "mistralai/Mistral-Small-3.1-12B-Instruct-2503",
+        "mistralai/Mistral-Large-Instruct-2607",
+        "mistralai/Devstral-Small-2608",
+        "mistralai/Devstral-2-24B-Instruct-2512",
+        "microsoft/Phi-3-medium-8k-instruct",
+        "nvidia/Llama-3_3-Nemotron-Super-49B-v2",
+        "nvidia/OpenReasoning-Nemotron-70B",
+        "allenai/OLMo-2-0325-13B",
+        "tiiuae/Falcon3-40B-Instruct",
+        "swiss-ai/Apertus-1.5-8B-Instruct",
+        "ibm-granite/granite-4.0-h-medium",
+        "google/gemma-3-270b-it",
+        "google/medgemma-12b-it",
+        "inclusionAI/Ling-mini-2.5",
+        "moonshotai/Kimi-Dev-7B",
+        "01-ai/Yi-1.5-9B-Chat",
+        "BAAI/bge-m4",
+        "intfloat/multilingual-e5-base",
+        "someone/Qwen3-8B-Pruned-6B",
+        "acme/Llama-3.1-8B-MoE-4x",
+        "someone/Llama-3.1-8B-reranker",
+    ]:
+        with pytest.raises(errors.BadInput, match="no model of the shapes"):
+            load_model(name)
+            pytest.fail(f"{name} was taken")
+
+
+def test_gguf_files_need_the_config_of_their_base_model():
+    for model_id in SETS["asked"]["gguf"]:
+        with pytest.raises(errors.BadInput, match="GGUF files of several sizes"):
+            load_model(model_id)
+            pytest.fail(f"{model_id} was read")
+    for model_id, remedy in [
+        ("unsloth/Qwen3-30B-A3B-GGUF", "workshop plan qwen3-30b-a3b."),
+        ("somebody/New-9B-GGUF", "hf download BASE config.json --local-dir New-9B"),
+    ]:
+        with pytest.raises(errors.BadInput) as caught:
+            load_model(model_id)
+        assert remedy in caught.value.remedy, model_id
+
+
+def test_a_title_that_the_catalog_has_is_that_model_though_its_words_are_of_tuning():
+    """Phi-4-reasoning reads 32,768 tokens (its config.json), Phi-4 16,384."""
+    assert load_model("RedHatAI/Phi-4-reasoning-FP8-dynamic").max_position_embeddings == 32768
+    assert load_model("RedHatAI/phi-4-FP8-dynamic").max_position_embeddings == 16384
+    assert load_model("THUDM/glm-4-9b-chat").max_position_embeddings == 131072
+
+
+def test_dbrx_has_its_experts_though_they_are_nested_in_a_config_of_their_own():
+    """132 B parameters, 16 experts, 4 of them for a token (its model card)."""
+    dbrx = load_model("databricks/dbrx-instruct")
+    assert parameters(dbrx) == pytest.approx(132e9, rel=0.01)
+    assert (dbrx.moe.num_experts, dbrx.moe.experts_per_token) == (16, 4)
+
+
 def test_a_variant_for_other_inputs_tasks_or_languages_is_not_the_plain_model():
     for name in [
         "Qwen/Qwen3-VL-14B-Instruct",
@@ -160,7 +246,9 @@ def test_a_variant_for_other_inputs_tasks_or_languages_is_not_the_plain_model():
         "Qwen/Qwen3-ASR-0.6B",
         "Qwen/Qwen3-ForcedAligner-0.6B",
         "somebody/Llama-3.1-8B-OCR",
-        "mistralai/Voxtral-Small-24B-2507",
+        "mistralai/Voxtral-Small-12B-2507",
+        "microsoft/Phi-4-reasoning-vision-15B",
+        "Qwen/Qwen3-VL-Reranker-8B",
         "elyza/Llama-3-ELYZA-JP-8B",
         "somebody/Qwen3-8B-Japanese",  # may have words of its own, and other positions
         "RedHatAI/Qwen3-8B-speculator.eagle3",

@@ -224,7 +224,7 @@ def _encoder(plan: Plan) -> Iterator[str]:
     deployment = plan.deployment
     if deployment.model.text_of:
         yield (
-            f"{deployment.model.hub_ids[0]} is published with an encoder of images ({deployment.model.text_of}). "
+            f"{deployment.model.hub_ids[0]} is published with an encoder ({deployment.model.text_of}). "
             "This plan is of its text model, as with --language-model-only, which the command "
             "has; give its own config.json to plan both."
         )

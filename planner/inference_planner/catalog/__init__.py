@@ -13,6 +13,7 @@ from inference_planner.catalog.gpus import GPU, list_gpus, load_gpu
 from inference_planner.catalog.names import (
     FORMATLESS,
     HUB_ID,
+    base_of_gguf,
     has_own_format,
     models_by_name,
     quantization_config,
@@ -113,11 +114,15 @@ def _derived_model(name: str) -> ModelConfig | None:
     """Return a checkpoint by the rules for its name; None without such a model or a Hub id."""
     parts = read_name(name)
     models = models_by_name(_names())
-    same_format = models.get((parts.model, parts.weights))
+
+    def named(weights: str) -> str | None:
+        return models.get((parts.title, weights)) or models.get((parts.model, weights))
+
+    same_format = named(parts.weights)
     if same_format and has_own_format(parts):
         makers = {read_name(hub_id).maker for hub_id in _catalog_model(same_format).hub_ids}
         same_format = same_format if parts.maker in makers else None
-    base_name = same_format or models.get((parts.model, ""))
+    base_name = same_format or named("")
     is_hub_id = HUB_ID.fullmatch(name) is not None
     if base_name is None or not (is_hub_id or parts.weights in FORMATLESS):
         return None
@@ -138,6 +143,31 @@ def _derived_model(name: str) -> ModelConfig | None:
         hub_ids=(name,) if is_hub_id else base.hub_ids,
         derived_from=base_name,
         assumed=f"{base.assumed}; {assumed}" if base.assumed else assumed,
+    )
+
+
+def _not_in_catalog(hub_id: str) -> NotInCatalog:
+    """Return the refusal of a Hub id, with the command that gets what is missing."""
+    folder = hub_id.rpartition("/")[2]
+    base = base_of_gguf(folder)
+    if not base:
+        return NotInCatalog(
+            f"The catalog has no model of the shapes of {hub_id}.",
+            f"Get its config.json: hf download {hub_id} config.json --local-dir {folder}, "
+            f"then workshop plan ./{folder}.",
+        )
+    model = _derived_model(base)
+    if model:
+        remedy = f"Plan the model itself: workshop plan {model.derived_from}."
+    else:
+        remedy = (
+            f"Get that of the model itself: hf download BASE config.json --local-dir {base}, "
+            f"where BASE is its Hub id, then workshop plan ./{base}."
+        )
+    return NotInCatalog(
+        f"{hub_id} has GGUF files of several sizes, and vLLM wants the config.json of the base "
+        "model beside them, which such repositories often lack.",
+        remedy,
     )
 
 
@@ -173,12 +203,7 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
     if derived:
         return derived
     if HUB_ID.fullmatch(shown_name):
-        folder = shown_name.rpartition("/")[2]
-        raise NotInCatalog(
-            f"The catalog has no model of the shapes of {shown_name}.",
-            f"Get its config.json: hf download {shown_name} config.json --local-dir {folder}, "
-            f"then workshop plan ./{folder}.",
-        )
+        raise _not_in_catalog(shown_name)
     remedy = (
         f"{nearest(shown_name.lower(), _names(), 3)}Give a name of the catalog (workshop models), "
         "a Hub id, or a folder with a config.json."

@@ -1,7 +1,8 @@
 """Read the name of a checkpoint: who made it, which model it is, and how it is quantized.
 
 The rules are in names.json. A name is taken apart at its hyphens. Words for the tuning, such as
-Instruct, change no shape. Dates, sizes and languages stay: what they change is another model.
+Instruct, change no shape, unless the catalog has a model of that very title. Dates, sizes and
+languages stay: what they change is another model.
 """
 
 import json
@@ -14,6 +15,7 @@ from typing import Any
 
 FORMATLESS = ("", "bf16", "fp16")
 VERSION = re.compile(r"(?<=\d)_(?=\d)")  # 3_1 is 3.1
+GGUF = re.compile(r"[-_]gguf$", re.IGNORECASE)
 HUB_ID = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", re.ASCII)
 
 
@@ -25,11 +27,13 @@ class Checkpoint:
         maker: the organization on the Hub; "" without one.
         model: the name without the words for its tuning and its format.
         weights: the format of the weights as the name ends, such as "fp8-dynamic"; "" without one.
+        title: the name without its format alone, such as "phi-4-reasoning".
     """
 
     maker: str
     model: str
     weights: str
+    title: str
 
 
 @lru_cache(maxsize=1)
@@ -52,8 +56,9 @@ def shorthand(name: str) -> str:
 def read_name(name: str) -> Checkpoint:
     """Return the parts of a checkpoint's name.
 
-    >>> read_name("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16")
-    Checkpoint(maker='redhatai', model='llama-3.1-8b', weights='quantized.w4a16')
+    >>> parts = read_name("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16")
+    >>> parts.maker, parts.model, parts.weights
+    ('redhatai', 'llama-3.1-8b', 'quantized.w4a16')
     """
     maker, _, model = name.lower().rpartition("/")
     weights = ""
@@ -64,22 +69,35 @@ def read_name(name: str) -> Checkpoint:
     for prefix in _rules()["makers"]:
         model = model.removeprefix(prefix)
     model = VERSION.sub(".", model)
-    shape = [part for part in re.split("[-_]", model) if part not in _rules()["tuning"]]
-    return Checkpoint(maker, "-".join(shape), weights)
+    title = re.split("[-_]", model)
+    shape = [part for part in title if part not in _rules()["tuning"]]
+    return Checkpoint(maker, "-".join(shape), weights, "-".join(title))
 
 
 def models_by_name(spellings: Mapping[str, str]) -> dict[tuple[str, str], str]:
-    """Return the catalog name of each (model, format); "" is the format that others derive from.
+    """Return the catalog name of each (title or model, format).
+
+    "" is the format that others derive from. A title goes before the name without words for tuning.
 
     Args:
         spellings: every spelling of a name in the catalog, to the catalog name.
     """
+    titles: dict[tuple[str, str], str] = {}
     models: dict[tuple[str, str], str] = {}
     for spelling, name in spellings.items():
         parts = read_name(spelling)
         weights = "" if parts.weights in FORMATLESS else parts.weights
+        titles.setdefault((parts.title, weights), name)
         models.setdefault((parts.model, weights), name)
-    return models
+    return models | titles
+
+
+def base_of_gguf(name: str) -> str:
+    """Return the name of the model whose GGUF files a repository has; "" for other names."""
+    ending = GGUF.search(name)
+    if ending is None:
+        return ""
+    return name[: ending.start()]
 
 
 def has_own_format(parts: Checkpoint) -> bool:

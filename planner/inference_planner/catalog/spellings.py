@@ -81,6 +81,7 @@ def fields(config: Fields) -> Fields:
     text |= _delta_net_groups(text, where)
     text |= _delta_net_layers(text, where)
     text |= _window_pattern(text)
+    text |= _dbrx_sizes(text)
     if isinstance(text.get("block_configs"), list):
         text |= _unlike_layers(Fields(text, where), where)
     text |= _two_head_sizes(text)
@@ -151,6 +152,21 @@ def _window_pattern(text: dict[str, Any]) -> dict[str, Any]:
         else:
             layer_types.append("full_attention")
     return {"layer_types": layer_types}
+
+
+def _dbrx_sizes(text: dict[str, Any]) -> dict[str, Any]:
+    """Return the sizes that DBRX nests in one config for attention and one for its experts."""
+    attention = as_object(text.get("attn_config")) or {}
+    experts = as_object(text.get("ffn_config")) or {}
+    if "moe_num_experts" not in experts:
+        return {}
+    return {
+        "num_key_value_heads": attention.get("kv_n_heads"),
+        "num_experts": experts["moe_num_experts"],
+        "num_experts_per_tok": experts.get("moe_top_k"),
+        "moe_intermediate_size": experts.get("ffn_hidden_size"),
+        "intermediate_size": experts.get("ffn_hidden_size"),
+    }
 
 
 def _two_head_sizes(text: dict[str, Any]) -> dict[str, Any]:
