@@ -131,7 +131,12 @@ def grouped_heads() -> Canvas:
         c.line([(x + 4, 112), (x + 4, 122), (x + width - 12, 122), (x + width - 12, 112)], SOFT, 2)
         c.line([(x + width / 2 - 4, 122), (x + width / 2 - 4, 142)], SOFT, 2, head=True)
         c.label(x + 4, 150, width - 16, 58, "K V", KV_CACHE, bold=True, ink=INK)
-    c.text(4, 22, f"Llama 3.1 8B: {m.num_attention_heads} query heads, computed, then forgotten", NORMAL)
+    c.text(
+        4,
+        22,
+        f"Llama 3.1 8B: {m.num_attention_heads} query heads, computed, then forgotten",
+        NORMAL,
+    )
     return c.text(4, 240, f"{m.num_key_value_heads} KV heads: kept, for every token", NORMAL)
 
 
