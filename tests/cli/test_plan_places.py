@@ -51,7 +51,7 @@ def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
     assert done.code == 1 and not done.out
     assert "does not fit on 2 × t4: vLLM may use " in done.err
     assert "missing before the first token" in done.err
-    assert "14 × Tesla T4 hold it" in done.err
+    assert "16 × Tesla T4 hold it" in done.err
 
 
 def test_bad_input_is_one_sentence_and_exit_code_2(subtests):

@@ -75,16 +75,17 @@ def test_numbers_are_read_as_vllm_reads_them():
 
 def test_the_longest_request_that_fits_is_found():
     """vLLM 0.32.0, v1/core/kv_cache_utils.py _auto_fit_max_model_len."""
-    found = plan("llama-3.1-8b", "l4", max_model_len=-1)
-    assert found.fits and not found.may_not_start and found.gpus == 1
-    assert 1 <= found.max_concurrency < 1 + 16 / found.max_model_len
-    assert "--max-model-len auto" in found.command
-    given = plan("llama-3.1-8b", "l4", max_model_len=found.max_model_len, tensor_parallel_size=1)
-    assert given.fits
-    longer = found.max_model_len + 16
+    longest = plan("llama-3.1-8b", "l4", max_model_len=-1)
+    length = longest.deployment.settings.max_model_len
+    assert longest.fits and not longest.may_not_start and longest.gpus == 1
+    assert 1 <= longest.max_concurrency < 1 + 16 / length
+    assert "--max-model-len auto" in longest.command
+    with_length = plan("llama-3.1-8b", "l4", max_model_len=length, tensor_parallel_size=1)
+    assert with_length.fits
+    longer = length + 16
     assert not plan("llama-3.1-8b", "l4", max_model_len=longer, tensor_parallel_size=1).fits
     enough = plan("llama-3.1-8b", "h100", max_model_len=-1)
-    assert enough.max_model_len == 131072  # its config.json
+    assert enough.deployment.settings.max_model_len == 131072  # its config.json
 
 
 def test_offloaded_weights_leave_the_gpu_and_slow_each_token():
@@ -102,16 +103,16 @@ def test_offloaded_weights_leave_the_gpu_and_slow_each_token():
 def test_embeddings_and_head_stay_on_the_gpu():
     """Llama 3.1 8B: 2 × 128,256 × 4,096 × 2 bytes are 1.96 GiB (config.json); make_layers wraps layers."""
     one_gpu = {"gpus_per_node": 1, "max_model_len": 4096}
-    kept = plan("llama-3.1-8b", "h100", cpu_offload_gb=20, **one_gpu)
+    on_gpu = plan("llama-3.1-8b", "h100", cpu_offload_gb=20, **one_gpu)
     tables = 2 * 128256 * 4096 * 2 / GIB
-    assert tables <= kept.weights_gib_per_gpu < tables + 0.1  # with the positions' table
-    weights = kept.intervals["weights_gib_per_gpu"]
-    assert weights.low < kept.weights_gib_per_gpu < weights.high
-    assert kept.basis != "measured here"
+    assert tables <= on_gpu.weights_gib_per_gpu < tables + 0.1  # with the positions' table
+    weights = on_gpu.intervals["weights_gib_per_gpu"]
+    assert weights.low < on_gpu.weights_gib_per_gpu < weights.high
+    assert on_gpu.basis != "measured here"
     name = "weights in the host's memory, which were never measured"
-    assert name in kept.to_dict()["doubts"]
-    layers = plan("llama-3.1-8b", "h100", **one_gpu).fit.weights[0] - kept.fit.weights[0]
-    terms = {term.name: term.ms for term in decode_terms(kept.deployment)}
+    assert name in on_gpu.to_dict()["doubts"]
+    layers = plan("llama-3.1-8b", "h100", **one_gpu).fit.weights[0] - on_gpu.fit.weights[0]
+    terms = {term.name: term.ms for term in decode_terms(on_gpu.deployment)}
     assert terms["offloaded weights"] == pytest.approx(layers / 50e6)  # PCIe 5.0: 50 GB/s
 
 

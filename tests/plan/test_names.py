@@ -124,9 +124,10 @@ def test_a_quantized_sibling_shrinks_by_its_bits_and_keeps_the_cache():
                 "tensor_parallel_size": 1,
                 "max_model_len": 4096,
                 "kv_cache_dtype": "bfloat16",
+                "gpu_memory_gib": 300,
             }
-            whole = plan(base, "b300", **settings)
-            sibling = plan(f"maker/{base.rpartition('/')[2]}-{weights}", "b300", **settings)
+            whole = plan(base, "h200", **settings)
+            sibling = plan(f"maker/{base.rpartition('/')[2]}-{weights}", "h200", **settings)
             ratio = sibling.weights_gib_per_gpu / whole.weights_gib_per_gpu
             assert (
                 FORMATS[weights] / 16 <= ratio * 1.005 <= FORMATS[weights] / 16 + LEFT_IN_16_BIT

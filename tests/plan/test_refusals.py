@@ -267,9 +267,11 @@ def test_the_max_num_seqs_of_a_plan_has_its_blocks_at_the_low_end(subtests):
             chosen = p.deployment.settings.max_num_seqs
             assert p.fits and not p.may_not_start
             assert chosen <= p.intervals["num_gpu_blocks"].low
-            given = int(p.intervals["num_gpu_blocks"].high)
-            more = plan(model, gpu, **{"max_model_len": 32768, **settings, "max_num_seqs": given})
-            assert not more.starts or f"--max-num-seqs {given}" in more.command
+            high_end = int(p.intervals["num_gpu_blocks"].high)
+            more = plan(
+                model, gpu, **{"max_model_len": 32768, **settings, "max_num_seqs": high_end}
+            )
+            assert not more.starts or f"--max-num-seqs {high_end}" in more.command
             assert more.may_not_start or more.refusals
 
 

@@ -326,6 +326,6 @@ def test_a_development_version_is_planned_as_the_release_that_it_becomes():
         ("v0.32.0+cu130", "0.32.0"),
     ):
         development = plan("llama-3.1-8b", "h100", vllm_version=version)
-        assert development.vllm_version == release, version
+        assert development.deployment.settings.vllm_version == release, version
         of_release = plan("llama-3.1-8b", "h100", vllm_version=release)
         assert development.kv_cache_tokens == of_release.kv_cache_tokens, version

@@ -288,7 +288,7 @@ class Plan:
 
     @cached_property
     def start_doubt(self) -> str:
-        """What is missing at one end of the intervals of a plan that fits, and what is safer; or ""."""
+        """Say what is missing at one end of the intervals of a plan that fits, and what is safer; or ""."""
         if not self.fits or not self.kv_cache_tokens:
             return ""
         settings = self.deployment.settings

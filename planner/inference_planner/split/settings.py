@@ -377,8 +377,9 @@ def check_kv_cache_dtype(
     model: ModelConfig, gpu: GPU, kv_cache_dtype: str, text_only: bool = False
 ) -> None:
     """Raise BadInput if vLLM does not start with the model's KV cache in this dtype on the GPU."""
-    latent = model.mla
-    if latent and latent.index_heads and not platforms.has_sparse_latent(gpu):
+    selected = [kind.selected_by(model, size) for kind, size, _ in grouped(model)]
+    is_sparse = any(answer and answer[0] == "sparse latent" for answer in selected)
+    if is_sparse and not platforms.has_sparse_latent(gpu):
         raise BadInput(
             f"{gpu.title} ({gpu.compute_capability}) has no kernels for {model.name}'s sparse "
             "attention: vLLM's ROCM_AITER_MLA_SPARSE is for the MI300 series and newer.",

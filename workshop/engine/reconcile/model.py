@@ -248,8 +248,8 @@ def with_quantization(model: ModelConfig, log: EngineLog, assumed: list[str]) ->
     assumed.append(
         f"quantization={shown} was taken from the log; {model.name} has {model_method or 'none'}."
     )
-    if model_method:
-        return model.with_quantization(formats[method])
+    if model_method:  # its checkpoint is quantized, so vLLM quantizes nothing while it loads
+        return model.with_quantization(replace(formats[method], online=False))
     return model  # a checkpoint in 16 bit stays the catalog's: plan() quantizes it, by `_settings`
 
 
