@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from inference_planner.answer import report
-from inference_planner.answer.builds import choose, with_records
+from inference_planner.answer.builds import choose_with_records, with_records
 from inference_planner.catalog import list_gpus, list_models, load_model
 from inference_planner.memory.fit import fit
 from inference_planner.model.attention import has_states
@@ -222,7 +222,9 @@ def test_no_plan_that_fits_breaks_a_refusal():
                 continue
             length = min(CONTEXTS[place % 3], config.max_position_embeddings)
             try:
-                d = choose(prepare(model, gpu, max_model_len=length), NO_SIZES).deployment
+                d = choose_with_records(
+                    prepare(model, gpu, max_model_len=length), NO_SIZES
+                ).deployment
             except BadInput:
                 continue
             if fit(d).holds_a_request:

@@ -7,10 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inference_planner.answer import builds
-from inference_planner.answer.builds import with_records
-from inference_planner.answer.choose import Split
-from inference_planner.answer.choose import choose as choose_split
+from inference_planner.answer.builds import choose_with_records, with_records
+from inference_planner.answer.choose import Split, choose
 from inference_planner.answer.command import Unservable
 from inference_planner.answer.parallelism import Plan
 from inference_planner.answer.parallelism import plan as planner_plan
@@ -65,7 +63,7 @@ def plan(
         model,
         gpu,
         learned=kept_starts(exact) if learned is None else learned,
-        find_split=lambda deployment, request: choose(deployment, request, exact),
+        find_split=lambda deployment, request: choose_with_classes(deployment, request, exact),
         **settings,
     )
 
@@ -82,7 +80,7 @@ def kept_starts(exact: bool | None = None) -> tuple[Start, ...]:
     return starts(predict, mode=str(exact))
 
 
-def choose(deployment: Deployment, request: PlanRequest, exact: bool | None) -> Split:
+def choose_with_classes(deployment: Deployment, request: PlanRequest, exact: bool | None) -> Split:
     """Return the requested or the best split, with the best available knowledge of the model.
 
     Args:
@@ -108,7 +106,7 @@ def choose(deployment: Deployment, request: PlanRequest, exact: bool | None) -> 
     else:
         asks = exact
     if not asks:
-        return builds.choose(deployment, request)
+        return choose_with_records(deployment, request)
     try:
         return _choose_exactly(deployment, request)
     except BadInput as error:
@@ -117,7 +115,7 @@ def choose(deployment: Deployment, request: PlanRequest, exact: bool | None) -> 
         refused = ""
         if isinstance(error, ask.UnknownArchitecture):
             refused = error.message
-        return builds.choose(replace(deployment, refused=refused), request, error.message)
+        return choose_with_records(replace(deployment, refused=refused), request, error.message)
 
 
 def _choose_exactly(deployment: Deployment, request: PlanRequest) -> Split:
@@ -126,7 +124,7 @@ def _choose_exactly(deployment: Deployment, request: PlanRequest) -> Split:
         if not request.tensor_parallel_size and not request.pipeline_parallel_size:
             # The plan's own choice needs the sizes of the whole model first.
             deployment = attach(deployment, worker)
-        split = choose_split(deployment, request)
+        split = choose(deployment, request)
         split = replace(split, deployment=attach(split.deployment, worker))
     return replace(split, reasons=[*split.reasons, *explain_sizes(split.deployment)])
 

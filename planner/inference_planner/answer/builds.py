@@ -15,8 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from inference_planner.answer.choose import Split
-from inference_planner.answer.choose import choose as choose_split
+from inference_planner.answer.choose import Split, choose
 from inference_planner.catalog import load_model
 from inference_planner.catalog.config import Built, Exact, Group, ModelConfig, SizesFrom
 from inference_planner.catalog.estimate import unknown_part
@@ -245,7 +244,7 @@ def _group(described: Mapping[str, Any]) -> Group:
     return Group(**facts)
 
 
-def choose(deployment: Deployment, request: PlanRequest, why: str = "") -> Split:
+def choose_with_records(deployment: Deployment, request: PlanRequest, why: str = "") -> Split:
     """Return the split that was asked for, or the one to take, from the formulas and the records.
 
     Args:
@@ -257,5 +256,5 @@ def choose(deployment: Deployment, request: PlanRequest, why: str = "") -> Split
     """
     deployment = with_records(deployment)
     check_estimate(deployment.model, why)
-    split = choose_split(deployment, request)
+    split = choose(deployment, request)
     return replace(split, reasons=[*split.reasons, *explain_sizes(split.deployment, why)])

@@ -37,7 +37,7 @@ def plan(
     gpu: str | GPU | None = None,
     *,
     learned: Sequence[Start] = (),
-    find_split: FindSplit = builds.choose,
+    find_split: FindSplit = builds.choose_with_records,
     **settings: Any,
 ) -> Plan:
     """Return the plan: how to split the model, what fits, what vLLM prints, and the command.
