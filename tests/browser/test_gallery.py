@@ -59,7 +59,7 @@ plots.figure(pd.DataFrame(curves), xlabel="tokens", ylabel="work", title="Growth
 KV_CACHING = "from workshop.course.drawing import plots\nplots.kv_caching()"
 PARALLEL = "from workshop.course.drawing import plots\ndisplay(plots.kinds(), plots.links(), plots.megatron())"
 IDEAS = """from workshop.course.drawing import plots
-for name in ("request", "llama", "attention", "cluster", "next_token", "sampling", "surprise", "batch",
+for name in ("request", "llama", "attention", "heads", "cluster", "next_token", "sampling", "surprise", "batch",
              "places", "chat_text", "engine_step", "draft", "chain", "static_batch", "fewer_bits", "nvfp4",
              "agent_turns", "scale_out"):
     display(plots.drawing(name))"""
