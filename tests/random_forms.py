@@ -1,4 +1,4 @@
-"""Forms that a class may ask for (workshop/guard/forms.py), made at random, and what it costs to check them.
+"""Forms that a class may ask for (workshop/guard/limits/forms.py), made at random, and what it costs to check them.
 
 Each is as large as the list's limits let it be: schemas, tools, choices and patterns.
 """
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from workshop.guard import forms
+from workshop.guard.limits import forms
 
 REFUSALS = 6  # so often a form is made larger than the list allows, before it is large enough
 PIECES = (".*", ".{0,20}", "[a-z]{20}", r"\w+", r"\d*", "(a|b.{20}c)", "(?:xy|.*z)", "[^a]{3,20}")

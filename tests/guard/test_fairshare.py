@@ -12,9 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workshop.guard import copies, fairshare, pace, request_body
+from workshop.guard import fairshare
 from workshop.guard.asgi import path_of
 from workshop.guard.fairshare import FairShare
+from workshop.guard.limits import copies, pace, request_body
 
 
 class Engine:

@@ -22,12 +22,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from workshop.guard import bodies, request_limits
 from workshop.guard.asgi import header_of, path_of, refuse
-from workshop.guard.bodies import BodyRefused, once_more
-from workshop.guard.copies import SECONDS, Copies
-from workshop.guard.pace import REFUSED, Pace, Width, weight
-from workshop.guard.request_body import (
+from workshop.guard.limits import bodies, request_limits
+from workshop.guard.limits.bodies import BodyRefused, once_more
+from workshop.guard.limits.copies import SECONDS, Copies
+from workshop.guard.limits.pace import REFUSED, Pace, Width, weight
+from workshop.guard.limits.request_body import (
     ANSWER_LENGTHS,
     TOKENS,
     Unclear,

@@ -14,7 +14,7 @@ import json
 import re
 from typing import Any, NoReturn
 
-from workshop.guard.request_body import Unclear, read_json
+from workshop.guard.limits.request_body import Unclear, read_json
 
 # Of all forms of one request together.
 MAX_BYTES = 64 * 1024
