@@ -23,7 +23,7 @@ from workshop.lab import jupyter
 from workshop.servers import local, vm
 from workshop.vllm_package import installed
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "workshop"
 WORKSHOP = Path(sys.executable).with_name("workshop")
 # Asks for planted names in a process and in one that it starts, as vLLM does with its classes.

@@ -9,7 +9,7 @@ from stand_ins import stand_in
 
 from workshop.worker_process import JsonLines, NoAnswer, Pickles, WorkerProcess
 
-PACKAGE = Path(__file__).parents[1] / "workshop"
+PACKAGE = Path(__file__).parents[2] / "workshop"
 ECHO = """
 from workshop.worker_process import Channel, {format}
 channel = Channel({format}())

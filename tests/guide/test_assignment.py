@@ -13,7 +13,7 @@ import pytest
 from workshop.course.exercises.checking import all_exercises
 from workshop.course.progress.course_map import chapters
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CHAPTERS = chapters()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pictures
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RECORD = json.loads(pictures.RECORD.read_text(encoding="utf-8"))
 # Pictures without code or a list of files in sight, and the module that draws them.
 DRAWN_BY = {

@@ -17,7 +17,7 @@ import yaml
 from workshop.measure import classes
 from workshop.simulate.report import parse_slo
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "teaching.md").read_text()
 PAGES = {  # the guide, and what it hands out
     path.relative_to(ROOT / "docs").as_posix(): path.read_text()

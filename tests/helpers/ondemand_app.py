@@ -16,7 +16,7 @@ from pathlib import Path
 
 from needs import lacking
 
-APP = Path(__file__).parents[1] / "slurm/ondemand"
+APP = Path(__file__).parents[2] / "slurm/ondemand"
 PASSWORD = "open-sesame"
 # As the dashboard does: a value of the form is a method in submit.yml.erb and view.html.erb, and one of `context` in
 # the files of template/.

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 FOLDED = re.compile(r"<details>.*?</details>", re.DOTALL)
 HOVER = re.compile(r'<abbr title="[^"]*">(.*?)</abbr>', re.DOTALL)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-_FILE = Path(__file__).parent / "data" / "configs.json"
+_FILE = Path(__file__).parents[1] / "data" / "configs.json"
 _ROWS = json.loads(_FILE.read_text(encoding="utf-8"))
 
 

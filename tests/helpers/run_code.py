@@ -14,7 +14,7 @@ from workshop.worker_process import Channel, JsonLines, NoAnswer, WorkerProcess
 
 def run(code: str) -> str:
     """Run code; return what it printed. An exception of it fails the test."""
-    worker = WorkerProcess("tests.run_code", JsonLines())
+    worker = WorkerProcess("tests.helpers.run_code", JsonLines())
     try:
         printed, problem = worker.ask(code, limit_s=300)
     except NoAnswer:

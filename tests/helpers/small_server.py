@@ -20,7 +20,7 @@ from workshop.servers.host import machine
 from workshop.servers.local import Launch
 from workshop.servers.records import ServerRecord
 
-ENGINE = Path(__file__).parent / "servers/local/engine.py"
+ENGINE = Path(__file__).parents[1] / "servers/local/engine.py"
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LEFT_OUT = {
     # vLLM's worker alone loads this one, and importing it changes that worker.
     ROOT / "benchmarks/gpu/measure_worker.py",

@@ -22,7 +22,7 @@ import workshop
 
 pytest.importorskip("ipywidgets")
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 OF_NOTEBOOKS = sorted((ROOT / "workshop/course/notebooks").glob("nb*.py"))
 

@@ -10,7 +10,7 @@ import pytest
 
 from workshop import files, timestamps
 
-PACKAGE = Path(__file__).parents[1] / "workshop"
+PACKAGE = Path(__file__).parents[2] / "workshop"
 
 
 def test_a_time_is_iso_8601_in_utc():

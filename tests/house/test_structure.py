@@ -17,7 +17,7 @@ import tree
 import yaml
 from needs import shellcheck
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "workshop"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PLANNER = ROOT / "planner" / "inference_planner"
@@ -283,7 +283,7 @@ def test_what_the_checks_ask_runs_before_each_commit():
     (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     entries = {hook["id"]: hook["entry"] for hook in local["hooks"]}
     assert {"ruff-format", "ruff-check", "shellcheck", "pyright"} <= set(entries)
-    assert entries["pyright"].endswith("pytest -q tests/test_types.py")
+    assert entries["pyright"].endswith("pytest -q tests/house/test_types.py")
     (pyright,) = (hook for hook in local["hooks"] if hook["id"] == "pyright")
     assert pyright["pass_filenames"] is False  # the whole of planner and workshop is looked at
 

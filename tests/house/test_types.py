@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from needs import lacking
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CHECKER = ROOT / "tests" / "type_checker"
 
 

@@ -19,7 +19,7 @@ from workshop.lab import doctor
 from workshop.servers.checks import NOTE
 from workshop.servers.slurm import doctor as slurm_doctor
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

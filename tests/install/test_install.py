@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import install
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ import pytest
 
 from workshop import own_packages
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 START = ROOT / "locks" / "start.sh"
 
 # Each of these, alone, sends packages elsewhere, stops the installation or changes what is installed.

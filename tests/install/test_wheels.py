@@ -19,7 +19,7 @@ from needs import lacking
 
 from workshop.course.exercises.checking import all_exercises
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 LAB_STARTS_S = 90
 

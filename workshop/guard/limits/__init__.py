@@ -1,1 +1,1 @@
-"""What one request of a learner may ask for: its body, its size, its forms, its pace."""
+"""Limit what one request of a learner may ask for: its body, its size, its forms, its pace."""
