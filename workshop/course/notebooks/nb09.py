@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from workshop.client import evaluation, paired
-from workshop.client.evaluation import Answer, Evaluation
 from workshop.course.topics import quantized, recorded_data
 from workshop.course.widgets.bits.view import BitsExplorer
 from workshop.engine import measured_runs
 from workshop.errors import WorkshopError
+from workshop.measure import evaluation, paired
+from workshop.measure.evaluation import Answer, Evaluation
 from workshop.teaching_model import reference, schemes
 from workshop.teaching_model.quantize import to_e4m3
 

@@ -14,8 +14,9 @@ from needs import lacking
 from small_server import Handler, serving
 
 from workshop.cli import group
-from workshop.client import evaluation, reach
+from workshop.client import reach
 from workshop.errors import BadInput, WorkshopError
+from workshop.measure import evaluation
 
 QUESTIONS = [
     json.loads(line)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binomtest
 
-from workshop.client import paired
 from workshop.errors import BadInput
+from workshop.measure import paired
 
 
 def test_the_p_value_is_that_of_scipys_binomial_test():

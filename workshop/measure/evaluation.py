@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workshop import python_process, this_package
-from workshop.client import paired
 from workshop.errors import BadInput, WorkshopError
+from workshop.measure import paired
 from workshop.servers.records.record_file import ServerRecord
 
 TASKS = this_package.DATA / "evaluation"
