@@ -27,7 +27,7 @@ INSTALL = 'Install it: pip install "lm-eval[api]". The extra `eval` of this pack
 
 
 @dataclass(frozen=True)
-class Answer:
+class TaskAnswer:
     """One question and what came of it. right: 0 or 1, as the task's judge decided."""
 
     prompt: str
@@ -41,7 +41,7 @@ class Evaluation:
 
     task: str
     metric: str
-    answers: dict[str, Answer]
+    answers: dict[str, TaskAnswer]
 
     @property
     def right(self) -> int:
@@ -141,7 +141,7 @@ def read(path: Path, metric: str | None = None) -> Evaluation:
     task_metric = metric or _first_metric(path, rows[0])
     # A task may read each answer in several ways: the first counts.
     only_filter = rows[0].get("filter")
-    answers: dict[str, Answer] = {}
+    answers: dict[str, TaskAnswer] = {}
     for row in rows:
         if row.get("filter") == only_filter:
             answers[str(row.get("doc_hash", row.get("doc_id")))] = _answer(path, row, task_metric)
@@ -167,7 +167,7 @@ def compare(before: Evaluation, after: Evaluation) -> paired.Comparison:
     return paired.compare(right_before, right_after)
 
 
-def changed(before: Evaluation, after: Evaluation) -> list[tuple[Answer, Answer]]:
+def changed(before: Evaluation, after: Evaluation) -> list[tuple[TaskAnswer, TaskAnswer]]:
     """Return the answers that one run has right and the other wrong, in pairs."""
     pairs = []
     for key, answer in before.answers.items():
@@ -230,14 +230,14 @@ def _first_metric(path: Path, row: dict) -> str:
     return str(metrics[0])
 
 
-def _answer(path: Path, row: dict, metric: str) -> Answer:
+def _answer(path: Path, row: dict, metric: str) -> TaskAnswer:
     value = row.get(metric)
     if value not in (0, 1):
         raise BadInput(
             f"{metric!r} of {path} is {value!r}: it does not say right or wrong.",
             f"Choose another with --metric. There are: {', '.join(map(str, row.get('metrics', [])))}.",
         )
-    return Answer(_first_text(row.get("arguments")), _first_text(row.get("resps")), int(value))
+    return TaskAnswer(_first_text(row.get("arguments")), _first_text(row.get("resps")), int(value))
 
 
 def _first_text(value: object) -> str:

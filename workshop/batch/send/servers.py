@@ -50,7 +50,7 @@ class NoModels(WorkshopError):
     """The answer does not come from a vLLM server; it may be a page of a proxy or a tunnel."""
 
 
-class Busy(aiohttp.ClientError):
+class ServerBusy(aiohttp.ClientError):
     """The server, or a proxy in front of it, says that it is busy: waiting can help."""
 
 
@@ -186,7 +186,7 @@ class Server:
         if status in (401, 403):
             raise self.key_refused()
         if status == 429 or status >= 500:
-            raise Busy(f"it answers {status}: {received.refusal_message(raw)[:200]}")
+            raise ServerBusy(f"it answers {status}: {received.refusal_message(raw)[:200]}")
         try:
             return received.models(raw)
         except Malformed as bad:
@@ -199,7 +199,7 @@ class Server:
         """Return the entry of a model in /v1/models; '' is the only model that the server has.
 
         Raises:
-            AWAY: the server does not answer; Busy, one of them: it answers that it is busy.
+            AWAY: the server does not answer; ServerBusy, one of them: it answers that it is busy.
             NoModels: it is not a vLLM server. KeyRefused: it refuses the key.
             WorkshopError: the server does not have the model, or has several and `model` is ''.
         """
