@@ -24,7 +24,7 @@ sys.path.insert(0, str(TESTS / "helpers"))
 
 import check_rows  # pyright: ignore[reportMissingImports]  it lies in tests/helpers/
 
-import workshop
+from workshop.client import client
 from workshop.course.exercises.checking import all_exercises
 from workshop.course.exercises.judging import SHAPELESS, Exercise
 from workshop.course.progress.course_map import Chapter, chapters
@@ -108,7 +108,7 @@ def sentence_of(exercise: Exercise, answer: object, expected: str) -> str:
         path.write_text("".join(json.dumps({"custom_id": name}) + "\n" for name in names))
         if isinstance(answer, tuple) and answer[0] is check_rows.OUTPUT:
             answer = path, *answer[1:]
-        with mock.patch.object(workshop, "connect", _StandIn):
+        with mock.patch.object(client, "connect", _StandIn):
             sentence = exercise.test(answer)
         if sentence is None or expected not in sentence:
             raise ValueError(f"{exercise.title}: {answer!r} is told {sentence!r}, not {expected!r}")
