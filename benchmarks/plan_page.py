@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / folder) for folder in ("docs/site", "tests", "tests/browser")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("docs/site", "tests/helpers", "tests/browser")]
 
 import lab_page  # noqa: E402
 from live import pages  # noqa: E402

@@ -20,9 +20,9 @@ from unittest import mock
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent / "tests"
-sys.path.insert(0, str(TESTS))
+sys.path.insert(0, str(TESTS / "helpers"))
 
-import check_rows  # pyright: ignore[reportMissingImports]  it lies in tests/
+import check_rows  # pyright: ignore[reportMissingImports]  it lies in tests/helpers/
 
 from workshop.client import client
 from workshop.course.exercises.checking import all_exercises

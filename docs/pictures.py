@@ -2,7 +2,7 @@
 
 python docs/pictures.py [NAME ...]     all of them, or those that are named (about a minute each)
 
-What a picture shows is written beside it, docs/pictures/record.json: tests/test_pictures.py fails when
+What a picture shows is written beside it, docs/pictures/record.json: tests/guide/test_pictures.py fails when
 that is no longer so.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "browser")]
+sys.path[:0] = [str(ROOT / "tests" / "helpers"), str(ROOT / "tests" / "browser")]
 
 import cells
 import lab_page  # pyright: ignore[reportMissingImports]  it lies in tests/browser

@@ -74,7 +74,7 @@ LOCK = (
 def compile_lock(name: str, extras: tuple[str, ...], torch: str) -> None:
     """Write locks/NAME.txt; the smaller sets take the versions of the largest."""
     (HERE / "build.in").write_text(BUILD)
-    # lm-eval's tables (typepy) ask for python-dateutil below 3, and work with 4 as well (tests/cli/test_evaluate.py).
+    # lm-eval's tables (typepy) ask for python-dateutil below 3, and work with 4 as well (tests/measure/test_evaluate.py).
     (HERE / "overrides.in").write_text(
         f"{torch}; sys_platform == 'linux'\npython-dateutil>=2.8.2\n"
     )

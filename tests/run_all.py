@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "tests"))  # with -P Python does not look beside this file
+sys.path.append(str(ROOT / "tests" / "helpers"))  # with -P Python does not look beside this file
 
 import one_import  # noqa: E402
 import tree  # noqa: E402

@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from benchmarks.quantization.measure import checkpoint, machine
-from workshop.client import evaluation
+from workshop.measure import evaluation
 from workshop.servers import local
 from workshop.servers.local import supervise
 from workshop.teaching_model import reference, schemes

@@ -9,9 +9,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from inference_planner.tables import quantized as planned
 
 from benchmarks.page_tables import with_tables
-from workshop.client import evaluation
 from workshop.course.notebooks import nb09
 from workshop.course.topics import quantized as measured
+from workshop.measure import evaluation
 
 PAGE = Path(__file__).parents[2] / "docs" / "quantization.md"
 # model, GPU, GPUs: each holds the model as published, so that everything can be compared

@@ -23,8 +23,8 @@ from benchmarks.teaching_model.measure import (
     repeated_ngrams,
 )
 from benchmarks.teaching_model.sentences import Page
-from workshop.client.evaluation import TASKS
 from workshop.course.topics import abstracts
+from workshop.measure.evaluation import TASKS
 from workshop.teaching_model import FOLDER
 
 RIGHT_PLACE = 0.5

@@ -14,7 +14,7 @@ import re
 
 from benchmarks.teaching_model import corpus
 from benchmarks.teaching_model.sentences import region_of
-from workshop.client.evaluation import TASKS
+from workshop.measure.evaluation import TASKS
 
 COUNT = 300
 SEED = 300

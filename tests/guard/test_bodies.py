@@ -12,10 +12,11 @@ import sys
 import psutil
 import pytest
 
-from workshop.guard import bodies, fairshare, pace
-from workshop.guard.bodies import MAX_BODY_BYTES
+from workshop.guard import fairshare
 from workshop.guard.fairshare import FairShare
-from workshop.guard.pace import BURST, EVERY_S, Pace
+from workshop.guard.limits import bodies, pace
+from workshop.guard.limits.bodies import MAX_BODY_BYTES
+from workshop.guard.limits.pace import BURST, EVERY_S, Pace
 
 MIB = 2**20
 

@@ -15,8 +15,8 @@ import pytest
 import random_forms
 from pydantic import BaseModel, ConfigDict, Field
 
-from workshop.guard import forms
 from workshop.guard.fairshare import FairShare
+from workshop.guard.limits import forms
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks/10_chat.ipynb"

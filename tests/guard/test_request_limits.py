@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workshop.guard import request_limits
 from workshop.guard.fairshare import FairShare
+from workshop.guard.limits import request_limits
 
 OTHER_FIELDS = "n prompt response_format structured_outputs text output_config repetition_detection"
 FIELDS = [*request_limits.LENGTHS, *request_limits.TEXTS, *request_limits.CLOSED]

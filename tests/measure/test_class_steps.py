@@ -10,7 +10,7 @@ from needs import SEED
 
 from workshop.course.notebooks import class_steps, nb06
 from workshop.measure import classes
-from workshop.measure.classes import Step, Timetable
+from workshop.measure.classes import ClassStep, Timetable
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 STEPS = {step.name: step for step in class_steps.of_learner(random.Random(1))}
@@ -61,6 +61,6 @@ def test_less_time_makes_steps_follow_faster_and_more_lets_them_begin_again():
 
 def test_a_learner_sends_no_more_log_probabilities_than_the_server_gives():
     (request,) = STEPS["04 explorer"].requests
-    taken = {"04 explorer": Step("04 explorer", [{**request, "logprobs": 20}])}
+    taken = {"04 explorer": ClassStep("04 explorer", [{**request, "logprobs": 20}])}
     ((_, step),) = timetable(1, taken=taken).of_learner(0)
     assert step.requests[0]["logprobs"] == 20

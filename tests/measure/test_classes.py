@@ -18,17 +18,17 @@ from workshop.cli import bench, group
 from workshop.course.notebooks import class_steps
 from workshop.errors import WorkshopError
 from workshop.measure import classes
-from workshop.measure.classes import Step
+from workshop.measure.classes import ClassStep
 from workshop.servers.records import ServerRecord
 
 ONE_TOKEN = {"prompt": "x", "max_tokens": 1}
 
 
-def course(dice: random.Random) -> list[Step]:
+def course(dice: random.Random) -> list[ClassStep]:
     return [
-        Step("plain", [ONE_TOKEN] * 2),
-        Step("explorer", [{**ONE_TOKEN, "logprobs": 8192}]),
-        Step("chat", [{"messages": [], "max_tokens": 1}]),
+        ClassStep("plain", [ONE_TOKEN] * 2),
+        ClassStep("explorer", [{**ONE_TOKEN, "logprobs": 8192}]),
+        ClassStep("chat", [{"messages": [], "max_tokens": 1}]),
     ]
 
 

@@ -86,10 +86,10 @@ class PlantedLoad:
         return outcomes
 
 
-def watch_of(plant: dict) -> type[points.Watch]:
+def watch_of(plant: dict) -> type[points.LoadWatch]:
     """Return a watch to which the client took the planted share of a core."""
 
-    class Watch(points.Watch):
+    class Watch(points.LoadWatch):
         def __exit__(self, *reasons: object) -> None:
             super().__exit__(*reasons)
             self.cpu_share = plant.get("cpu_share", 0.3)
@@ -110,7 +110,7 @@ def point_of(plant: dict, slo=None, simulate=None, **load) -> points.Point:
         options = {"requests": 100, "prompt_tokens": PROMPT_TOKENS, "output_tokens": 64, **load}
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(points, "send", PlantedLoad(server.counters, plant).send)
-        patch.setattr(points, "Watch", watch_of(plant))
+        patch.setattr(points, "LoadWatch", watch_of(plant))
         planted_load = points.Load(**options)
         return points.measure(server.record, "m", planted_load, slo=slo, simulate=simulate)
 

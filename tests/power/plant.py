@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests"))  # with -P Python does not look there
+sys.path.append(str(ROOT / "tests" / "helpers"))  # with -P Python does not look there
 
 import tree  # noqa: E402
 

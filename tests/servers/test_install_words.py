@@ -100,7 +100,7 @@ def test_the_own_site_file_counts_for_plans_and_jobs(no_site, tmp_path):
     assert site.environment()["WORKSHOP_SITE"] == str(own)
     (tmp_path / "models").mkdir()
     own.write_text(own.read_text() + f"\nexport WORKSHOP_MODELS={tmp_path / 'models'}\n")
-    prepared = submission.prepare(submission.Request(what="70b"))
+    prepared = submission.prepare(submission.SubmitRequest(what="70b"))
     assert prepared.settings["slurm_folder"].split(";")[0].endswith(f" WORKSHOP_SITE={own}")
 
 

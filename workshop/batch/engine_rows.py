@@ -19,7 +19,7 @@ Made = TypeVar("Made")
 
 
 @dataclass
-class Request:
+class EngineRequest:
     """One row on its way to the engine; `vllm_request` and `sampling_params` may be shared.
 
     Any stands for vLLM's classes, which are imported only where an engine runs.
@@ -67,24 +67,24 @@ class Maker:
         self._templates: dict[str, tuple[object, dict]] = {}  # what rows share was checked once
         self.refusals = _refusals()
 
-    def requests(self, rows: Sequence[Row]) -> list[Request | Exception]:
+    def requests(self, rows: Sequence[Row]) -> list[EngineRequest | Exception]:
         """Return for each row the engine's request, or why the engine cannot answer it.
 
         Many rows at once cost less: their prompts are tokenized in one call, on all cores.
         """
         drafts = [self._attempt(self._draft, row) for row in rows]
         self._tokenize(
-            [draft for draft in drafts if isinstance(draft, Request) and draft.tokens is None]
+            [draft for draft in drafts if isinstance(draft, EngineRequest) and draft.tokens is None]
         )
-        requests: list[Request | Exception] = []
+        requests: list[EngineRequest | Exception] = []
         for draft in drafts:
-            if isinstance(draft, Request):
+            if isinstance(draft, EngineRequest):
                 requests.append(self._attempt(self._finished, draft))
             else:
                 requests.append(draft)
         return requests
 
-    def _draft(self, row: Row) -> Request:
+    def _draft(self, row: Row) -> EngineRequest:
         """Return the request of a row, without its SamplingParams; text is not tokenized yet."""
         if row.url == EMBEDDINGS:
             raise ValueError("embeddings are not answered offline: ask a server")
@@ -99,7 +99,7 @@ class Maker:
             _, prompt = self._renderer.render_messages(chat.messages, chat_params)
             if "multi_modal_data" in prompt:
                 raise ValueError("images, audio and video are not answered offline: ask a server")
-            return Request(chat, tokens=prompt["prompt_token_ids"])
+            return EngineRequest(chat, tokens=prompt["prompt_token_ids"])
         prompt = body.pop("prompt")
         is_token_ids = isinstance(prompt, list) and all(token >= 0 for token in prompt)
         if not isinstance(prompt, str) and not is_token_ids:
@@ -114,10 +114,10 @@ class Maker:
                 self._templates.clear()
             self._templates[common] = template
         if isinstance(prompt, list):
-            return Request(*template, tokens=prompt)
-        return Request(*template, text=prompt)
+            return EngineRequest(*template, tokens=prompt)
+        return EngineRequest(*template, text=prompt)
 
-    def _tokenize(self, drafts: list[Request]) -> None:
+    def _tokenize(self, drafts: list[EngineRequest]) -> None:
         """Give each draft the tokens of its text, or the error of the tokenizer."""
         for special in (True, False):
             group = [draft for draft in drafts if draft.vllm_request.add_special_tokens is special]
@@ -143,7 +143,7 @@ class Maker:
     def _ids(self, texts: list[str | None], special: bool) -> list[list[int]]:
         return self._tokenizer(texts, add_special_tokens=special)["input_ids"]
 
-    def _finished(self, draft: Request) -> Request:
+    def _finished(self, draft: EngineRequest) -> EngineRequest:
         """Return the draft with its SamplingParams.
 
         Raises ValueError: its tokens do not fit the model's context.
@@ -174,7 +174,7 @@ class Maker:
         return draft
 
     def body(
-        self, row: Row, request: Request, output, model: str
+        self, row: Row, request: EngineRequest, output, model: str
     ) -> tuple[bytes, int, int, list[dict]]:
         """Return (the answer's body as JSON, prompt tokens, generated tokens, its choices)."""
         chat = row.url == CHAT

@@ -117,7 +117,7 @@ class Feed:
         self.sequences = 0
         self._rows = ledger.work.rows()
         self._exhausted = False
-        self._flying: dict[str, tuple[Row, engine_rows.Request]] = {}
+        self._flying: dict[str, tuple[Row, engine_rows.EngineRequest]] = {}
 
     def run(self) -> None:
         """Answer every row that is left, or return early if the batch is told to stop."""
@@ -165,7 +165,7 @@ class Feed:
             if output.finished:
                 self._keep(output)
 
-    def _add(self, row: Row, request: engine_rows.Request | Exception) -> None:
+    def _add(self, row: Row, request: engine_rows.EngineRequest | Exception) -> None:
         """Give one request to the engine; a refused row goes to the file of errors."""
         name = row.key.hex()
         try:

@@ -21,7 +21,7 @@ from workshop.servers.records import ServerRecord
 
 FIRST_TIMEOUT_S = 5.0  # for a server to say what it serves; doubles while it is busy
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0  # between two questions to a busy server
-WAITING_HELPS = (servers.Busy, TimeoutError)
+WAITING_HELPS = (servers.ServerBusy, TimeoutError)
 
 
 class Batch(Session):

@@ -11,8 +11,8 @@ from workshop.cli.say import json_option, say, say_json, waiting
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
-    from workshop.client.evaluation import Evaluation
-    from workshop.client.paired import Comparison
+    from workshop.measure.evaluation import Evaluation
+    from workshop.measure.paired import Comparison
 
 SHOWN = 5  # questions that got worse, in the text
 CHANCE = 0.05  # a p-value below it is called a difference
@@ -74,7 +74,7 @@ def command(
       workshop evaluate before
       workshop evaluate after --name quantized --against before
     """
-    from workshop.client import evaluation
+    from workshop.measure import evaluation
 
     try:
         further = shlex.split(more)
@@ -103,7 +103,7 @@ def command(
 
 def _data(after: Evaluation, before: Evaluation | None) -> dict[str, Any]:
     """Return what --json prints; comparison is None without --against."""
-    from workshop.client import evaluation
+    from workshop.measure import evaluation
 
     data: dict[str, Any] = {
         "task": after.task,
@@ -129,7 +129,7 @@ def _data(after: Evaluation, before: Evaluation | None) -> dict[str, Any]:
 
 def as_text(after: Evaluation, before: Evaluation | None) -> str:
     """Return the result as lines: what is right, and with an earlier run what changed."""
-    from workshop.client import evaluation
+    from workshop.measure import evaluation
 
     questions = len(after.answers)
     lines = [f"{after.task}: {after.right} of {questions} right ({after.right / questions:.1%})"]

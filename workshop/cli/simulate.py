@@ -197,24 +197,24 @@ def _search(model: str, gpu: str, options: dict[str, Any], force: bool, as_json:
         say(shown.as_text(best))
 
 
-def as_text(s: Simulation) -> str:
+def as_text(simulation: Simulation) -> str:
     from workshop.simulate.report import MEASURES
 
-    figures = s.to_dict()
+    figures = simulation.to_dict()
     many = ""
-    if s.prefill_replicas:
-        many = f"{s.prefill_replicas} (prefill) + {s.replicas} (decode) × "
-    elif s.replicas > 1:
-        many = f"{s.replicas} × "
+    if simulation.prefill_replicas:
+        many = f"{simulation.prefill_replicas} (prefill) + {simulation.replicas} (decode) × "
+    elif simulation.replicas > 1:
+        many = f"{simulation.replicas} × "
     lines = [
-        f"{s.model} on {s.gpus} × {s.gpu}: {figures['requests']:,} requests in {s.seconds:,.1f} s, {s.tokens_per_s:,.0f} tokens/s",
-        f"{many}{s.command}",
+        f"{simulation.model} on {simulation.gpus} × {simulation.gpu}: {figures['requests']:,} requests in {simulation.seconds:,.1f} s, {simulation.tokens_per_s:,.0f} tokens/s",
+        f"{many}{simulation.command}",
         "",
         f"{'ms':<34}{'p50':>10}{'p95':>10}{'p99':>10}{'mean':>10}",
     ]
     for measure, title in MEASURES.items():
         cells = []
-        for value in s.of(measure).values():
+        for value in simulation.of(measure).values():
             shown = "–"
             if value is not None:
                 shown = format(value, ",.1f")
@@ -223,33 +223,33 @@ def as_text(s: Simulation) -> str:
     lines.append("")
     for name in ("running", "waiting"):
         lines.append(
-            f"{name:<9}{curve(s.over_time[name])}  at most {max(s.over_time[name]):,} requests"
+            f"{name:<9}{curve(simulation.over_time[name])}  at most {max(simulation.over_time[name]):,} requests"
         )
     lines += [
-        f"KV cache {curve(s.over_time['kv_cache_usage'])}  at most {s.kv_cache_usage_max:.1%} full",
+        f"KV cache {curve(simulation.over_time['kv_cache_usage'])}  at most {simulation.kv_cache_usage_max:.1%} full",
         "",
     ]
     cached = f"{figures['prefix_hit_rate']:.0%} of the prompts' tokens were cached"
-    lines.append(f"· {s.steps:,} steps, {figures['preempted']:,} preemptions, {cached}")
-    lines.append(f"· {s.basis}: {_ranges(s)}")
-    if s.slo:
-        limits = ", ".join(f"{name} ≤ {ms:g} ms" for name, ms in s.slo.items())
-        lines.append(f"· {s.goodput_per_s:.2f} requests a second meet {limits}")
-    if not s.keeps_up:
+    lines.append(f"· {simulation.steps:,} steps, {figures['preempted']:,} preemptions, {cached}")
+    lines.append(f"· {simulation.basis}: {_ranges(simulation)}")
+    if simulation.slo:
+        limits = ", ".join(f"{name} ≤ {ms:g} ms" for name, ms in simulation.slo.items())
+        lines.append(f"· {simulation.goodput_per_s:.2f} requests a second meet {limits}")
+    if not simulation.keeps_up:
         slow = "✗ It does not keep up: requests pile up as long as they come."
         lines.append(f"{slow} → More --replicas or GPUs, or a lower --rate.")
-    return "\n".join([*lines, f"· simulated in {s.wall_s:.1f} s"])
+    return "\n".join([*lines, f"· simulated in {simulation.wall_s:.1f} s"])
 
 
-def _ranges(s: Simulation) -> str:
+def _ranges(simulation: Simulation) -> str:
     """Return between which values nine of ten measured figures lie.
 
     The figures are tokens/s, first token, and time per token.
     """
-    tokens = s.tokens_per_s_interval
+    tokens = simulation.tokens_per_s_interval
     parts = [f"{tokens.low:,.0f} to {tokens.high:,.0f} tokens/s"]
     for measure in ("ttft", "tpot"):
-        figures = s.figures(measure)
+        figures = simulation.figures(measure)
         low = figures[f"{measure}_ms_low"]["p50"]
         high = figures[f"{measure}_ms_high"]["p50"]
         if low is not None:

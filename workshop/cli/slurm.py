@@ -90,7 +90,9 @@ def submit(ctx, arguments, vllm, dry_run, as_json, **options) -> None:
     if options["gpu"]:
         options["gpu"], count = split_count(options["gpu"])
         options["gpus_per_node"] = options["gpus_per_node"] or count
-    request = slurm.Request(what=model, vllm=flags.split(vllm), sbatch_args=sbatch_args, **options)
+    request = slurm.SubmitRequest(
+        what=model, vllm=flags.split(vllm), sbatch_args=sbatch_args, **options
+    )
     submission = slurm.prepare(request)
     job = None if dry_run else slurm.submit(submission)
     if as_json:

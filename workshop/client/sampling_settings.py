@@ -17,7 +17,7 @@ from workshop.errors import BadInput
 LOWEST_TEMPERATURE = 0.01  # vLLM raises anything between 0 and this to this, against overflow
 
 
-class Limits(NamedTuple):
+class ParameterLimits(NamedTuple):
     """The values that a parameter takes, from `low` (or only above it) to `high`, and in words."""
 
     low: float
@@ -33,7 +33,7 @@ def _parameter(
 
     Any, as `dataclasses.field` itself: the annotation of the field says its type.
     """
-    metadata = {"limits": Limits(low, high, above, description), "help": help}
+    metadata = {"limits": ParameterLimits(low, high, above, description), "help": help}
     return field(default=default, metadata=metadata)
 
 
@@ -116,7 +116,9 @@ def _number_type(parameter: Field) -> type[int] | type[float]:
     return int if parameter.type == "int" else float
 
 
-def _check(name: str, value: object, kind: type[int] | type[float], limits: Limits) -> None:
+def _check(
+    name: str, value: object, kind: type[int] | type[float], limits: ParameterLimits
+) -> None:
     """Raise BadInput unless vLLM takes this value."""
     low, high, above_low, description = limits
     takes = f"It takes {description}"
@@ -152,12 +154,12 @@ class Parameter:
     kind: type[int] | type[float] | None = None
     help: str = ""
     chat_only: bool = False
-    limits: Limits | None = None
+    limits: ParameterLimits | None = None
 
 
-def _at_least(least: int) -> Limits:
+def _at_least(least: int) -> ParameterLimits:
     """Return the limits of a whole number that has no highest value."""
-    return Limits(least, math.inf, False, f"a whole number, {least} or more")
+    return ParameterLimits(least, math.inf, False, f"a whole number, {least} or more")
 
 
 def check_value(name: str, value: object) -> None:

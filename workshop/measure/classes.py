@@ -1,6 +1,6 @@
 """Measures a class: many learners run the same cell of a notebook within a few seconds.
 
-What a learner runs is a list of `Step`; `workshop.course.notebooks.class_steps` has that of the course.
+What a learner runs is a list of `ClassStep`; `workshop.course.notebooks.class_steps` has that of the course.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workshop.client.client import Client
 from workshop.errors import WorkshopError
 from workshop.measure import checks, timed
 from workshop.measure.checks import Fault
-from workshop.measure.points import Point, Watch, percentiles_of, point_of
+from workshop.measure.points import LoadWatch, Point, percentiles_of, point_of
 from workshop.measure.timed import Timed
 from workshop.servers.records.record_file import ServerRecord
 from workshop.simulate.report import Outcome, parse_slo
@@ -32,7 +32,7 @@ TOO_LATE = f"left out, as the step before was not done within {OVERTIME:g} times
 
 
 @dataclass(frozen=True)
-class Step:
+class ClassStep:
     """One cell as a learner runs it: its requests, at most `at_once` of them at a time."""
 
     name: str
@@ -40,7 +40,7 @@ class Step:
     at_once: int = 1
 
 
-Course = Callable[[random.Random], list[Step]]  # what a learner runs, in order
+Course = Callable[[random.Random], list[ClassStep]]  # what a learner runs, in order
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def measure(
     client = Client(server, model)
     steps, left_out = timed.run(_taken(client, course(random.Random(seed))))
     timetable = Timetable(learners, course, {step.name: step for step in steps}, seconds, seed)
-    with Watch(server) as watch:
+    with LoadWatch(server) as watch:
         sent = timed.run(_send(client, timetable))
     answered = [(request, answer) for _, request, answer in sent if not answer.error]
     outcomes = [answer.outcome(request.get("n", 1)) for request, answer in answered]
@@ -174,7 +174,7 @@ class Timetable:
         self,
         learners: int,
         course: Course,
-        taken: Mapping[str, Step],
+        taken: Mapping[str, ClassStep],
         seconds: float | None,
         seed: int,
     ):
@@ -189,7 +189,7 @@ class Timetable:
         """Return how many requests are sent at once at most."""
         return self.learners * max(step.at_once for step in self._taken.values())
 
-    def of_learner(self, number: int) -> list[tuple[float, Step]]:
+    def of_learner(self, number: int) -> list[tuple[float, ClassStep]]:
         """Return (when it begins, in seconds; the step) of everything that one learner runs."""
         dice = random.Random(f"{self._seed} {number}")
         steps = []
@@ -205,17 +205,17 @@ class Timetable:
         return turns
 
 
-def _within(step: Step, taken: Step) -> Step:
+def _within(step: ClassStep, taken: ClassStep) -> ClassStep:
     """Return a learner's step with no more log probabilities than the server takes of it."""
     requests = []
     for request, example in zip(step.requests, taken.requests, strict=True):
         if "logprobs" in request:
             request = {**request, "logprobs": example["logprobs"]}
         requests.append(request)
-    return Step(step.name, requests, step.at_once)
+    return ClassStep(step.name, requests, step.at_once)
 
 
-async def _taken(client: Client, steps: list[Step]) -> tuple[list[Step], list[str]]:
+async def _taken(client: Client, steps: list[ClassStep]) -> tuple[list[ClassStep], list[str]]:
     """Run one learner's steps; return those that the server takes, and the names of the others.
 
     Log probabilities are cut to as many as the server gives. A step of chats is left out where the
@@ -239,7 +239,7 @@ async def _taken(client: Client, steps: list[Step]) -> tuple[list[Step], list[st
                     left_out.append(step.name)
                     break
             else:
-                taken.append(Step(step.name, requests, step.at_once))
+                taken.append(ClassStep(step.name, requests, step.at_once))
     return taken, left_out
 
 

@@ -266,7 +266,7 @@ def measure(
     client = Client(server, model)
     longest = max(arrivals, key=lambda arrival: arrival.prompt_tokens)
     warm_up(client, longest.prompt_tokens, longest.output_tokens)
-    with Watch(server) as watch:
+    with LoadWatch(server) as watch:
         outcomes = timed.run(send(client, arrivals, seed_of_texts))
     faults = watch.faults(load.requests)
     hit_share = None
@@ -298,7 +298,7 @@ async def send(
 def point_of(
     load: AnyLoad,
     seed: int,
-    watch: Watch,
+    watch: LoadWatch,
     outcomes: Sequence[Outcome],
     output_tokens: int,
     slo: str | None,
@@ -369,7 +369,7 @@ def warm_up(client: Client, prompt_tokens: int, output_tokens: int) -> None:
     timed.run(send())
 
 
-class Watch:
+class LoadWatch:
     """Observes the server and this process while a load is sent; use it in a `with` statement.
 
     Attributes:

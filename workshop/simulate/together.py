@@ -11,7 +11,7 @@ CONTEXT_TOKENS = 300  # of each request, as for the time to first token of a pla
 REQUESTS = (32, 256)
 
 
-def tokens_per_s(plan: Plan, requests: int, context: int = CONTEXT_TOKENS) -> float:
+def tokens_per_s(plan: Plan, requests: int) -> float:
     """Return the tokens per second of all requests together while each decodes.
 
     Prefill and waiting do not count.
@@ -21,7 +21,7 @@ def tokens_per_s(plan: Plan, requests: int, context: int = CONTEXT_TOKENS) -> fl
     """
     parts = plan.pipeline_parallel_size * plan.data_parallel_size
     requests_of_part = max(1, round(requests / parts))
-    work = [(1, context)] * requests_of_part
+    work = [(1, CONTEXT_TOKENS)] * requests_of_part
     step_clock = clock.of(plan.deployment)
     gpu_ms = step_clock.gpu_ms(work) / plan.pipeline_parallel_size
     before_ms, launch_ms = step_clock.host_ms(work)
@@ -29,9 +29,9 @@ def tokens_per_s(plan: Plan, requests: int, context: int = CONTEXT_TOKENS) -> fl
     return 1e3 * requests_of_part * plan.data_parallel_size / step_ms
 
 
-def most_at_once(plan: Plan, context: int = CONTEXT_TOKENS) -> int:
-    """Return how many requests of this context run at once.
+def most_at_once(plan: Plan) -> int:
+    """Return how many requests of CONTEXT_TOKENS run at once.
 
     As many as the KV cache and max_num_seqs allow.
     """
-    return min(plan.kv_cache_tokens // context, plan.deployment.settings.max_num_seqs)
+    return min(plan.kv_cache_tokens // CONTEXT_TOKENS, plan.deployment.settings.max_num_seqs)

@@ -34,7 +34,7 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(
 ):
     monkeypatch.delenv("WORKSHOP_MODELS")
     stand_in(bin_folder, "sbatch", "echo 1")
-    submission = slurm.prepare(slurm.Request("70b"))
+    submission = slurm.prepare(slurm.SubmitRequest("70b"))
     assert (
         submission.fits and "WORKSHOP_MODELS is not set in slurm/site.sh" in submission.advice[-1]
     )
@@ -44,11 +44,11 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(
     assert (
         "WORKSHOP_MODELS is not set" in str(done.exception) and "project" in done.exception.remedy
     )
-    printed = slurm.prepare(slurm.Request("llama-3.1-70b")).script.read_text()
+    printed = slurm.prepare(slurm.SubmitRequest("llama-3.1-70b")).script.read_text()
     assert "\nmodel=$WORKSHOP_MODELS/Llama-3.1-70B\n" in printed
     monkeypatch.setenv("WORKSHOP_MODELS", "models")
     with pytest.raises(WorkshopError, match="'models', no whole path"):
-        slurm.submit(slurm.prepare(slurm.Request("70b")))
+        slurm.submit(slurm.prepare(slurm.SubmitRequest("70b")))
 
 
 def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home, subtests):
@@ -71,7 +71,7 @@ def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home, subtests
         ("falcon-7b", {"gpus_per_node": 2}, "1 node, 2 × h100, TP 1 × PP 2"),  # 71 heads
     ]:
         with subtests.test(what):
-            submission = slurm.prepare(slurm.Request(what, **options))
+            submission = slurm.prepare(slurm.SubmitRequest(what, **options))
             assert (
                 submission.fits
                 and f"{split}, by vLLM {DEFAULT_VERSION}'s formulas." in submission.reasons[0]
@@ -86,7 +86,7 @@ def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home, subtests
 
 
 def test_any_model_gets_the_fewest_nodes_that_hold_it(workshop_home):
-    submission = slurm.prepare(slurm.Request("llama-3.1-405b"))
+    submission = slurm.prepare(slurm.SubmitRequest("llama-3.1-405b"))
     assert submission.fits and submission.script.name.startswith("model-")
     arguments = " ".join(submission.arguments)
     assert "--nodes=3" in arguments or "--nodes=4" in arguments, (
@@ -106,7 +106,7 @@ def test_what_the_command_prints_can_be_pasted(workshop_home, bin_folder, tmp_pa
     seen = tmp_path / "seen"
     stand_in(bin_folder, "sbatch", f'printf "%s\\n" "$@" > {seen}; echo 77')
     submission = slurm.prepare(
-        slurm.Request(
+        slurm.SubmitRequest(
             "405b",
             pipeline=True,
             time="02:00:00",
@@ -126,32 +126,32 @@ def test_what_the_command_prints_can_be_pasted(workshop_home, bin_folder, tmp_pa
 
 def test_flags_of_vllm_stand_in_the_script(workshop_home):
     flags = ("--kv-cache-dtype", "fp8", "--hf-overrides", '{"a": "b c"}')
-    submission = slurm.prepare(slurm.Request("70b", vllm=flags))
+    submission = slurm.prepare(slurm.SubmitRequest("70b", vllm=flags))
     line = next(
         line
         for line in submission.script.read_text().splitlines()
         if line.startswith("more_flags=")
     )
     assert shlex.split(line.removeprefix("more_flags=(").removesuffix(")")) == list(flags)
-    settings = slurm.prepare(slurm.Request("llama-3.1-405b-fp8")).settings
+    settings = slurm.prepare(slurm.SubmitRequest("llama-3.1-405b-fp8")).settings
     # fbgemm_fp8 loads only when told
     assert settings["more_flags"] == "(--allow-deprecated-quantization)"
-    limited = slurm.prepare(slurm.Request("70b", learners=30)).settings["more_flags"]
+    limited = slurm.prepare(slurm.SubmitRequest("70b", learners=30)).settings["more_flags"]
     assert "--middleware workshop.guard.fairshare.FairShare" in limited
-    traced = slurm.prepare(slurm.Request("70b", trace=True)).settings["more_flags"]
+    traced = slurm.prepare(slurm.SubmitRequest("70b", trace=True)).settings["more_flags"]
     assert traced == "(--scheduler-cls workshop.engine.trace_writer.traced)"
     with pytest.raises(BadInput, match="--api-key"):
-        slurm.prepare(slurm.Request("70b", vllm=("--api-key", "x")))
+        slurm.prepare(slurm.SubmitRequest("70b", vllm=("--api-key", "x")))
     # as the plan's advice has them
     for own in "--kv-cache-dtype=fp8", "--gpu-memory-utilization", "--vllm-version":
         with pytest.raises(BadInput, match=f"{own}' is no option of sbatch") as error:
-            slurm.prepare(slurm.Request("70b", sbatch_args=("--network=x", own, "0.95")))
+            slurm.prepare(slurm.SubmitRequest("70b", sbatch_args=("--network=x", own, "0.95")))
         assert "--vllm '" in error.value.remedy
 
 
 def test_flags_of_vllm_are_planned_with(workshop_home):
     def reasons(*flags):
-        return " ".join(slurm.prepare(slurm.Request("70b", vllm=flags)).reasons)
+        return " ".join(slurm.prepare(slurm.SubmitRequest("70b", vllm=flags)).reasons)
 
     assert "469,568 tokens, or 14.33 requests of 32,768" in reasons()
     assert "939,136 tokens, or 28.66 requests of 32,768" in reasons("--kv-cache-dtype=fp8")
@@ -169,7 +169,7 @@ def test_flags_of_vllm_are_planned_with(workshop_home):
 
 def test_overrides_that_no_plan_counts_are_submitted_with_a_sentence(workshop_home):
     flags = ("--hf-overrides", '{"rope_scaling": {}}', "--max-model-len", "1M")
-    submission = slurm.prepare(slurm.Request("70b", vllm=flags))
+    submission = slurm.prepare(slurm.SubmitRequest("70b", vllm=flags))
     assert "does not count --hf-overrides, --max-model-len: max_model_" in submission.reasons[1]
     assert "14.33 requests of 32,768" in " ".join(submission.reasons)
 
@@ -178,7 +178,7 @@ def test_drafts_and_adapters_are_planned_with(workshop_home):
     def tokens(*flags):
         (sentence,) = re.findall(
             r"([\d,]+) tokens, or",
-            " ".join(slurm.prepare(slurm.Request("70b", vllm=flags)).reasons),
+            " ".join(slurm.prepare(slurm.SubmitRequest("70b", vllm=flags)).reasons),
         )
         return int(sentence.replace(",", ""))
 
@@ -199,7 +199,7 @@ def test_drafts_and_adapters_are_planned_with(workshop_home):
 
 def test_a_draft_that_no_plan_counts_is_submitted_with_a_sentence(workshop_home):
     draft = '{"method": "medusa", "model": "x/y", "num_speculative_tokens": 3}'
-    submission = slurm.prepare(slurm.Request("70b", vllm=("-sc", draft)))
+    submission = slurm.prepare(slurm.SubmitRequest("70b", vllm=("-sc", draft)))
     assert submission.fits
     assert "does not count --speculative-config: The plan has no formulas" in submission.reasons[1]
 
@@ -213,7 +213,7 @@ def test_flags_of_the_site_are_planned_with_before_the_persons(
     )
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     ours, own = (
-        slurm.prepare(slurm.Request("70b", vllm=flags))
+        slurm.prepare(slurm.SubmitRequest("70b", vllm=flags))
         for flags in ((), ("--max-model-len", "16K"))
     )
     reasons = " ".join(ours.reasons)
@@ -248,7 +248,7 @@ def test_dry_run_shows_reasons_command_and_script_and_submits_nothing(
 
 def test_plan_that_does_not_fit_is_not_submitted(workshop_home, bin_folder, tmp_path):
     stand_in(bin_folder, "sbatch", f"touch {tmp_path}/submitted; echo 1")
-    submission = slurm.prepare(slurm.Request("70b", gpus_per_node=1))
+    submission = slurm.prepare(slurm.SubmitRequest("70b", gpus_per_node=1))
     assert not submission.fits
     with pytest.raises(
         WorkshopError, match=r"does not fit: .* 1 × h100, .* missing before the first token\. "
@@ -265,10 +265,10 @@ def test_plan_that_does_not_fit_is_not_submitted(workshop_home, bin_folder, tmp_
 
 def test_wrong_use_is_one_sentence(workshop_home, subtests):
     for request_ in [
-        slurm.Request("no-such-model"),
-        slurm.Request("70b", nodes=0),
-        slurm.Request("70b", time="soon"),
-        slurm.Request("/nowhere"),
+        slurm.SubmitRequest("no-such-model"),
+        slurm.SubmitRequest("70b", nodes=0),
+        slurm.SubmitRequest("70b", time="soon"),
+        slurm.SubmitRequest("/nowhere"),
     ]:
         with subtests.test(str(request_)):
             with pytest.raises(BadInput) as error:
@@ -283,7 +283,7 @@ def test_refusal_of_sbatch_names_the_line_to_edit(workshop_home, bin_folder, sub
     }.items():
         stand_in(bin_folder, "sbatch", f'echo "sbatch: error: {message}" >&2; exit 1')
         with subtests.test(message), pytest.raises(WorkshopError, match=message) as error:
-            slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True)))
+            slurm.submit(slurm.prepare(slurm.SubmitRequest("70b", anyway=True)))
         assert remedy in error.value.remedy, message
 
 
@@ -293,7 +293,7 @@ def test_mistake_in_the_site_file_is_shown_in_bashs_words(workshop_home, tmp_pat
     with pytest.raises(
         WorkshopError, match=r"bash could not source .*site\.sh: line 1: unexpected"
     ) as error:
-        slurm.prepare(slurm.Request("70b"))
+        slurm.prepare(slurm.SubmitRequest("70b"))
     assert "slurm/sites" in error.value.remedy
     # as on Windows, or in a browser: the file is not to blame
     with monkeypatch.context() as without_bash:
@@ -301,15 +301,15 @@ def test_mistake_in_the_site_file_is_shown_in_bashs_words(workshop_home, tmp_pat
         with pytest.raises(
             WorkshopError, match=r"bash could not source .*site\.sh: it cannot be run"
         ):
-            slurm.prepare(slurm.Request("70b"))
+            slurm.prepare(slurm.SubmitRequest("70b"))
     (tmp_path / "site.sh").write_text("export A=1\r\n", newline="")
     with pytest.raises(WorkshopError, match="has the line ends of Windows"):
-        slurm.prepare(slurm.Request("70b"))
+        slurm.prepare(slurm.SubmitRequest("70b"))
 
 
 def test_weights_that_vllm_cannot_make_are_refused_before_the_job(workshop_home):
     with pytest.raises(BadInput, match="cannot make awq weights"):
-        slurm.prepare(slurm.Request("llama-3.1-8b", vllm=("--quantization", "awq")))
+        slurm.prepare(slurm.SubmitRequest("llama-3.1-8b", vllm=("--quantization", "awq")))
 
 
 def test_the_site_says_which_gpus_and_how_many(workshop_home, tmp_path, monkeypatch, subtests):
@@ -331,7 +331,7 @@ def test_the_site_says_which_gpus_and_how_many(workshop_home, tmp_path, monkeypa
         with subtests.test(setting):
             (tmp_path / "site.sh").write_text(f"export {setting}\n")
             monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
-            made = slurm.prepare(slurm.Request("70b", **options))
+            made = slurm.prepare(slurm.SubmitRequest("70b", **options))
             head = " ".join(re.findall("#SBATCH (.*)", made.script.read_text()))
             assert present in made.reasons[0] + head and absent not in head
 
@@ -351,16 +351,16 @@ def test_an_unknown_type_is_refused_unless_the_gpu_is_said(workshop_home, tmp_pa
     (tmp_path / "site.sh").write_text("export SBATCH_GPUS_PER_NODE=k80:4\n")
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     with pytest.raises(BadInput, match=r"'k80' is not in the catalog.*WORKSHOP_GPU"):
-        slurm.prepare(slurm.Request("70b"))
-    assert "4 × a100" in slurm.prepare(slurm.Request("70b", gpu="a100-80gb")).reasons[0]
+        slurm.prepare(slurm.SubmitRequest("70b"))
+    assert "4 × a100" in slurm.prepare(slurm.SubmitRequest("70b", gpu="a100-80gb")).reasons[0]
 
 
 def test_processors_and_memory_follow_from_the_gpus_unless_the_site_says_them(
     workshop_home, tmp_path, monkeypatch
 ):
-    four = " ".join(slurm.prepare(slurm.Request("llama-3.1-70b", nodes=1)).arguments)
+    four = " ".join(slurm.prepare(slurm.SubmitRequest("llama-3.1-70b", nodes=1)).arguments)
     assert "--gpus-per-node=4" in four and "--cpus-per-task=20" in four and "--mem=208G" in four
     (tmp_path / "site.sh").write_text("export WORKSHOP_CPUS_PER_GPU=12 WORKSHOP_GIB_PER_GPU=100\n")
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
-    arguments = " ".join(slurm.prepare(slurm.Request("llama-3.1-70b", nodes=1)).arguments)
+    arguments = " ".join(slurm.prepare(slurm.SubmitRequest("llama-3.1-70b", nodes=1)).arguments)
     assert "--cpus-per-task=48" in arguments and "--mem=400G" in arguments

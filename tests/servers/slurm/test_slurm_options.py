@@ -171,7 +171,7 @@ def test_an_option_s_value_is_no_stray_word_and_a_stray_word_is_refused():
 def test_what_the_job_would_stumble_over_is_refused_in_every_spelling(subtests):
     for sbatch_args in [("-Ja/b",), ("-HJa b",), ("--job=a b",), ("-J", "")]:
         with subtests.test(str(sbatch_args)), pytest.raises(BadInput):
-            slurm.prepare(slurm.Request("70b", sbatch_args=sbatch_args))
+            slurm.prepare(slurm.SubmitRequest("70b", sbatch_args=sbatch_args))
 
 
 # --- what a site changes
@@ -208,7 +208,9 @@ def test_a_site_takes_any_line_away_or_replaces_it(tmp_path, monkeypatch, bin_fo
                 "sbatch",
                 f'printf "%s\\n" "$@" >{tmp_path}/words; cp "${{@: -1}}" {tmp_path}/seen; echo 77',
             )
-            assert slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True))).job_id == "77"
+            assert (
+                slurm.submit(slurm.prepare(slurm.SubmitRequest("70b", anyway=True))).job_id == "77"
+            )
             printed = (tmp_path / "seen").read_text()
             lines = [line for line in printed.splitlines() if line.startswith("#SBATCH")]
             arguments = (tmp_path / "words").read_text()
@@ -229,7 +231,7 @@ def test_a_plan_passes_no_option_that_the_site_takes_away(tmp_path, monkeypatch,
     for array in ["(--mem=)", "(--cpus-per-task= --mem= --exclusive=)"]:
         with subtests.test(str(array)):
             use_site(tmp_path, monkeypatch, f"site_sbatch={array}\n")
-            arguments = slurm.prepare(slurm.Request("llama-3.1-405b")).arguments
+            arguments = slurm.prepare(slurm.SubmitRequest("llama-3.1-405b")).arguments
             for removed in re.findall(r"--[\w-]+", array):
                 assert not [argument for argument in arguments if argument.startswith(removed)], (
                     arguments
@@ -239,7 +241,7 @@ def test_a_plan_passes_no_option_that_the_site_takes_away(tmp_path, monkeypatch,
 
 def test_a_person_s_own_word_counts_before_the_site_s(tmp_path, monkeypatch):
     use_site(tmp_path, monkeypatch, "site_sbatch=(--time= --mem=)\n")
-    made = slurm.prepare(slurm.Request("70b", time="01:00:00", sbatch_args=("--mem=9G",)))
+    made = slurm.prepare(slurm.SubmitRequest("70b", time="01:00:00", sbatch_args=("--mem=9G",)))
     assert "--time=01:00:00" in made.arguments and "--mem=9G" in made.arguments
 
 
@@ -253,7 +255,7 @@ def test_an_option_of_the_person_s_stands_in_for_ours(subtests):
     ]:
         with subtests.test(option):
             arguments = slurm.prepare(
-                slurm.Request("llama-3.1-8b", sbatch_args=(option,), anyway=True)
+                slurm.SubmitRequest("llama-3.1-8b", sbatch_args=(option,), anyway=True)
             ).arguments
             assert arguments[-1] == option
             assert not [argument for argument in arguments[:-1] if argument.startswith(ours)]
@@ -266,24 +268,24 @@ def test_a_site_whose_nodes_are_given_whole_plans_with_all_their_gpus(tmp_path, 
     """slurm/sites/whole-nodes.sh, without its modules."""
     use_site(tmp_path, monkeypatch, (ROOT / "slurm/sites/whole-nodes.sh").read_text())
     for what in ("70b", "llama-3.1-8b"):
-        made = slurm.prepare(slurm.Request(what))
+        made = slurm.prepare(slurm.SubmitRequest(what))
         assert "1 node, 4 × h100" in made.reasons[0]
         told = " ".join([*made.arguments, *re.findall("#SBATCH (.*)", made.script.read_text())])
         assert not re.search(r"--(mem|gpus|gres|cpus)", told), told
         assert "--exclusive" in told and "--mail-type=FAIL" in told
     with pytest.raises(BadInput, match="--gpus-per-node 2 cannot be asked for"):
-        slurm.prepare(slurm.Request("70b", gpus_per_node=2))
+        slurm.prepare(slurm.SubmitRequest("70b", gpus_per_node=2))
 
 
 def test_a_change_that_is_none_is_one_sentence(tmp_path, monkeypatch, subtests):
     for array in ("(mem)", "(--mme=)", "(-n4)", "(--mem 3G)"):
         use_site(tmp_path, monkeypatch, f"site_sbatch={array}\n")
         with subtests.test(str(array)), pytest.raises(BadInput, match="site_sbatch") as error:
-            slurm.prepare(slurm.Request("70b"))
+            slurm.prepare(slurm.SubmitRequest("70b"))
         assert error.value.remedy, array
     use_site(tmp_path, monkeypatch, "site_sbatch=('')\n")
     head = options.in_script((ROOT / "slurm/70b.sbatch").read_text())
-    assert options.in_script(slurm.prepare(slurm.Request("70b")).script.read_text()) == head
+    assert options.in_script(slurm.prepare(slurm.SubmitRequest("70b")).script.read_text()) == head
 
 
 def test_a_script_of_one_s_own_is_read_as_sbatch_reads_it():
@@ -367,7 +369,7 @@ def test_a_job_counts_its_gpus_as_slurm_writes_them(tmp_path, monkeypatch):
 def test_a_kind_without_a_number_is_one_gpu_of_it(tmp_path, monkeypatch):
     for line in ("SBATCH_GRES=gpu:h200", "SBATCH_GPUS_PER_NODE=h200"):
         use_site(tmp_path, monkeypatch, f"export {line}\n")
-        assert "1 × h200" in slurm.prepare(slurm.Request("llama-3.1-8b")).reasons[0]
+        assert "1 × h200" in slurm.prepare(slurm.SubmitRequest("llama-3.1-8b")).reasons[0]
 
 
 # --- sbatch's reasons
@@ -399,7 +401,7 @@ def test_every_line_of_sbatch_is_shown(bin_folder, subtests):
             stand_in(bin_folder, "sbatch", f"{script}; exit {code}")
             printed = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
             with pytest.raises(WorkshopError) as error:
-                slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True)))
+                slurm.submit(slurm.prepare(slurm.SubmitRequest("70b", anyway=True)))
             check = doctor._accepted(site.environment())
             for line in (printed.stdout + printed.stderr).splitlines():
                 assert line in error.value.message and line in check.found
@@ -438,4 +440,4 @@ def test_lines_around_the_number_of_a_job_do_no_harm(bin_folder):
         "sbatch",
         "echo 'sbatch: warning: slow' >&2; echo Welcome; echo 4711; echo 'Good luck'",
     )
-    assert slurm.submit(slurm.prepare(slurm.Request("70b", anyway=True))).job_id == "4711"
+    assert slurm.submit(slurm.prepare(slurm.SubmitRequest("70b", anyway=True))).job_id == "4711"

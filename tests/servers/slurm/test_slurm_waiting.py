@@ -113,7 +113,7 @@ def test_an_option_that_says_the_same_in_another_way_takes_the_script_s_line_awa
     """sbatch refuses --mem-per-gpu beside --mem, and adds --gres to --gpus-per-node."""
     for option in ["--gpus=4", "--gres=gpu:4", "--mem-per-gpu=40G", "--cpus-per-gpu=4"]:
         with subtests.test(option):
-            made = slurm.prepare(slurm.Request("70b", sbatch_args=(option,), anyway=True))
+            made = slurm.prepare(slurm.SubmitRequest("70b", sbatch_args=(option,), anyway=True))
             names = {line.name for line in options.in_script(made.script.read_text())}
             name = option[2:].split("=")[0]
             groups = [group for group in site.ONE_OF if name in group]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workshop.batch.keep.lines import Answer
+from workshop.batch.keep.lines import KeptAnswer
 from workshop.batch.keep.paths import PARQUET_META, Paths, parquet_meta, read_meta, replacement
 from workshop.batch.keep.store import newest, scan
 from workshop.batch.read.inputs import Source
@@ -129,7 +129,7 @@ def _object_of(value: object) -> dict:
     return value if isinstance(value, dict) else {}
 
 
-def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
+def _records(answers: Iterable[tuple[KeptAnswer, int, object]]) -> Iterator[dict]:
     """Yield a flat record for each choice of each answer."""
     for answer, row, prompt in answers:
         line = answer.line
@@ -212,7 +212,7 @@ def current(
     journals: list[Path],
     input: str | Path | None = None,
     shard: tuple[int, int] | None = None,
-) -> Iterator[tuple[Answer, int, object]]:
+) -> Iterator[tuple[KeptAnswer, int, object]]:
     """Yield each answer that counts, its row's number, and its prompt or messages (None: unknown).
 
     Where the input is not there as it was (`input`: where it lies now), all answers count, as long
@@ -241,8 +241,8 @@ def current(
 
 
 def _every(
-    meta: dict, journals: list[Path], reader: Callable[[Path], Iterator[Answer]]
-) -> Iterator[tuple[Answer, int, None]]:
+    meta: dict, journals: list[Path], reader: Callable[[Path], Iterator[KeptAnswer]]
+) -> Iterator[tuple[KeptAnswer, int, None]]:
     """Yield every answer, for an input that is missing.
 
     Raises WorkshopError: it changed, or a row has two answers.

@@ -10,7 +10,7 @@ _START = b'{"custom_id": '
 _HAZARDS = (b"NaN", b"Infinity", b"\r", b"\n")  # what makes a body worth a second look
 
 
-class Answer(NamedTuple):
+class KeptAnswer(NamedTuple):
     """One whole line of an output: its JSON (`line`), bytes (`raw`) and end in the file (`end`)."""
 
     line: dict
@@ -120,13 +120,15 @@ def error_line(
     return json.dumps(fields).encode()
 
 
-def read_answer(raw: bytes, end: int) -> Answer | None:
+def read_answer(raw: bytes, end: int) -> KeptAnswer | None:
     """Return the answer in a line; None if the line is not whole, or was not written by a batch."""
     if not raw.endswith(b"}\n") or b"\0" in raw or not _HEAD.match(raw):
         return None
     try:
         line = json.loads(raw)
-        answer = Answer(line, raw, end, line["custom_id"], bytes.fromhex(line["key"]), line["row"])
+        answer = KeptAnswer(
+            line, raw, end, line["custom_id"], bytes.fromhex(line["key"]), line["row"]
+        )
         choices = choices_of(line["response"]["body"])
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None

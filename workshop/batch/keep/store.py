@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from workshop.batch.keep.lines import Answer, is_rest, read_answer
+from workshop.batch.keep.lines import KeptAnswer, is_rest, read_answer
 from workshop.batch.keep.paths import Paths, cannot_read, cannot_write, replacement
 from workshop.errors import BadInput, WorkshopError
 from workshop.files import sync_folder
@@ -100,7 +100,7 @@ def is_at(descriptor: int, path: Path) -> bool:
     return False
 
 
-def scan(journal: Path) -> Iterator[Answer]:
+def scan(journal: Path) -> Iterator[KeptAnswer]:
     """Yield each whole answer, without a cut last line (a kill) and without zeros (a power cut).
 
     Raises BadInput: the file holds lines that no batch wrote, or cannot be read.
@@ -124,7 +124,7 @@ def scan(journal: Path) -> Iterator[Answer]:
         raise cannot_read(journal, error) from None
 
 
-def newest(journal: Path) -> Iterator[Answer]:
+def newest(journal: Path) -> Iterator[KeptAnswer]:
     """Yield each whole answer that no later answer to the same request replaced (`--retry`).
 
     Reads the journal twice. Raises BadInput, as `scan` does.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from workshop.batch.keep.cut_answers import ENDED_IN_LENGTH, RETRY_FACTOR
-from workshop.batch.keep.lines import Answer, metadata_text
+from workshop.batch.keep.lines import KeptAnswer, metadata_text
 from workshop.batch.keep.store import scan
 from workshop.batch.read.inputs import Source
 from workshop.batch.read.rows import Builder, Content, Malformed, Row, derived_id, key_of
@@ -178,7 +178,7 @@ class Work:
     max_model_len: int | None = None  # of the server or the engine, once it is known
     cut_answers: dict[int, CutAnswer] = field(default_factory=dict)  # by row; with `retry`
     retried: int = 0  # rows that have their second answer
-    read_journal: Callable[[Path], Iterator[Answer]] = scan
+    read_journal: Callable[[Path], Iterator[KeptAnswer]] = scan
     full: int = 0  # rows that were not asked again: their context has no room for more
     stamp: tuple[int, int] = (0, 0)  # of the input when it was read
 
@@ -232,7 +232,7 @@ class Work:
         for _ in self.answered(*journals):
             pass
 
-    def answered(self, *journals: Path) -> Iterator[tuple[Answer, Row]]:
+    def answered(self, *journals: Path) -> Iterator[tuple[KeptAnswer, Row]]:
         """Yield each answer that counts, and its row.
 
         It must have all samples, and the key that its row has now; an equal id or number is not
@@ -250,12 +250,12 @@ class Work:
                 else:
                     self.superseded += 1
 
-    def _counts(self, answer: Answer, row: Row) -> bool:
+    def _counts(self, answer: KeptAnswer, row: Row) -> bool:
         """Return True if an answer is a whole one to what this row asks now."""
         is_of_row = self._is_of_shard(row.number) and row.key == answer.key
         return is_of_row and answer.has(row.samples)
 
-    def _count(self, answer: Answer, row: Row) -> None:
+    def _count(self, answer: KeptAnswer, row: Row) -> None:
         """Count how an answer ended; note its row for another attempt if it was cut and `retry`."""
         finish_reasons = finish_reasons_of(answer.choices)
         self.finish_reasons.update(finish_reasons)

@@ -7,7 +7,7 @@ import random
 
 from workshop.course.notebooks import nb06
 from workshop.course.topics import abstracts
-from workshop.measure.classes import Step
+from workshop.measure.classes import ClassStep
 
 CITIES = ("San Francisco is a", "Boston is a", "Chicago is a", "NYC is a")
 OPENINGS = (
@@ -23,7 +23,7 @@ QUESTIONS = ("What is Boston?", "Who was Abraham Lincoln?", "What is a hammer?")
 ALL_LOGPROBS = 8192  # what the sampling explorer asks for first
 
 
-def of_learner(dice: random.Random) -> list[Step]:
+def of_learner(dice: random.Random) -> list[ClassStep]:
     """Return what one learner runs, in order: the cells that send requests to the server."""
     own, question, seed = dice.choice(OPENINGS), dice.choice(QUESTIONS), dice.randrange(1000)
     temperatures = []
@@ -43,15 +43,15 @@ def of_learner(dice: random.Random) -> list[Step]:
         timeline.append({"prompt": CITIES[number % 4], **exactly, "temperature": 1.0})
     message = {"role": "user", "content": question}
     return [
-        Step("00 first request", [{"prompt": CITIES[0], "max_tokens": 16, "temperature": 0}]),
-        Step("04 four temperatures", temperatures),
-        Step("04 explorer", [{"prompt": own, **one_token, "logprobs": ALL_LOGPROBS}]),
-        Step(
+        ClassStep("00 first request", [{"prompt": CITIES[0], "max_tokens": 16, "temperature": 0}]),
+        ClassStep("04 four temperatures", temperatures),
+        ClassStep("04 explorer", [{"prompt": own, **one_token, "logprobs": ALL_LOGPROBS}]),
+        ClassStep(
             "04 20 completions",
             [{"prompt": own, "max_tokens": 24, "n": 20, "seed": seed, "temperature": 1.0}],
         ),
-        Step("05 prompt logprobs", labels),
-        Step("05 answers with logprobs", answers),
-        Step("06 12 prompts, 4 at once", timeline, at_once=4),
-        Step("chat", [{"messages": [message], "max_tokens": 40, "temperature": 0.7}]),
+        ClassStep("05 prompt logprobs", labels),
+        ClassStep("05 answers with logprobs", answers),
+        ClassStep("06 12 prompts, 4 at once", timeline, at_once=4),
+        ClassStep("chat", [{"messages": [message], "max_tokens": 40, "temperature": 0.7}]),
     ]

@@ -224,7 +224,7 @@ def script_parts(script: str) -> Table:
 
 def prepare(name: str, **options) -> slurm.Submission:
     """Return what `workshop slurm submit NAME` would submit: its plan, its script, its options."""
-    return slurm.prepare(slurm.Request(name, **options))
+    return slurm.prepare(slurm.SubmitRequest(name, **options))
 
 
 def log_lines(log: Path, *only: str) -> Table:

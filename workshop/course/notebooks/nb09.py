@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from workshop.client import evaluation, paired
-from workshop.client.evaluation import Answer, Evaluation
 from workshop.course.topics import quantized, recorded_data
 from workshop.course.widgets.bits.view import BitsExplorer
 from workshop.engine import measured_runs
 from workshop.errors import WorkshopError
+from workshop.measure import evaluation, paired
+from workshop.measure.evaluation import Evaluation, TaskAnswer
 from workshop.teaching_model import reference, schemes
 from workshop.teaching_model.quantize import to_e4m3
 
@@ -64,7 +64,7 @@ def evaluated() -> dict[str, Evaluation]:
         answers = {}
         for number, prompt in enumerate(record["prompts"]):
             text = row["other_texts"].get(str(number), record["texts"][number])
-            answers[str(number)] = Answer(prompt, text, int(row["right"][number]))
+            answers[str(number)] = TaskAnswer(prompt, text, int(row["right"][number]))
         runs[name] = Evaluation(record["task"], "right", answers)
     return runs
 

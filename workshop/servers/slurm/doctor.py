@@ -60,7 +60,7 @@ def examine() -> Iterator[Check]:
     yield Check("Site's settings", OK, description)
     yield from _partition(site, rows, list(gpu))
     _, assumption = submission.gpu_of(
-        submission.Request("70b"), site, site.get("SBATCH_PARTITION", "")
+        submission.SubmitRequest("70b"), site, site.get("SBATCH_PARTITION", "")
     )
     if assumption:
         yield Check("site.sh: GPUs", NOTE, f"plans assume {submission.GPU}", assumption)
@@ -98,7 +98,7 @@ def _partition(
 def _accepted(site: dict[str, str]) -> Check:
     """Let sbatch judge the smallest job of `workshop slurm submit`, and say when it would start."""
     try:
-        job = submission.prepare(submission.Request("70b"))
+        job = submission.prepare(submission.SubmitRequest("70b"))
     except WorkshopError as error:
         return Check("sbatch 70b.sbatch", LACK, error.message, error.remedy)
     done = run("sbatch", "--test-only", *job.passed, str(job.script))

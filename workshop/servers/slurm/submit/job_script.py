@@ -16,7 +16,7 @@ from workshop.servers.flags import flags_of
 from workshop.servers.slurm import options
 from workshop.servers.slurm import site as slurm_site
 from workshop.servers.slurm.site import scripts_folder
-from workshop.servers.slurm.submit.recipes import RECIPES, Request
+from workshop.servers.slurm.submit.recipes import RECIPES, SubmitRequest
 
 UNSET = "$WORKSHOP_MODELS"
 CPUS_BASE = 4  # for the API's and the engine's own processes
@@ -27,13 +27,13 @@ MEMORY_PER_GPU_GIB = 48  # weights pass through the page cache
 GPU_MEMORY_SHARE = 0.95
 
 
-def of_person(request: Request) -> slurm_site.Changes:
+def of_person(request: SubmitRequest) -> slurm_site.Changes:
     """Return the options of sbatch that a person requests, as changes to a script."""
     return slurm_site.Changes(frozenset(), dict(options.read(request.sbatch_args)[0]))
 
 
 def head_options(
-    request: Request, site: dict[str, str], name: str | None, plan: Plan, slurm_kind: str
+    request: SubmitRequest, site: dict[str, str], name: str | None, plan: Plan, slurm_kind: str
 ) -> list[str]:
     """Return the options of sbatch that the script gets beside its own.
 
@@ -57,7 +57,7 @@ def head_options(
 
 
 def _choices(
-    request: Request, site: dict[str, str], name: str | None, plan: Plan, slurm_kind: str
+    request: SubmitRequest, site: dict[str, str], name: str | None, plan: Plan, slurm_kind: str
 ) -> dict[str, object]:
     """Return {option of sbatch: value}; None where the script's own line or the cluster decides."""
     changes = slurm_site.changes(site)
@@ -95,7 +95,7 @@ def _choices(
 
 
 def script_settings(
-    request: Request, plan: Plan, folder: Path, changed_gpu: bool
+    request: SubmitRequest, plan: Plan, folder: Path, changed_gpu: bool
 ) -> dict[str, str]:
     """Return the lines of the script that differ from its own choice: {name: value, as in bash}."""
     recipe = RECIPES.get(request.what)

@@ -7,7 +7,7 @@ NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 @dataclass(frozen=True)
-class Request:
+class SubmitRequest:
     """The settings that a person requests; None: the script's or the plan's choice.
 
     what: a script's name (70b), a catalog name, a Hub id, or a model's folder.

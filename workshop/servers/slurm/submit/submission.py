@@ -30,7 +30,7 @@ from workshop.servers.slurm.queue import Standing
 from workshop.servers.slurm.site import scripts_folder
 from workshop.servers.slurm.submit import job_script, partitions
 from workshop.servers.slurm.submit.job_script import UNSET, of_person
-from workshop.servers.slurm.submit.recipes import RECIPES, Recipe, Request, model_of
+from workshop.servers.slurm.submit.recipes import RECIPES, Recipe, SubmitRequest, model_of
 from workshop.servers.weights import check as slurm_weights
 
 GPU = "h100"
@@ -55,7 +55,7 @@ class Submission:
     replaced, by name.
     """
 
-    request: Request
+    request: SubmitRequest
     script: Path
     head: list[str]
     passed: list[str]
@@ -90,7 +90,7 @@ class Submitted:
     standing: Standing | None
 
 
-def prepare(request: Request) -> Submission:
+def prepare(request: SubmitRequest) -> Submission:
     """Plan, and return what would be submitted; `fits` is False if the plan says it cannot work."""
     _refuse(request)
     site = slurm_site.environment()
@@ -147,7 +147,7 @@ def prepare(request: Request) -> Submission:
 
 
 def gpu_of(
-    request: Request, site: dict[str, str], partition: str, cluster: str = ""
+    request: SubmitRequest, site: dict[str, str], partition: str, cluster: str = ""
 ) -> tuple[str, str]:
     """Return the GPU to plan for, and what to know if nobody named it: then it is ('', why)."""
     gpu = request.gpu or site.get("WORKSHOP_GPU") or slurm_site.known_gpu(slurm_site.gpus(site)[0])
@@ -160,7 +160,9 @@ def gpu_of(
     return "", f"{why}. Set WORKSHOP_GPU in slurm/site.sh, or give --gpu."
 
 
-def _sbatch_options(request: Request, site: dict[str, str], script: Path) -> dict[str, str | None]:
+def _sbatch_options(
+    request: SubmitRequest, site: dict[str, str], script: Path
+) -> dict[str, str | None]:
     """Return the options of the job as sbatch reads them: of the person, the shell, the script."""
     text = script.read_text(encoding="utf-8")
     values = dict(options.in_script(text))
@@ -171,7 +173,7 @@ def _sbatch_options(request: Request, site: dict[str, str], script: Path) -> dic
     return values | of_person(request).added
 
 
-def _refuse_other_gpus(request: Request, plan: Plan) -> None:
+def _refuse_other_gpus(request: SubmitRequest, plan: Plan) -> None:
     """Refuse an option of sbatch that asks for another number of GPUs than the plan has."""
     for option in options.read(request.sbatch_args)[0]:
         value = option.value or ""
@@ -186,7 +188,7 @@ def _refuse_other_gpus(request: Request, plan: Plan) -> None:
             )
 
 
-def _with_whole_nodes(request: Request, gpus_of_a_node: int) -> Request:
+def _with_whole_nodes(request: SubmitRequest, gpus_of_a_node: int) -> SubmitRequest:
     """Return the request with all GPUs of its nodes, where no option of sbatch counts GPUs."""
     if request.gpus_per_node not in (None, gpus_of_a_node):
         number = gpus_of_a_node or "as many as WORKSHOP_GPUS_PER_NODE says"
@@ -224,7 +226,7 @@ def _missing_model(what: str, folder: Path) -> str:
     return f"The model is not in {folder} yet: workshop prefetch {what} --to {folder.parent}"
 
 
-def _refuse(request: Request) -> None:
+def _refuse(request: SubmitRequest) -> None:
     """Refuse what sbatch, or the job at its start, would stumble over."""
     if request.name:
         records.path_of(request.name)  # refuses what is no name of a server
@@ -255,7 +257,7 @@ def _refuse(request: Request) -> None:
 
 
 def _planned(
-    model: Path | str, gpu: str, recipe: Recipe, request: Request, site: dict[str, str]
+    model: Path | str, gpu: str, recipe: Recipe, request: SubmitRequest, site: dict[str, str]
 ) -> tuple[Plan, list[str]]:
     """Return the plan with the flags of vLLM, and a sentence on those that it cannot count."""
     flags = for_plan(request.vllm)
@@ -277,7 +279,7 @@ def _plan_of_split(
     model: Path | str,
     gpu: str,
     recipe: Recipe,
-    request: Request,
+    request: SubmitRequest,
     site: dict[str, str],
     flags: dict[str, Any],
 ) -> Plan:
