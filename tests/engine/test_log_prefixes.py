@@ -35,6 +35,14 @@ def _before(prefix: str) -> Wrap:
     return wrap
 
 
+def _json(key: str, **more: Any) -> Wrap:
+    def wrap(number: int, line: str) -> str:
+        record = {"time": f"2026-11-20T{_clock(number)}Z", key: f"{line}\n", **more}
+        return json.dumps(record)
+
+    return wrap
+
+
 def _colored(escape: str) -> Wrap:
     def wrap(number: int, line: str) -> str:
         for level in ("INFO", "WARNING", "ERROR"):
@@ -90,6 +98,13 @@ PREFIXES: dict[str, Wrap] = {
     "Modal": _before("2026-11-20 {clock}+00:00 ta-01ABC "),
     "CloudWatch": _before("2026-11-20T{clock}.000Z\t"),
     "CSV": _before('"2026-11-20 {clock}",vllm,'),
+    "docker's json-file": _json("log", stream="stdout"),
+    "fluentd": _json("log", kubernetes={"pod_name": "vllm-0"}, stream="stderr"),
+    "Google's log": _json("textPayload", severity="INFO"),
+    "journald in JSON": _json("MESSAGE", PRIORITY="6"),
+    "Elastic's export": lambda number, line: (
+        json.dumps({"_id": number, "_source": {"message": line}}) + ","
+    ),
     "Docker's box": _before("│ "),
     "colors": _colored("\x1b"),
     "colors without the escape": _colored(""),
@@ -156,11 +171,14 @@ def test_logo_in_another_code_page_says_the_version():
         assert log.parse(line.format(logo)).version == "0.19.2rc1.dev8+g4b7f5ea1a"
 
 
-def test_records_of_a_collector_are_refused_with_what_takes_the_text_out():
-    record = json.dumps({"log": "INFO 11-20 10:00:00 [gpu_worker.py:538] Available\n"})
-    with pytest.raises(BadInput, match="records in JSON") as refused:
-        log.parse(record)
-    assert "jq -r .log" in refused.value.remedy
+def test_records_of_pythons_json_logger_are_a_log():
+    """VLLM_LOGGING_CONFIG_PATH with python-json-logger: the level and the file are fields, not words of the line."""
+    records = [
+        {"levelname": "INFO", "filename": "gpu_worker.py", "lineno": 538, "message": message}
+        for message in ("Available KV cache memory: 5.98 GiB", "GPU KV cache size: 567,978 tokens")
+    ]
+    read = log.parse("\n".join(json.dumps(record) for record in records))
+    assert (read.available_kv_gib, read.kv_cache_tokens) == (5.98, 567978)
 
 
 def test_logger_of_another_format_is_read_where_vllms_facts_are_in_it():

@@ -33,7 +33,6 @@ CHUNK_CHARS = 1 << 20
 EXPECTED = (
     "A vLLM log has lines such as `INFO 11-20 10:02:25 [model.py:733] Resolved architecture: …`."
 )
-RECORDS = "Take the text out of them: `jq -r .log FILE > vllm.log`, or as their field is called."
 
 
 def read(path: str | Path) -> EngineLog:
@@ -47,8 +46,7 @@ def read(path: str | Path) -> EngineLog:
     >>> log.kv_cache_tokens, log.max_concurrency
     (914304, 6.98)
 
-    Raises BadInput: there is no such file, it is a folder, it is not text, it has records in JSON
-        instead of lines, or it is not a vLLM log.
+    Raises BadInput: there is no such file, it is a folder, it is not text, or it is not a vLLM log.
     """
     path = Path(path)
     reader = Reader()
@@ -101,8 +99,6 @@ def parse(text: str, name: str = "the text") -> EngineLog:
 
 def _finish(reader: Reader, name: str) -> EngineLog:
     reader.close()
-    if reader.in_json:
-        raise BadInput(f"The lines of {name} are records in JSON.", RECORDS)
     if not reader.recognised and not (reader.log.error and reader.mentions_vllm):
         content = "it is empty"
         if reader.first_line:

@@ -7,8 +7,11 @@ words are looked for anywhere in a line, so no list of collectors is needed. A l
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
@@ -58,6 +61,24 @@ MAX_LINE_CHARS = 200_000
 LONGEST_PREFIX = 300  # characters; also how far in front of vLLM's words its process is looked for
 MOST_BARS = 1000  # that are split from one line
 MOST_PREFIXES = 32  # kinds of prefixes that are remembered: one for each host or container
+
+JSON_OBJECT = re.compile(r'\{\s{0,8}"[\w.@/-]{1,80}"\s{0,8}:')
+JSON_MEMBER = re.compile(r'^\s{0,80}"[\w.@/-]{1,80}"\s{0,8}:\s{0,8}".*",?$', re.DOTALL)
+# the fields in which collectors keep the line itself: docker, fluentd, journald, Google, Azure,
+# python-json-logger
+MESSAGE_FIELDS = (
+    "log",
+    "message",
+    "msg",
+    "MESSAGE",
+    "line",
+    "textPayload",
+    "content",
+    "body",
+    "event",
+)
+DEEPEST_RECORD = 4  # objects within objects, in which a line is looked for
+LEVEL_FIELDS = ("levelname", "level", "severity")
 
 
 @dataclass(frozen=True)
@@ -128,9 +149,10 @@ def parse_line(raw: str, prefixes: Prefixes | None = None) -> Line:
     if prefixes is None:
         prefixes = Prefixes()
     text = _visible(raw[:MAX_LINE_CHARS])
+    text, record_level, record_source = _out_of_json(text)
     match = HEADER.search(text)
     if match is None:
-        return _line_without_header(text, prefixes)
+        return _line_without_header(text, prefixes, record_level, record_source)
     front = text[max(0, match.start() - LONGEST_PREFIX) : match.start()]
     processes = list(PROCESS.finditer(front))
     process = ""
@@ -154,7 +176,7 @@ def parse_line(raw: str, prefixes: Prefixes | None = None) -> Line:
     )
 
 
-def _line_without_header(text: str, prefixes: Prefixes) -> Line:
+def _line_without_header(text: str, prefixes: Prefixes, level: str | None, source: str) -> Line:
     """Take a line apart that vLLM's logger did not write: a traceback, a bar, another program's."""
     prefix, text = prefixes.strip(text)
     label = RANK_LABEL.search(prefix)
@@ -174,7 +196,7 @@ def _line_without_header(text: str, prefixes: Prefixes) -> Line:
         match = PROCESS.match(text, begin)
     if label:
         process = f"{label['label']}:{process}"
-    return Line(text=_message(text[begin:]), process=process)
+    return Line(text=_message(text[begin:]), level=level, source=source, process=process)
 
 
 def _visible(text: str) -> str:
@@ -195,6 +217,76 @@ def _message(text: str) -> str:
     if match:
         text = text[: match.start()].rstrip()
     return text
+
+
+def _out_of_json(text: str) -> tuple[str, str | None, str]:
+    """Return (the line, its level, its source) of a record in JSON.
+
+    For any other line they are (text, None, "").
+    """
+    record = _record_of(text)
+    if record is None:
+        return text, None, ""
+    message = _message_of(record)
+    if message is None:
+        return text, None, ""
+    if not {"filename", "lineno"} <= set(record):
+        return _visible(message), None, ""
+    source = f"{record['filename']}:{record['lineno']}"[:200]
+    return _visible(message), _level_of(record), source
+
+
+def _record_of(text: str) -> dict | None:
+    """Return the JSON object in a line, or of which it is one member; None if there is none."""
+    if text.endswith(("}", "},", "}]")):
+        match = JSON_OBJECT.search(text)
+        if match:
+            return _json(text[match.start() :].rstrip(",]"))
+    if text.endswith(('"', '",')) and JSON_MEMBER.match(text):
+        return _json("{" + text.rstrip(",") + "}")
+    return None
+
+
+def _message_of(record: dict) -> str | None:
+    """Return the text of a record with vLLM's own words, else that of its likeliest field."""
+    first_of_field: dict[str, str] = {}
+    for field, text in _texts(record):
+        if HEADER.search(text):
+            return text
+        first_of_field.setdefault(field, text)
+    for field in MESSAGE_FIELDS:
+        if field in first_of_field:
+            return first_of_field[field]
+    return None
+
+
+def _level_of(record: dict) -> str | None:
+    """Return the level of a record of Python's own logger: vLLM's level, not the collector's."""
+    for name in LEVEL_FIELDS:
+        level = record.get(name)
+        if level in LEVELS.split("|"):
+            return level
+    return None
+
+
+def _texts(record: object, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield (field, text) of a record, also of what it nests: {"jsonPayload": {"message": "…"}}."""
+    if isinstance(record, str):
+        yield name, record
+    elif depth < DEEPEST_RECORD and isinstance(record, dict):
+        for field, member in record.items():
+            yield from _texts(member, field, depth + 1)
+    elif depth < DEEPEST_RECORD and isinstance(record, list):
+        for member in record:
+            yield from _texts(member, name, depth + 1)
+
+
+def _json(text: str) -> dict | None:
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text)
+        if isinstance(value, dict):
+            return value
+    return None
 
 
 def _process_name(match: re.Match[str]) -> str:

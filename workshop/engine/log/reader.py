@@ -109,7 +109,6 @@ class Reader:
         self.mentions_vllm = False
         self.lines_with_facts = 0
         self.first_line = ""
-        self.in_json = False  # the first line is a record of a collector
         self._rest = ""
         self._stopping = False
         self._engine_ended = False
@@ -142,7 +141,6 @@ class Reader:
             if not raw.strip():
                 continue
             for part in parts(raw):
-                self.in_json = self.in_json or (not self.first_line and part.startswith('{"'))
                 event = self._line(parse_line(part, self._prefixes))
                 if event:
                     events.append(event)
