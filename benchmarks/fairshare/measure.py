@@ -5,8 +5,8 @@
 Starts a server of its own with `--learners`, and stops it afterwards; no server of yours is touched. A learner asks
 for 16 tokens again and again while another learner attacks with several connections. Quiet and attacked seconds
 alternate, and each round is compared with the quiet seconds before and after it, so that other work on the machine
-counts for both. The ratio is the median of the rounds' ratios, of medians and of means. Prints the rows of the table in
-its README.
+counts for both. The ratio is the median of the rounds' ratios, of medians and of means. A round of an attack that has to
+rest between its requests is long enough for several of them. Prints the rows of the table in its README.
 """
 
 from __future__ import annotations

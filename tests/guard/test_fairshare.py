@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from workshop.guard import fairshare
 from workshop.guard.asgi import path_of
 from workshop.guard.fairshare import FairShare
-from workshop.guard.limits import copies, request_body
+from workshop.guard.limits import copies, pace, request_body
 
 
 class Engine:
@@ -463,3 +463,78 @@ def test_who_gives_up_while_they_wait_leaves_their_place_to_the_next():
         assert not app._queues
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(("others", "waits_s"), [(True, [8.0, 4.0]), (False, [])])
+def test_a_wide_request_rests_twice_as_long_as_it_took_while_others_are_there(
+    others, waits_s, monkeypatch
+):
+    """In time that is counted, not waited for: each request takes four seconds."""
+    clock = SimpleNamespace(now=100.0)
+    clock.monotonic = lambda: clock.now
+    slept = []
+
+    def pass_time(seconds):
+        clock.now += seconds
+        if others:
+            app._pace.arrive(b"modest", clock.now)
+
+    async def sleep(seconds):
+        slept.append(round(seconds, 1))
+        pass_time(seconds)
+
+    async def busy(scope, receive, send):
+        pass_time(4.0)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def story():
+        pass_time(1.0)
+        for count in (17, 17, 17, 8, 17):  # eight are not wide, and do not wait
+            await ask(app, "greedy", wide(count), device="cpu")
+
+    app = FairShare(busy)
+    monkeypatch.setattr(fairshare, "time", clock)
+    monkeypatch.setattr(fairshare.asyncio, "sleep", sleep)
+    asyncio.run(story())
+    assert slept == waits_s
+
+
+def test_rest_adds_up_to_a_third_of_the_time_for_wide_requests():
+    pace_of_class = pace.Pace()
+    now = 0.0
+    running_s = 0.0
+    while now < 300:
+        pace_of_class.arrive(b"modest", now)
+        pace_of_class.arrive(b"greedy", now)
+        now += pace_of_class.rest(b"greedy", now) + 4.0
+        running_s += 4.0
+        pace_of_class.arrive(b"modest", now)
+        pace_of_class.end_wide(b"greedy", now, 4.0)
+    assert running_s / now == pytest.approx(1 / 3, abs=0.03)
+
+
+def test_eighty_short_drawings_never_rest():
+    """Notebook 4 draws 2,000 tokens by 25; a step of 25 sequences takes some 50 ms."""
+    pace_of_class = pace.Pace()
+    now = 0.0
+    for _ in range(80):
+        pace_of_class.arrive(b"modest", now)
+        pace_of_class.arrive(b"greedy", now)
+        assert pace_of_class.rest(b"greedy", now) == 0
+        now += 0.05
+        pace_of_class.end_wide(b"greedy", now, 0.05)
+
+
+def test_who_was_alone_owes_little_rest_when_others_come():
+    pace_of_class = pace.Pace()
+    pace_of_class.arrive(b"greedy", 0.0)
+    for now in range(5, 500, 5):
+        pace_of_class.end_wide(b"greedy", now, 5.0)
+        assert pace_of_class.rest(b"greedy", now) == 0
+    pace_of_class.arrive(b"modest", 495.0)
+    assert pace_of_class.rest(b"greedy", 495.0) == 0, "the first one passes"
+    pace_of_class.end_wide(b"greedy", 499.0, 4.0)
+    assert pace_of_class.rest(b"greedy", 499.0) == pytest.approx(8.0)
+    pace_of_class.end_wide(b"greedy", 499.0, 1000.0)
+    assert pace_of_class.rest(b"greedy", 499.0) == pace.MAX_WAIT_S

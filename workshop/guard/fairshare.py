@@ -52,7 +52,8 @@ LARGE_SEQUENCES = 8
 LARGE_BYTES = 8 * 1024
 LARGE_LOGPROBS = 16  # a step
 # On a CPU, one more sequence makes each step longer for everybody: 16 less than twice as long, 32
-# more than that. A request with more than NARROW_SEQUENCES has fewer tokens.
+# more than that. A request with more than NARROW_SEQUENCES is wide: it has fewer tokens, and rests
+# afterwards (see `pace`).
 NARROW_SEQUENCES = 16
 WIDE_TOKENS = 8192  # sequences × tokens of an answer: 32 × 256
 UNLIMITED = 10**9
@@ -104,6 +105,7 @@ class _Judgment:
     problem: str = ""
     sequences: int = 1
     is_large: bool = False
+    is_wide: bool = False
     on_cpu: bool = False
 
 
@@ -222,11 +224,21 @@ class FairShare:
         async with AsyncExitStack() as turns:
             if judgment.is_large:
                 await turns.enter_async_context(queue.large)
+            if judgment.is_wide:
+                wait_s = self._pace.rest(learner, time.monotonic())
+                if wait_s:
+                    await asyncio.sleep(wait_s)
             most = UNLIMITED
             if judgment.on_cpu and self._pace.others_are_there(learner, time.monotonic()):
                 most = NARROW_SEQUENCES
             await turns.enter_async_context(queue.width.take(judgment.sequences, most))
-            await app({**scope, PASSED: True}, once_more(body, receive), send)
+            began = time.monotonic()
+            try:
+                await app({**scope, PASSED: True}, once_more(body, receive), send)
+            finally:
+                ended = time.monotonic()
+                if judgment.is_wide:
+                    self._pace.end_wide(learner, ended, ended - began)
 
     def _judge(self, body: bytes, generates: bool, scope: dict[str, Any]) -> _Judgment:
         """Return what the limits say of a body.
@@ -250,7 +262,8 @@ class FairShare:
         except Unclear as unclear:
             return _Judgment(f"{unclear}.")
         problem = self._too_much(longest, sequences)
-        if settings.on_cpu and sequences > NARROW_SEQUENCES and not problem:
+        is_wide = settings.on_cpu and sequences > NARROW_SEQUENCES
+        if is_wide and not problem:
             problem = _too_wide(sequences, tokens)
         problem = problem or _beyond(request, body, sequences, True, settings)
         if problem:
@@ -260,7 +273,7 @@ class FairShare:
             or len(body) > LARGE_BYTES
             or request_limits.logprobs_a_step(request, sequences) > LARGE_LOGPROBS
         )
-        return _Judgment("", sequences, is_large, settings.on_cpu)
+        return _Judgment("", sequences, is_large, is_wide, settings.on_cpu)
 
     def _too_much(self, longest: int, sequences: int) -> str:
         if longest > self.max_tokens:

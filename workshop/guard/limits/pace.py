@@ -1,8 +1,12 @@
-"""Says how long a learner's requests wait while others are there, by their number.
+"""Says how long a learner's requests wait while others are there, by their number and width.
 
 Each request costs the API server some milliseconds, also one that is refused. Who sends a thousand
 in a second would take all of them. So a learner's requests wait once they come faster than EVERY_S
 each for longer than BURST of them.
+
+A wide request has so many sequences that each step of a CPU takes more than twice as long while it
+runs. So a learner who sends one after the other waits REST times as long as each took, once they
+owe more than REST_LATER_S.
 
 A learner who is alone is not held up.
 
@@ -23,6 +27,8 @@ TEXT_BYTES = 128 * 1024  # so much text counts as a request more
 # The same of prompts for several sequences, which the engine reads all at once.
 SEVERAL_BYTES = 1024
 MOST_SEVERAL_BYTES = 32 * 1024  # the rest is pictures (request_limits.MAX_READ_BYTES)
+REST = 2  # after a wide request: so many times as long as it took
+REST_LATER_S = 8.0  # so much rest may be owed: eighty drawings of one token never wait
 PRESENT_S = 5.0  # how long after their last request somebody is there
 MAX_WAIT_S = 10.0  # nobody waits longer, whatever they have sent before
 MAX_REMEMBERED = 1000  # learners
@@ -38,11 +44,13 @@ def weight(body: bytes, sequences: int = 1) -> int:
 
 
 class Pace:
-    """Says how long a request has to wait: a generic cell rate algorithm, one cell a learner."""
+    """Says how long a request has to wait: a generic cell rate algorithm, two cells a learner."""
 
     def __init__(self):
-        # When a learner's next request would come at the right pace.
+        # When a learner's next request would come at the right pace, and when they have rested
+        # enough.
         self._due: dict[bytes, float] = {}
+        self._rested: dict[bytes, float] = {}
         self._newest: tuple[bytes, float] | None = None
         # The newest request of somebody else than the newest.
         self._other: tuple[bytes, float] | None = None
@@ -57,15 +65,17 @@ class Pace:
     def charge(self, learner: bytes, now: float, requests: int) -> float:
         """Count so many requests of a learner; return the seconds that the next has to wait."""
         allowance = BURST * EVERY_S
-        due = max(self._due.get(learner, now), now) + requests * EVERY_S
-        due = min(due, now + allowance + MAX_WAIT_S)
-        if not self.others_are_there(learner, now):
-            due = min(due, now + allowance)
-        self._due[learner] = due
-        if len(self._due) > MAX_REMEMBERED:
-            for name in [name for name, when in self._due.items() if when <= now]:
-                del self._due[name]
-        return max(0.0, due - now - allowance)
+        return self._owe(self._due, learner, now, requests * EVERY_S, allowance)
+
+    def rest(self, learner: bytes, now: float) -> float:
+        """Return the seconds that a learner's next wide request has to wait."""
+        return self._owe(self._rested, learner, now, 0.0, REST_LATER_S)
+
+    def end_wide(self, learner: bytes, now: float, took_s: float) -> None:
+        """Note that a wide request of a learner has ended, and how long it was in the engine."""
+        began = now - took_s
+        self._rested[learner] = max(self._rested.get(learner, began), began) + took_s
+        self._owe(self._rested, learner, now, REST * took_s, REST_LATER_S)
 
     def others_are_there(self, learner: bytes, now: float) -> bool:
         """Return whether somebody else has asked for something a moment ago."""
@@ -73,6 +83,20 @@ class Pace:
             if entry and entry[0] != learner and now - entry[1] < PRESENT_S:
                 return True
         return False
+
+    def _owe(
+        self, cells: dict[bytes, float], learner: bytes, now: float, more_s: float, allowance: float
+    ) -> float:
+        """Add seconds to a learner's cell; return by how many it is beyond the allowance."""
+        due = max(cells.get(learner, now), now) + more_s
+        due = min(due, now + allowance + MAX_WAIT_S)
+        if not self.others_are_there(learner, now):
+            due = min(due, now + allowance)
+        cells[learner] = due
+        if len(cells) > MAX_REMEMBERED:
+            for name in [name for name, when in cells.items() if when <= now]:
+                del cells[name]
+        return max(0.0, due - now - allowance)
 
 
 class Width:
