@@ -35,7 +35,7 @@ ANSWERED_WITHIN_S = 600.0
 TOO_MANY = 429
 
 
-def kept(answer: dict) -> dict:
+def without_empty_fields(answer: dict) -> dict:
     """Return an answer without the fields of its choices that are empty."""
     for choice in answer.get("choices", ()):
         for name in [name for name, value in choice.items() if value is None]:
@@ -62,7 +62,7 @@ def main() -> None:
             is_of_the_moment = answer.status_code == TOO_MANY  # of its load, not of the request
             if "Authorization" in self.headers and not is_of_the_moment:
                 answers.setdefault(key_of(body), []).append(
-                    [answer.status_code, kept(answer.json())]
+                    [answer.status_code, without_empty_fields(answer.json())]
                 )
             self.reply_of(answer)
 

@@ -122,21 +122,21 @@ def fresh_shell() -> Iterator[Shell]:
         InteractiveShell.clear_instance()
 
 
-def words(markup: str) -> str:
+def plain_text(markup: str) -> str:
     """Return the words of HTML, those of its titles included."""
     return " ".join(html.unescape(NOT_WORDS.sub(" ", markup)).split())
 
 
 def _text_of_data(data: dict) -> str:
     if "text/html" in data:
-        return words(data["text/html"])
+        return plain_text(data["text/html"])
     return data.get("text/plain", "")
 
 
 def _texts_of_widget(widget: ipywidgets.Widget) -> Iterator[str]:
     """Yield the texts of a widget and of those in it."""
     if isinstance(widget, ipywidgets.HTML):
-        yield words(widget.value)
+        yield plain_text(widget.value)
     elif getattr(widget, "description", ""):
         yield widget.description
     for child in getattr(widget, "children", ()):
