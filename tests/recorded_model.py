@@ -44,7 +44,7 @@ def recorded_server() -> Iterator[str]:
         "/openapi.json": {"components": {"schemas": schemas}},
         "/version": {"version": recorded["about"]["vllm"]},
     }
-    asked: Counter[str] = Counter()  # the same request may have other answers each time
+    times_given: Counter[str] = Counter()  # the same request may have other answers each time
 
     class Recorded(Handler):
         def do_GET(self):
@@ -68,8 +68,8 @@ def recorded_server() -> Iterator[str]:
                 self.reply({"error": {"message": message}}, 400)
                 return
             time.sleep(ANSWER_S)
-            status, answer = answers[asked[key] % len(answers)]
-            asked[key] += 1
+            status, answer = answers[times_given[key] % len(answers)]
+            times_given[key] += 1
             named = {"id": f"cmpl-{self.headers['X-Request-Id']}-0"} if status == 200 else {}
             with suppress(ConnectionError):  # of a batch that was killed
                 self.reply({**answer, **named}, status)
