@@ -177,6 +177,15 @@ def test_the_key_is_of_everything_that_is_asked(tmp_path):
     assert len(keys) == 4
 
 
+def test_the_key_is_the_same_for_0_and_0_0_which_the_command_line_gives(tmp_path):
+    path = write(tmp_path / "in.txt", ["a"])
+    keys = {
+        rows(path, sampling=check_sampling({"temperature": temperature, "top_p": top_p}))[0].key
+        for temperature, top_p in ((0, 1), (0.0, 1.0))
+    }
+    assert len(keys) == 1
+
+
 def test_a_misspelt_parameter_is_refused_with_the_nearest():
     with pytest.raises(BadInput, match="temperature"):
         check_sampling({"temprature": 0})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import math
 import re
@@ -13,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from check_rows import OUTPUT, URL, response
+from check_rows import OUTPUT, URL, response, rows_of
 
 from workshop.client import client
 from workshop.course.exercises.checking import SETS, all_exercises, keep, of_notebook, progress_bar
@@ -42,14 +41,9 @@ def output(tmp_path_factory):
     return path
 
 
-def rows_of(path: Path) -> dict:
-    spec = importlib.util.spec_from_file_location(f"rows_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.ROWS
-
-
-ROWS = {path.stem: rows_of(path) for path in sorted((Path(__file__).parent / "rows").glob("*.py"))}
+ROWS = {
+    path.stem: rows_of(path.stem) for path in sorted((Path(__file__).parent / "rows").glob("*.py"))
+}
 CHECKS = {key: row for rows in ROWS.values() for key, row in rows.items()}
 NUMBERS = [
     (key, right)

@@ -142,6 +142,6 @@ def test_the_table_of_a_prompt_has_the_token_and_the_most_probable_one():
     }
     answer = {"choices": [{"prompt_logprobs": [None, position]}]}
     assert nb05.prompt_table(answer).rows == [
-        ("(beginning of text)", "None", "", "", ""),
+        ("(the first token)", "None", "", "", ""),
         ("'San'", "-8.5338", "284", "'Question'", "-1.1588"),
     ]

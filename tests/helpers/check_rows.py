@@ -5,6 +5,9 @@ ROWS = {key: (right answers, wrong answers, each with words that it gets)}
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+
 URL = "http://127.0.0.1:8000/v1"
 # of the manifest of notebook 8
 MANIFEST_FAULTS = ["dtype", "startup", "shm", "volume", "key"]
@@ -33,3 +36,12 @@ class Typed:
 
     def __init__(self, data: dict):
         self.model_dump = lambda: data
+
+
+def rows_of(notebook: str) -> dict:
+    """Return the rows of a notebook (`01_memory`)."""
+    path = Path(__file__).parent / "course" / "rows" / f"{notebook}.py"
+    spec = importlib.util.spec_from_file_location(f"rows_{notebook}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.ROWS

@@ -57,10 +57,16 @@ class Handler(BaseHTTPRequestHandler):
         """Be quiet."""
 
 
+class Server(ThreadingHTTPServer):
+    """A server whose queue holds the connections that a batch opens at once: others would wait for minutes."""
+
+    request_queue_size = 256
+
+
 @contextmanager
 def serving(handler: Callable) -> Iterator[str]:
     """Serve on a free port of this machine while the block runs; yields the address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with Server(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

@@ -6,6 +6,7 @@ import html
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import pytest
 from needs import SEED
@@ -75,6 +76,16 @@ def test_every_token_can_be_chosen_and_has_a_panel(viewer):
 def test_the_first_prompt_token_has_no_logprob_and_says_why(viewer):
     assert "nothing stands before it" in panel(viewer.picture.value, 0)
     assert "⟨start⟩" in viewer.picture.value
+
+
+def test_the_first_word_of_a_model_without_a_first_special_token_is_shown():
+    choice = RESPONSE["choices"][0] | {"prompt_token_ids": [21541, 24661]}
+    answer = {"choices": [choice]}
+    client = SimpleNamespace(openai=None, complete=lambda prompt, **settings: answer)
+    without = LogprobsViewer(client, "Dear San").picture.value
+    assert "⟨start⟩" not in without and "Dear " in without
+    with_one = LogprobsViewer(client, "San").picture.value
+    assert "⟨start⟩" in with_one
 
 
 def test_san_is_rank_284_and_question_was_the_most_probable(viewer):

@@ -102,6 +102,9 @@ def inputs_of(value: object) -> int:
 def check_sampling(sampling: Mapping[str, object]) -> dict[str, object]:
     """Return the sampling parameters that have a value (None: none was given).
 
+    The command line and Python make the same request of the same settings, so that each continues
+    what the other began.
+
     Raises BadInput: one of them does not exist, has a value that vLLM refuses, cannot be sent as
     JSON, or contradicts another.
     """
@@ -124,6 +127,8 @@ def check_sampling(sampling: Mapping[str, object]) -> dict[str, object]:
         ) from None
     for name, value in parameters.items():
         check_value(name, value)
+        if PARAMETERS[name].kind is float:  # 0 and 0.0 are one setting, and so one request
+            parameters[name] = float(value)
     samples = parameters.get("n")
     if isinstance(samples, int | float) and samples > 1 and parameters.get("temperature") == 0:
         problem = f"At temperature 0 all {samples} samples of a prompt are the same."

@@ -190,7 +190,7 @@ def prompt_table(answer: object) -> Table:
         if row.part != "prompt":
             continue
         if row.logprob is None:  # nothing stood before it
-            token = repr(row.token) if row.token else "(beginning of text)"
+            token = repr(row.token) if row.token else "(the first token)"
             shown.append((token, "None", "", "", ""))
             continue
         best = row.most_probable or row

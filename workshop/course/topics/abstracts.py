@@ -10,10 +10,15 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from workshop.course.topics.recorded_data import DATA
+from workshop.servers.local import TEACHING_MODEL
 
-__all__ = ["FIELDS", "NEW_TOPICS", "load", "prompt"]
+if TYPE_CHECKING:
+    from workshop.client.client import Client
+
+__all__ = ["FIELDS", "NEW_TOPICS", "load", "model_note", "prompt"]
 
 FIELDS = (
     "biology",
@@ -49,3 +54,22 @@ def load() -> list[dict]:
 def prompt(text: str) -> str:
     """Return the prompt that a label continues: a space and one of FIELDS."""
     return f"Abstract: {text}\nField:"
+
+
+def model_note(llm: Client) -> str:
+    """Return a sentence on the model that answers: whether it has learned to label the abstracts.
+
+    Of another model than the teaching model it also says how to change to that one.
+
+    >>> from workshop import connect
+    >>> from workshop.course.topics import abstracts
+    >>> abstracts.model_note(connect())
+    'The teaching model answers: it has learned to label the abstracts.'
+    """
+    if llm.model == TEACHING_MODEL:
+        return "The teaching model answers: it has learned to label the abstracts."
+    return (
+        f"{llm.model} answers. What this notebook says “with the teaching model” is not about it.\n"
+        "To see the same as the notebook: type `workshop serve --background` in a terminal, then write\n"
+        'connect("teaching-model") in place of connect() in this cell, and run it again.'
+    )

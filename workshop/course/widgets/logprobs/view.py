@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -375,7 +376,8 @@ class LogprobsViewer(View):
                 return_token_ids=True,
                 timeout=60,
             )
-            self.show(logprobs.rows(response, k=k))
+            rows = logprobs.rows(response, k=k)
+            self.show(_with_first_text(rows, self.prompt.value))
         except WorkshopError as error:
             self.banner.value = alert(error)
 
@@ -387,6 +389,17 @@ class LogprobsViewer(View):
         self.rows = rows
         self.banner.value = ""
         self.picture.value = picture(rows, self._name, has_sums=self.has_completion)
+
+
+def _with_first_text(rows: list[Row], prompt: str) -> list[Row]:
+    """Give the first token its text if the prompt begins with it: no server sends that text.
+
+    Of a model that begins every text with a special token, the first token is no part of the prompt.
+    """
+    behind = "".join(row.token for row in rows[1:] if row.part == "prompt")
+    if rows[0].token or not prompt.endswith(behind):
+        return rows
+    return [replace(rows[0], token=prompt.removesuffix(behind)), *rows[1:]]
 
 
 def _is_client(source: object) -> TypeGuard[Client]:
