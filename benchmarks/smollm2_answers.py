@@ -22,7 +22,7 @@ from pathlib import Path
 import httpx
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "docs")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests/helpers", "docs")]
 
 from notebook_shell import run_core  # noqa: E402
 from recorded_model import FILE, MODEL, key_of  # noqa: E402

@@ -40,7 +40,7 @@ class Typed:
 
 def rows_of(notebook: str) -> dict:
     """Return the rows of a notebook (`01_memory`)."""
-    path = Path(__file__).parent / "course" / "rows" / f"{notebook}.py"
+    path = Path(__file__).parents[1] / "course" / "rows" / f"{notebook}.py"
     spec = importlib.util.spec_from_file_location(f"rows_{notebook}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from small_server import Handler, serving
 
-FILE = Path(__file__).parent / "data" / "smollm2_answers.json.gz"
+FILE = Path(__file__).parents[1] / "data" / "smollm2_answers.json.gz"
 MODEL = "smollm2"
 KEY = "key-of-a-test"
 ANSWER_S = 0.05  # a batch has to be under way for a while before it can be killed
