@@ -63,8 +63,11 @@ PUBLISHED = {
     "lfm2-8b-a1b": 8.34,  # its model card
     "llama-3.1-minitron-4b-width": 4.51,  # the Hub
     "ministral-3-14b": 13.51,  # llama-bench
+    "ministral-3-14b-fp8": 13.51,  # the same in FP8
     "ministral-3-3b": 3.43,  # llama-bench
+    "ministral-3-3b-fp8": 3.43,  # the same in FP8
     "ministral-3-8b": 8.49,  # llama-bench
+    "ministral-3-8b-fp8": 8.49,  # the same in FP8
     "muse-glimmer-30b": 27.85,  # llama-bench
     "nemotron-3-nano-30b-a3b": 31.58,  # llama-bench
     "nemotron-3-nano-30b-a3b-nvfp4": 31.58,  # llama-bench, of the model before quantization
