@@ -122,6 +122,47 @@ def test_the_first_error_of_the_engine_is_the_reason(subtests):
             assert log.parse(START + text).error.what == sentence
 
 
+def test_an_unknown_cause_is_said_to_be_one_with_its_place_in_vllm():
+    frames = '  File "/opt/vllm/vllm/v1/worker/gpu_worker.py", line 3, in load\n    self.load()\n'
+    frames += (
+        '  File "/opt/site-packages/aiter/jit/chip.py", line 63, in arch\n    return arch[name]'
+    )
+    text = traceback(CORE, "KeyError: 'gfx1101'", "EngineCore failed to start.", frames)
+    error = log.parse(START + text + traceback(API, DEAD)).error
+    assert error.what == "vLLM's EngineCore stopped with KeyError: 'gfx1101'"
+    assert "aiter/jit/chip.py:63, called from vllm/v1/worker/gpu_worker.py:3" in error.remedy
+    assert "does not know its cause" in error.remedy
+
+
+VALUES = " [type=value_error, input_value=ArgsKwargs((), {'secret': 1}), input_type=ArgsKwargs]"
+REFUSALS = {
+    "pydantic_core._pydantic_core.ValidationError: 1 validation error for ParallelConfig\n"
+    f"  Value error, data_parallel_external_lb needs more than one rank{VALUES}":
+    "data_parallel_external_lb needs more than one rank",
+    "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
+    f"  Value error, it goes on\nin a second line{VALUES}": "it goes on",
+    "pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig\n"
+    f"  Assertion failed, Flash Comm is for experts{VALUES}": "Flash Comm is for experts",
+    "pydantic_core._pydantic_core.ValidationError: 1 validation error for SpeculativeConfig\n"
+    "ngram_prompt_lookup_max\n"
+    "  Unexpected keyword argument [type=unexpected_keyword_argument, input_value=4, input_type=int]":
+    "ngram_prompt_lookup_max: Unexpected keyword argument (it is 4)",
+    "api_server.py: error: argument --compilation-config/-cc: 1 validation error for CompilationConfig\n"
+    "level\n"
+    "  Unexpected keyword argument [type=unexpected_keyword_argument, input_value=3, input_type=int]":
+    "--compilation-config/-cc level: Unexpected keyword argument (it is 3)",
+}  # fmt: skip
+
+
+def test_a_refused_configuration_is_told_in_vllms_words_without_its_values(subtests):
+    for text, sentence in REFUSALS.items():
+        with subtests.test(sentence):
+            lines = "".join(f"{API} {line}\n" for line in text.split("\n"))
+            assert log.parse(START + lines).error.what == (
+                f"vLLM refuses this configuration: {sentence}"
+            )
+
+
 def test_a_known_failure_is_the_reason_wherever_it_stands():
     full = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
     for text in (

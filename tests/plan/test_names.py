@@ -18,6 +18,7 @@ from inference_planner.model.weights import parameters
 SETS = json.loads((Path(__file__).parents[1] / "data" / "model_ids.json").read_text())
 IDS = SETS["ids"]
 ASKED = SETS["asked"]["ids"]  # ids that people ask about, in the same way
+DECEMBER = SETS["december"]["ids"]  # and further ones
 DENSE = "meta-llama/Llama-3.1-70B-Instruct"
 EXPERTS = "Qwen/Qwen3-30B-A3B"
 # bits of a weight with its scales, by the end of the name
@@ -62,8 +63,11 @@ PUBLISHED = {
     "lfm2-8b-a1b": 8.34,  # its model card
     "llama-3.1-minitron-4b-width": 4.51,  # the Hub
     "ministral-3-14b": 13.51,  # llama-bench
+    "ministral-3-14b-fp8": 13.51,  # the same in FP8
     "ministral-3-3b": 3.43,  # llama-bench
+    "ministral-3-3b-fp8": 3.43,  # the same in FP8
     "ministral-3-8b": 8.49,  # llama-bench
+    "ministral-3-8b-fp8": 8.49,  # the same in FP8
     "muse-glimmer-30b": 27.85,  # llama-bench
     "nemotron-3-nano-30b-a3b": 31.58,  # llama-bench
     "nemotron-3-nano-30b-a3b-nvfp4": 31.58,  # llama-bench, of the model before quantization
@@ -91,7 +95,7 @@ UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
 
 
 def test_an_id_is_read_or_refused_with_the_command_for_its_config():
-    for model_id, name in (IDS | ASKED).items():
+    for model_id, name in (IDS | ASKED | DECEMBER).items():
         if name:
             model = load_model(model_id)
             assert (model.derived_from or model.name) == name, model_id
@@ -107,7 +111,7 @@ def test_an_id_is_read_or_refused_with_the_command_for_its_config():
 
 
 def test_an_id_is_planned():
-    planned = [model_id for model_id, name in (IDS | ASKED).items() if name]
+    planned = [model_id for model_id, name in (IDS | ASKED | DECEMBER).items() if name]
     for model_id in planned[::10]:
         assert plan(model_id, "b300").model, model_id
 
@@ -115,6 +119,18 @@ def test_an_id_is_planned():
 def test_three_of_four_ids_are_planned():
     assert len(IDS) == 308 and sum(map(bool, IDS.values())) >= 0.75 * len(IDS)
     assert len(ASKED) == 270 and sum(map(bool, ASKED.values())) >= 0.8 * len(ASKED)
+    assert len(DECEMBER) == 61 and sum(map(bool, DECEMBER.values())) >= 0.5 * len(DECEMBER)
+
+
+def test_awq_of_a_maker_who_uses_another_format_weighs_what_logs_say():
+    # GiB of "Model loading took" (files 63574967224 and 54355267735 of an index of public GitHub
+    # files) and of the files of MiniMax M2.7 (62107301765)
+    for model_id, gib in (
+        ("cyankiwi/Qwen3.5-35B-A3B-AWQ-4bit", 22.05),
+        ("cyankiwi/MiniMax-M2.7-AWQ-4bit", 121.53),
+    ):
+        weights = plan(model_id, "b300", tensor_parallel_size=1, max_model_len=4096)
+        assert weights.weights_gib_per_gpu == pytest.approx(gib, rel=0.01), model_id
 
 
 def test_a_quantized_sibling_shrinks_by_its_bits_and_keeps_the_cache():

@@ -120,9 +120,9 @@ def test_memory_for_graphs_is_set_aside_from_0_20_on():
 def test_a_log_of_a_release_without_a_row_takes_the_nearest():
     assert versions.nearest("0.10.1") == versions.nearest("0.8.5") == "0.11.0"
     assert versions.nearest("0.11.2") == "0.11.0" and versions.nearest("0.12.0") == "0.13.0"
-    assert versions.nearest("0.18.0") == "0.19.0" and versions.nearest("0.20.2") == "0.25.1"
-    assert versions.nearest("0.21.0") == versions.nearest_formulas("0.11.2") == "0.25.1"
-    assert versions.get("0.21.0") is versions.get("0.25.1")
+    assert versions.nearest("0.18.0") == "0.19.0" and versions.nearest("0.20.2") == "0.22.0"
+    assert versions.nearest("0.24.0") == versions.nearest_formulas("0.11.2") == "0.25.1"
+    assert versions.get("0.24.0") is versions.get("0.25.1")
 
 
 OLDER_LOGS = [
@@ -192,6 +192,8 @@ FIRST = [
     ("0.20.0", "0.19.1", "needs_block_per_state", True, False),
     # v1/core/kv_cache_utils.py of 0.19.1 divides by the groups
     ("0.20.0", "0.19.1", "divides_tokens_by_groups", False, True),
+    # release notes of 0.23.0 and 0.25.0; public starts of 70B and 14B under 0.18 and 0.19
+    ("0.23.0", "0.22.0", "model_runner_v2_for_dense", True, False),
     # logs of 0.20.0 and 0.19.1
     ("0.20.0", "0.19.1", "default_utilization", 0.92, 0.9),
     ("0.20.0", "0.19.1", "graphs_are_profiled", True, False),

@@ -47,7 +47,7 @@ def runner(model: ModelConfig, version: Version) -> int:
     """
     if version.model_runner_v2_for_all:
         return 2
-    if has_states(model):
+    if has_states(model) or not version.model_runner_v2_for_dense:
         return 1
     if model.moe and not model.traits.experts_in_runner_v2:
         return 1

@@ -59,6 +59,8 @@ class Version:
             (max_split_size_mb; allocator.py has the logs of those that split).
         kernels_at_load_bytes, kernels_at_profile_bytes: CUDA modules that a worker of its own loads
             after the first snapshot, and those that the profile run touches first.
+        model_runner_v2_for_dense: dense models run with the newer model runner by default. Public
+            starts of 70B and 14B on H200 under 0.18 and 0.19 have the older one's peak.
         default_utilization: gpu_memory_utilization where none is given (config/cache.py).
         graphs_are_profiled: memory for CUDA graphs is set aside with model runner V1. vLLM's own
             line calls it "enabled (default since v0.21.0)" (gpu_worker.py).
@@ -116,6 +118,7 @@ class Version:
     graphs_of_whole_steps: bool = True
     may_keep_freed_blocks: bool = False
     loads_whole_blocks: bool = True
+    model_runner_v2_for_dense: bool = True
     default_utilization: float = 0.92
     graphs_are_profiled: bool = True
     fits_encoder_outputs: bool = True
@@ -216,8 +219,11 @@ ROWS = (V0_25_1, V0_26_0, V0_27_1, V0_28_0, V0_29_0, V0_30_0, V0_31_0, V0_32_0, 
 # 0.10 to 0.19, which were not read: the formulas of the oldest row, with what a later release says
 # of them. `is_outside` is True for all of them, and for 0.20 to 0.24. A log of 0.20.0 sets graphs
 # aside and counts 0.9 among the arguments that are no default.
+# The newer model runner came to dense models one family after another: to Llama and Mistral with
+# 0.23.0, to all with 0.25.0 (their release notes).
+BEFORE_0_23 = replace(V0_25_1, name="0.22.0", model_runner_v2_for_dense=False)
 BEFORE_0_20 = replace(
-    V0_25_1,
+    BEFORE_0_23,
     name="0.19.0",
     default_utilization=0.9,
     loads_whole_blocks=False,
@@ -247,6 +253,7 @@ OLDER_ROWS = {
     "0.14": BEFORE_0_14,
     "0.17": BEFORE_0_17,
     "0.20": BEFORE_0_20,
+    "0.23": BEFORE_0_23,
 }
 OLDEST = "0.10"  # the first release that a plan is made for
 RELEASE = re.compile(r"\d{1,3}(\.\d{1,3}){1,3}(\.?(post|rc|dev)\d{1,4})?")

@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from workshop.engine.log.exceptions import FRAME, Exceptions, RaisedException
+from workshop.engine.log.exceptions import FRAME, REFUSAL, Exceptions, RaisedException
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.log.failures import (
     CONSEQUENCE,
@@ -312,13 +312,17 @@ def _of_exception(exception: RaisedException, explained: Failure | None, line: s
     if exception.process:
         who = f"vLLM's {exception.process}"
     what = f"{who} stopped with {exception.type}"
+    remedy = "The workshop does not know its cause: search vLLM's issues for this message."
+    key = "unexplained"
+    if exception.type == REFUSAL:
+        key = "value-refused"
+        what = "vLLM refuses this configuration"
+        remedy = (
+            "Change what the message names, a flag or a field of the model's config.json; "
+            "`workshop serve --help=all` lists what each flag takes."
+        )
     if exception.text:
         what += f": {exception.text[:300]}"
-    return Failure(
-        what=what,
-        remedy="Search vLLM's issues for this message; the traceback above it says where it "
-        "came from.",
-        line=line[:500],
-        key="unexplained",
-        rank=rank,
-    )
+    if exception.place:
+        remedy = f"It was raised in {exception.place}. {remedy}"
+    return Failure(what=what, remedy=remedy, line=line[:500], key=key, rank=rank)
