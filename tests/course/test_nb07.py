@@ -59,9 +59,10 @@ def test_the_killed_batch_has_the_settings_of_batch_run_and_the_server(monkeypat
     output = tmp_path / "answers.jsonl"
     output.write_text("of the cell's first run")
     nb07.kill_batch(tmp_path / "prompts.json", output, SERVER, **settings)
-    *_, limit_flag, limit, flag, sampling, name_flag, name = commands[0]
+    *_, limit_flag, limit, flag, sampling, name_flag, name, few_flag, few = commands[0]
     assert (limit_flag, limit, flag) == ("--max-tokens", "5", "--sampling")
     assert more_sampling(sampling) == CHOICE and not output.exists()
+    assert (few_flag, few) == ("--concurrency", "8")
     assert (name_flag, name) == ("--name", nb07.named(SERVER)["name"])
 
 

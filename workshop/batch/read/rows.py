@@ -127,7 +127,8 @@ def check_sampling(sampling: Mapping[str, object]) -> dict[str, object]:
         ) from None
     for name, value in parameters.items():
         check_value(name, value)
-        if PARAMETERS[name].kind is float and isinstance(value, int):  # 0 and 0.0 are one setting, and so one request
+        # 0 and 0.0 are one setting, and so one request
+        if PARAMETERS[name].kind is float and isinstance(value, int):
             parameters[name] = float(value)
     samples = parameters.get("n")
     if isinstance(samples, int | float) and samples > 1 and parameters.get("temperature") == 0:

@@ -65,7 +65,8 @@ def kill_batch(prompts: Path, output: Path, server: ServerRecord, **settings: ob
     """
     output.unlink(missing_ok=True)  # the cell was run again
     command = python_process.command("workshop", *_batch(prompts, output, server, settings))
-    kill_when_written(command, output)
+    # Few at once, so that a fast server has not answered all before the signal arrives.
+    kill_when_written([*command, "--concurrency", "8"], output)
 
 
 def in_terminal(prompts: Path, output: Path, server: ServerRecord, **settings: object) -> str:
