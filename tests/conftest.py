@@ -99,7 +99,7 @@ def server(live_home, vllm_is_imported):
     """The record of one vLLM server with the teaching model, started once for the run and stopped at its end."""
     from workshop.servers import local, records
     from workshop.servers.local import supervise
-    from workshop.servers.vllm_main import installed
+    from workshop.vllm_package import installed
 
     if not installed()[0]:
         lacking("vLLM is not installed: make test installs it on Linux")

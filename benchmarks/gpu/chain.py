@@ -309,7 +309,7 @@ def truth_test(llm) -> dict:
 def facts() -> dict:
     """What this ran on."""
     from workshop.servers.host import gpus
-    from workshop.servers.vllm_main import installed
+    from workshop.vllm_package import installed
 
     return {
         "date": datetime.now(UTC).date().isoformat(),

@@ -17,7 +17,7 @@ import click
 
 from workshop import live
 from workshop.course.topics import speculation
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 FILE = Path(__file__).parents[2] / "workshop" / "data" / "guesses.json"
 GUESSES = 4

@@ -8,7 +8,7 @@ import pytest
 from needs import lacking
 
 from workshop.servers.host import processes
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 pytestmark = pytest.mark.starts
 

@@ -6,7 +6,7 @@ import pytest
 from needs import lacking
 from widget_page import CUT, SILENT, Widget, choose_theme
 
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 pytestmark = [pytest.mark.browser]
 EXPLORER = """from workshop.course.widgets.load.view import LoadExplorer

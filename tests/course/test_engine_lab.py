@@ -12,7 +12,7 @@ import pytest
 from workshop.course.notebooks import extra_servers, live, nb11
 from workshop.errors import WorkshopError
 from workshop.servers import local
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 

@@ -19,7 +19,7 @@ from workshop.cli.simulate import command as simulate
 from workshop.course.notebooks import nb07
 from workshop.course.topics import abstracts
 from workshop.servers.records import ServerRecord
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks" / "07_offline_batching.ipynb"

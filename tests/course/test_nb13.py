@@ -12,7 +12,7 @@ from workshop import simulate
 from workshop.course.notebooks import nb13
 from workshop.course.topics import recorded_data
 from workshop.errors import BadInput
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 PAGE = """
 # TYPE vllm:request_success counter

@@ -18,7 +18,7 @@ from needs import lacking
 
 from workshop.engine import trace
 from workshop.servers import records
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 pytestmark = pytest.mark.starts
 BUDGET, BLOCKS = 128, 40

@@ -14,7 +14,7 @@ from needs import lacking
 from planted_files import Planted
 
 from workshop.engine import trace
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 pytestmark = pytest.mark.starts
 GUESSES = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}

@@ -25,7 +25,7 @@ from needs import lacking
 
 from workshop.servers.host.machine import free_port
 from workshop.servers.local import TEACHING_FOLDER
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 pytestmark = pytest.mark.starts
 READY_S = 600

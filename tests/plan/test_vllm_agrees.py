@@ -24,7 +24,7 @@ import dataclasses
 import json
 from importlib import import_module
 from types import SimpleNamespace as Fake
-from workshop.servers.vllm_main import installed  # vLLM's own name for the CPU's distribution
+from workshop.vllm_package import installed  # vLLM's own name for the CPU's distribution
 import torch
 from vllm import LLM
 from vllm.config.compilation import CompilationConfig, CompilationMode, CUDAGraphMode

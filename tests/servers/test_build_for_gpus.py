@@ -7,7 +7,7 @@ import sys
 import pytest
 from inference_planner.catalog import load_model
 
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 pytestmark = pytest.mark.skipif(not installed()[1], reason="vLLM is not installed here")
 NO_DEVICE = """

@@ -6,7 +6,7 @@ import pytest
 from needs import lacking
 
 from workshop.engine.planning import plan
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 
 @pytest.fixture(scope="module")

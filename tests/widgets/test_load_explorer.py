@@ -11,7 +11,7 @@ from needs import lacking
 from workshop.course.notebooks import extra_servers
 from workshop.course.topics import recorded_data
 from workshop.course.widgets.load.view import RECORDED, LoadExplorer, picture
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 
 @pytest.fixture(scope="module")

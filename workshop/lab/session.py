@@ -22,7 +22,7 @@ from workshop.servers.host import machine, processes
 from workshop.servers.local import supervise
 from workshop.servers.local.answering import alive
 from workshop.servers.records import ServerRecord
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 FIRST = "00_start.ipynb"
 FIRST_PORT = 8888

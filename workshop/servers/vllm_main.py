@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from workshop.servers.host import gpus, machine, processes
-from workshop.vllm_package import installed, is_cpu
+from workshop.vllm_package import installed
 from workshop.workarounds import (
     api_server_event_loop,
     cpu_package_name,
@@ -21,8 +21,6 @@ from workshop.workarounds import (
     one_import,
     orphaned_engine,
 )
-
-__all__ = ["installed", "is_cpu", "main"]  # the first two are imported from here as well
 
 LEFTOVER_GRACE_S = 10.0
 # With VLLM_API_KEY vLLM requires a key of its own beside our guard's; its Rust front end has no

@@ -218,7 +218,7 @@ class Plan:
 
     @property
     def requested_gib_per_gpu(self) -> float:
-        """The share of that memory that vLLM may use: gpu_memory_utilization."""
+        """GiB of a GPU that vLLM may use: gpu_memory_utilization of its memory."""
         return self.fit.requested / GIB
 
     @property
@@ -304,8 +304,8 @@ class Plan:
                 return f"{at_low_end} is no room for a KV cache."
         elif self.intervals["max_concurrency"].low < 1:
             return (
-                f"{at_low_end} is no room for one request of {self.deployment.settings.max_model_len:,} tokens. A "
-                "shorter --max-model-len is safer."
+                f"{at_low_end} is no room for one request of {settings.max_model_len:,} tokens. "
+                "A shorter --max-model-len is safer."
             )
         if may_exceed_state_blocks(self.deployment):
             return (

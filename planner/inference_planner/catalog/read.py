@@ -232,7 +232,7 @@ def _build(
         head_dim=head_dim,
         intermediate_size=facts.get("intermediate") or fields.int("intermediate_size"),
         vocab_size=fields.int("vocab_size", facts.get("vocab")),
-        dtype=_dtype(fields, architecture),
+        dtype=_dtype(fields),
         max_position_embeddings=longest,
         default_model_len=_default_length(fields, rope),
         unscaled_positions=positions if _is_yarn(rope) else 0,
@@ -294,7 +294,7 @@ def _windows(fields: Fields, facts: dict[str, Any]) -> tuple[int | None, ...]:
     return tuple(windows)
 
 
-def _dtype(fields: Fields, architecture: str) -> str:
+def _dtype(fields: Fields) -> str:
     value = fields.raw.get("torch_dtype") or fields.raw.get("dtype") or "float16"
     value = str(value).removeprefix("torch.")
     if value not in DTYPE_BYTES:

@@ -1,12 +1,12 @@
 """Engine settings: the defaults of each vLLM version, and the checks of values.
 
-The versions are those that the planner has formulas for.
+Releases are the rows of releases/versions.py.
 
 What a GPU cannot do, whatever its memory, is checked as well: bfloat16 before Ampere, and some
 kinds of quantization. A bfloat16 model on such a GPU runs in float16 instead (`--dtype half`).
 
 Source: vllm/engine/arg_utils.py get_batch_defaults, config/cache.py, config/vllm.py (capture
-sizes), both tags.
+sizes).
 """
 
 import math

@@ -16,7 +16,7 @@ from needs import lacking
 from workshop import cli
 from workshop.engine import metrics
 from workshop.servers import hang, records
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 pytestmark = pytest.mark.starts
 CLI = [sys.executable, "-P", "-m", "workshop"]

@@ -15,7 +15,7 @@ import tempfile
 import pytest
 from needs import lacking
 
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 ADDRESS = "10.9.8.7"
 NAMESPACE = f"""

@@ -14,7 +14,7 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.servers import local, records
 from workshop.servers.flags import flags_of
 from workshop.servers.host import disk, machine, processes
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ import workshop
 from workshop import preloaded
 from workshop.errors import WorkshopError
 from workshop.servers import records
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 pytestmark = pytest.mark.starts
 CLI = [sys.executable, "-P", "-m", "workshop"]

@@ -15,7 +15,7 @@ from workshop.servers import local, records
 from workshop.servers.host import machine
 from workshop.servers.local import supervise
 from workshop.servers.records import ServerRecord
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 SERVER_BYTES = int(1.8 * GIB)  # a second teaching server took 1.6 GB
 

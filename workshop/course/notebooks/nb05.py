@@ -196,7 +196,7 @@ def prompt_table(answer: object) -> Table:
         best = row.most_probable or row
         logprob, best_logprob = f"{row.logprob:.4f}", f"{best.logprob:.4f}"
         shown.append((repr(row.token), logprob, str(row.rank), repr(best.token), best_logprob))
-    return Table(("token", "logprob", "rank", "most probable", "its logprob"), shown)
+    return Table(("token", "logprob", "rank", "most probable", "logprob of that one"), shown)
 
 
 def rounded(listed: Mapping | None) -> dict | None:

@@ -116,7 +116,7 @@ def prepare(
     learners: the size of a class; from 1 on, each learner has limits (see guard.fairshare).
     anyway: flags that the release does not take are passed on as well.
     own_flags: those of the caller's command, one of which a mistyped flag may have been meant for.
-    say: see `fetch`, which comes when nothing else is to be refused.
+    say: see `fetch`.
     """
     path, served = resolve_model(model)
     user_flags = checked(vllm_args, installed()[1], anyway=anyway, own_flags=own_flags)
@@ -125,7 +125,6 @@ def prepare(
     name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", served).strip("-.")[:64]
     claims.refuse_taken(name)
     _refuse_host(host)
-    trace_flags, variables = tracing(trace, user_flags, force)
     fetch(path, say)
     port, port_claim = _port(host, port, name)
     args = ["--host", host, "--port", str(port)]
@@ -137,6 +136,8 @@ def prepare(
     refuse_full(
         home(), "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk."
     )
+    # last, since it replaces an older trace
+    trace_flags, variables = tracing(trace, user_flags, force)
     argv = python_process.command("workshop.servers.vllm_main", "serve", path, *args, *trace_flags)
     env = engine_environment(path, device, user_flags, name) | variables | class_variables
     log = home() / "logs" / f"{name}.log"

@@ -144,7 +144,7 @@ class Notes:
 
 
 def _noted(folder: Path) -> set[tuple[str, tuple[int, int]]]:
-    """Return the files that are noted, each with device and inode; None if no notes can be read."""
+    """Return the files that are noted, each with device and inode."""
     noted: set[tuple[str, tuple[int, int]]] = set()
     with contextlib.suppress(OSError, ValueError):
         lines = (folder / NOTES).read_text(encoding="utf-8").split("\n")[:-1]  # the last may be cut

@@ -32,7 +32,7 @@ from workshop.servers.local.stopping import STOP_GRACE_S, end
 from workshop.servers.local.stopping import stop as stop
 from workshop.servers.progress import Progress
 from workshop.servers.records import ServerRecord
-from workshop.servers.vllm_main import installed
+from workshop.vllm_package import installed
 
 POLL_S = 0.1
 READY_TIMEOUT_S = 3600.0  # of one local start; a download from the Hub is part of it

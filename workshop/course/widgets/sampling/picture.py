@@ -83,7 +83,9 @@ def effects(settings: Settings, result: Pipeline, *, generated: int) -> dict[str
 
 def _temperature(value: float) -> str:
     if value == 0:
-        return "Greedy: always the most probable token. The seed and the sliders below do nothing."
+        return (
+            "Greedy: always the most probable token. The seed, min_p, top_k and top_p do nothing."
+        )
     if value == 1:
         return "The model's own probabilities, unchanged."
     change = "Flatter"
