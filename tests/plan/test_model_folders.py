@@ -17,6 +17,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from inference_planner import catalog
 from inference_planner.catalog import list_gpus, list_models, load_model
+from inference_planner.catalog.architectures import keeps_no_cache
 from inference_planner.catalog.fields import LARGEST
 from inference_planner.catalog.read import from_dict
 
@@ -198,7 +199,8 @@ def test_changed_config_gives_a_plan_or_one_short_sentence(given_changes, gpu):
     else:
         json.dumps(config_plan.to_dict(), allow_nan=False)
         assert config_plan.reasons and config_plan.weights_gib_per_gpu > 0
-        assert config_plan.kv_bytes_per_token > 0
+        has_cache = config_plan.kv_bytes_per_token > 0
+        assert has_cache != keeps_no_cache(config.architecture)
 
 
 SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
