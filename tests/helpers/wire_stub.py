@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Asked:
-    """One request as it came: `number` completions came before it."""
+    """One request as it came: `number` completions came before, it is the `on_connection`-th of its `connection`."""
 
     path: str
     headers: dict[str, str]  # by lower-case names
     body: bytes
     number: int
+    on_connection: int
     connection: int = 0
 
     @property
@@ -33,12 +34,13 @@ class Asked:
 
 @dataclass
 class Reply:
-    """What goes back."""
+    """What goes back: `again_after_s` are times at which the whole answer is sent once more."""
 
     body: bytes = b"{}"
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     after_s: float = 0.0
+    again_after_s: Iterable[float] = ()
 
     def wire(self) -> bytes:
         headers = {
@@ -105,6 +107,7 @@ class WireStub:
         self.asked: list[Asked] = []
         self.gets: list[Asked] = []
         self.connections = 0
+        self.sent_again = 0
         self.lost: list[
             int
         ] = []  # connections by their numbers from 1, in the order in which they were closed
@@ -144,7 +147,7 @@ class WireStub:
 
 class _Connection(asyncio.Protocol):
     def __init__(self, stub: WireStub):
-        self._stub, self._buffer = stub, b""
+        self._stub, self._buffer, self._count = stub, b"", 0
 
     def connection_made(self, transport) -> None:
         self._transport = transport
@@ -167,13 +170,26 @@ class _Connection(asyncio.Protocol):
             if len(rest) < size:
                 return
             body, self._buffer = rest[:size], rest[size:]
-            self._send(self._stub.respond(Asked(first.split()[1], headers, body, 0, self._number)))
+            self._count += 1
+            self._send(
+                self._stub.respond(
+                    Asked(first.split()[1], headers, body, 0, self._count, self._number)
+                )
+            )
 
     def _send(self, reply: Reply) -> None:
         if reply.after_s:
             asyncio.get_running_loop().call_later(reply.after_s, self._write, reply.wire())
         else:
             self._write(reply.wire())
+        for seconds in reply.again_after_s:
+            asyncio.get_running_loop().call_later(
+                reply.after_s + seconds, self._write_again, reply.wire()
+            )
+
+    def _write_again(self, data: bytes) -> None:
+        self._write(data)
+        self._stub.sent_again += 1
 
     def _write(self, data: bytes) -> None:
         if not self._transport.is_closing():

@@ -11,6 +11,7 @@ import functools
 import getpass
 import inspect
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, TypeVar
@@ -25,7 +26,7 @@ from workshop.client import answer_ids, lost, reach, received, refusals, transpo
 from workshop.client.reach import START, find
 from workshop.client.strict_json import Malformed
 from workshop.engine import http
-from workshop.errors import BadInput, WorkshopError
+from workshop.errors import BadInput, WorkshopError, plain
 from workshop.servers.records import ServerRecord
 
 CONNECT_TIMEOUT_S = 5.0
@@ -76,14 +77,20 @@ class Client:
             self.proxy = transport.proxy_to(self.url)
         self.safe = transport.options(self.proxy)
         self.http = httpx.Client(headers=self.headers, timeout=CONNECT_TIMEOUT_S, **self.safe)
+        self._timeout_s = timeout_s
         self.ids = answer_ids.AnswerIds()
-        self.openai = openai.OpenAI(
+        self._mixes_answers = False  # the server sent the answer to another request
+        self.openai = self._official()
+
+    def _official(self, **http_options) -> openai.OpenAI:
+        """Make the `openai` client, with the proxy, certificates and timeouts of this client."""
+        return openai.OpenAI(
             base_url=self.url,
-            api_key=record.api_key or "none",
+            api_key=self.record.api_key or "none",
             max_retries=0,
             default_headers=_who(),
-            timeout=openai.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
-            http_client=openai.DefaultHttpxClient(**self.safe),
+            timeout=openai.Timeout(self._timeout_s, connect=CONNECT_TIMEOUT_S),
+            http_client=openai.DefaultHttpxClient(**self.safe, **http_options),
         )
 
     def __repr__(self) -> str:
@@ -149,22 +156,24 @@ class Client:
                 with waiting.told_of_silence():
                     request_id, response = self._answer_to(create(), options)
                 return Stream(response.parse(), self, request_id)
-            request_id, response = self._answer_to(create(), options)
-            location = response.headers.get("location")
-            redirect = transport.redirected(self.url, response.status_code, location)
-            if redirect:
-                raise redirect
-            answer = received.answer(response.content, sequences)
+            for _ in range(2):
+                request_id, response = self._answer_to(create(), options)
+                location = response.headers.get("location")
+                redirect = transport.redirected(self.url, response.status_code, location)
+                if redirect:
+                    raise redirect
+                answer = received.answer(response.content, sequences)
+                if self.ids.allow(answer.id, request_id):
+                    lost.forget()
+                    return kind.construct(**answer.body)
+                self._use_each_connection_once()
         except openai.OpenAIError as error:
             raise self.explain(error) from None
         except Malformed as bad:
             raise self.odd(str(bad)) from None
         except BROKEN as error:
             raise self.odd(f"what cannot be read ({type(error).__name__})") from None
-        if not self.ids.allow(answer.id, request_id):
-            raise self.odd("the answer to another request")
-        lost.forget()
-        return kind.construct(**answer.body)
+        raise self.odd("the answer to another request")
 
     def _answer_to(self, create: Callable, options: dict):
         """Send one request under an id of its own; return (id, answer)."""
@@ -172,6 +181,18 @@ class Client:
         headers = {"X-Request-Id": answer_ids.new(self.by), **own_headers}
         send = functools.partial(create, **{**options, "extra_headers": headers})
         return headers["X-Request-Id"], self._sent(send)
+
+    def _use_each_connection_once(self) -> None:
+        """Close all connections, in which answers to other requests wait, and reuse none.
+
+        The first time it says so on stderr.
+        """
+        if not self._mixes_answers:
+            self._mixes_answers = True
+            note = f"{self.url} sent the answer to another request: each request has a connection of its own from now on."
+            print(f"! {plain(note)}", file=sys.stderr)
+        self.openai.close()
+        self.openai = self._official(limits=httpx.Limits(max_keepalive_connections=0))
 
     @staticmethod
     def _sent(send):

@@ -111,7 +111,7 @@ def options(proxy: str | None) -> dict:
 
 
 def session(
-    *, answer_s: float, connect_s: float, idle_s: float, **options: Any
+    *, answer_s: float, connect_s: float, idle_s: float | None, **options: Any
 ) -> aiohttp.ClientSession:
     """Return an aiohttp session without cookies and without the environment's proxy.
 
@@ -120,7 +120,7 @@ def session(
     Args:
         answer_s: how long a whole answer may take.
         connect_s: how long a connection may take.
-        idle_s: how long a connection may rest until it is used again.
+        idle_s: how long a connection may rest until it is used again; None: it never is.
         options: those of aiohttp's ClientSession.
     """
     import aiohttp  # here, as notebooks in a browser have none
@@ -129,6 +129,7 @@ def session(
         limit=0,
         ttl_dns_cache=300,
         keepalive_timeout=idle_s,
+        force_close=idle_s is None,
         ssl=tls() or True,
     )
     return aiohttp.ClientSession(

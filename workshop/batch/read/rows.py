@@ -25,6 +25,13 @@ OLD_FORMS = {
     "guided_grammar": "grammar",
 }
 TOKEN_LIMITS = ("max_completion_tokens", "max_tokens")
+LOGPROBS = ("logprobs", "top_logprobs", "prompt_logprobs")
+# The largest honest answer. A token's text, logprob and bytes take some 70 bytes, and less than
+# 1,024 even for the longest token (128 spaces).
+LEAST_BYTES = 1 << 20  # every answer may have these; an embedding has less
+TOKEN_BYTES = 1024
+CONTEXT_TOKENS = 1 << 17  # of a server that does not say how many it has
+VOCABULARY_TOKENS = 1 << 18
 KEY_BYTES = 16
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 # What is sent: the order of keys tells a model what to write first, so it stays as in the input.
@@ -65,6 +72,26 @@ class Row:
         if self.url == COMPLETIONS:
             return COMPLETION_TOKENS
         return None
+
+    def most_bytes(self, max_model_len: int | None) -> int:
+        """Return more bytes than any honest answer to the row has.
+
+        They follow from the tokens of prompt and answer, the samples, and the logprobs of each
+        token. `max_model_len` is the server's, or None if it is unknown.
+        """
+        if self.url == EMBEDDINGS:
+            return LEAST_BYTES * (1 + self.samples)
+        context = max_model_len or CONTEXT_TOKENS
+        tokens = self.more_tokens or self.token_limit or context
+        if not 0 < tokens < context:
+            tokens = context
+        tokens += min(len(self.request.encode()), context)  # a prompt may be in its answer, too
+        body = json.loads(self.request)
+        logprobs = [len(body.get("logprob_token_ids") or ())]
+        for name in LOGPROBS:
+            count = _whole(body.get(name)) or 0
+            logprobs.append(VOCABULARY_TOKENS if count < 0 else count)
+        return LEAST_BYTES + self.samples * tokens * (1 + max(logprobs)) * TOKEN_BYTES
 
     def payload(self, model: str) -> bytes:
         """Return the bytes to send: the request for this model."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import aiohttp
 
 from workshop.batch.keep.cut_answers import UNFINISHED
 from workshop.batch.keep.store import COMMIT_S
-from workshop.batch.read.rows import EMBEDDINGS, Row
+from workshop.batch.read.rows import EMBEDDINGS, LEAST_BYTES, Row
 from workshop.batch.send import retries, servers
 from workshop.batch.send.clock import clock
 from workshop.batch.send.servers import Server
@@ -19,9 +20,7 @@ from workshop.batch.session import Ledger
 from workshop.client import received, transport
 from workshop.client.answer_ids import MARK
 from workshop.client.strict_json import Malformed
-from workshop.errors import WorkshopError
-
-MOST_BYTES = 2**30  # of one answer: 8,192 logprobs for each of 1,000 tokens have 0.6 GB
+from workshop.errors import WorkshopError, plain
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,10 @@ class Cut(Exception):
     """The answer is not complete."""
 
 
+class Foreign(Exception):
+    """The answer belongs to another request."""
+
+
 @dataclass(slots=True)
 class Attempt:
     """A row that is being sent, with the counts of what went wrong so far."""
@@ -49,6 +52,7 @@ class Attempt:
     errors: int = 0
     deaths: int = 0
     requests_sent: int = 0
+    fresh: bool = False  # over a new connection, so that nothing but its own answer can come
     sent_at: float = 0.0
     failed_first_at: float | None = None  # in an outage
 
@@ -182,19 +186,31 @@ class Sender:
         address_and_key = (server.url, server.api_key)
         attempt.sent_at = clock.now()
         server.path = row.url
+        if server.mixes_answers or not server.ids.name_requests:
+            # the answer to another row may wait in a connection that was used before
+            attempt.fresh = True
         try:
             async with server.post(
                 row.url,
                 headers={"X-Request-Id": attempt.request_id()},
+                fresh=attempt.fresh,
                 data=row.payload(self.model),
             ) as answer:
                 server.movement.answered(clock.now())
                 status, headers = answer.status, answer.headers
-                raw = await self._body(answer)
+                raw = await self._body(answer, row)
             if retries.is_outage(status, raw):
                 return self._outage(attempt, server, status, raw, headers)
             if status == 200:
                 return self._keep(attempt, server, raw)
+        except Foreign as error:
+            if not server.mixes_answers:
+                server.mixes_answers = True
+                note = (
+                    f"{server.url} sent {error}: each row has a connection of its own from now on."
+                )
+                print(f"! {plain(note)}", file=sys.stderr)
+            return self._again(attempt, server, "bad_answer", f"the server answers with {error}")
         except (aiohttp.ClientPayloadError, Cut) as error:
             return self._again(attempt, server, "cut_answer", f"the answer was cut: {error}"[:500])
         except Malformed as bad:
@@ -210,19 +226,24 @@ class Sender:
             raise redirect
         self._refused(attempt, server, status, raw, headers)
 
-    async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
+    async def _body(self, answer: aiohttp.ClientResponse, row: Row) -> bytes:
         """Return the body of an answer, or of a refusal.
 
-        Raises Malformed: it is compressed, or has more than MOST_BYTES.
+        Raises Malformed: it is compressed, or larger than any answer to this row.
         """
         encoding = answer.headers.get("Content-Encoding", "").strip()
         if encoding.lower() not in ("", "identity"):
             raise Malformed(f"the Content-Encoding {encoding[:40]!r}, which no request allows")
         body = bytearray()
+        limit = LEAST_BYTES
         async for piece in answer.content.iter_any():
             body += piece
-            if len(body) > MOST_BYTES:
-                raise Malformed(f"more than {MOST_BYTES:,} bytes")
+            if len(body) > limit:
+                limit = row.most_bytes(self.ledger.work.max_model_len)
+            if len(body) > limit:
+                raise Malformed(
+                    f"{len(body):,} bytes or more; no answer to this row can have over {limit:,}"
+                )
         return bytes(body)
 
     async def _key_refused(
@@ -245,14 +266,15 @@ class Sender:
         """Give a whole answer to the ledger.
 
         Raises:
-            Malformed, Cut: it is not a whole answer to this row, which has to be sent again.
+            Malformed, Cut, Foreign: it is not a whole answer to this row, which has to be sent
+                again.
             WorkshopError: it is the answer of another model.
         """
         row = attempt.row
         read = received.embeddings if row.url == EMBEDDINGS else received.answer
         answer = read(raw, row.samples)
         if not server.ids.allow(answer.id, row.key.hex()):
-            raise Malformed("the answer to another request")
+            raise Foreign("the answer to another request")
         if answer.model is not None and not server.is_name_of(answer.model, self.model):
             raise servers.answered_as_another(server.url, answer.model, self.model)
         if row.url != EMBEDDINGS:
@@ -315,7 +337,11 @@ class Sender:
         if status < 500:
             server.outage.is_over(attempt.sent_at)
         if not retries.can_help(status):
-            return self.ledger.refuse(attempt.row, status, "refused", message)
+            if attempt.fresh:
+                return self.ledger.refuse(attempt.row, status, "refused", message)
+            # a refusal names no request: another row's may have come a second time
+            attempt.fresh = True
+            return self._returned.append(attempt)
         self._again(attempt, server, "server_error", message, status, retries.pause_s(headers))
 
     def _again(

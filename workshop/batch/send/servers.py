@@ -1,6 +1,7 @@
 """One server of a batch: its address, whether it answers, and what its metrics say."""
 
 import asyncio
+import functools
 import math
 import os
 import re
@@ -73,6 +74,7 @@ class Server:
         self.read_at = -math.inf  # when the record was read again
         self.proxy: str | None = None
         self.session: aiohttp.ClientSession  # from `connect` on
+        self._fresh: aiohttp.ClientSession  # a connection for each request
         self._aim(url, api_key)
         self.accepted = accepted  # names that the user takes for the model's
         self.names: frozenset[str] = frozenset(accepted)  # … and those that the server lists for it
@@ -101,6 +103,7 @@ class Server:
         self.api_key = api_key
         self.url = f"{self.root}/v1"
         self.ids = AnswerIds()  # another server may run where a restarted one is
+        self.mixes_answers = False  # it sent the answer to another request
         self.urls = {
             path: URL(self.root + path, encoded=True) for path in (COMPLETIONS, CHAT, EMBEDDINGS)
         }
@@ -113,23 +116,30 @@ class Server:
             self.headers["Authorization"] = f"Bearer {api_key}"
 
     def connect(self, read_timeout_s: float) -> None:
-        """Open the session; call it inside the event loop."""
-        self.session = transport.session(
+        """Open the sessions; call it inside the event loop."""
+        session = functools.partial(
+            transport.session,
             answer_s=read_timeout_s,
             connect_s=CONNECT_TIMEOUT_S,
-            idle_s=KEEP_ALIVE_S,
             auto_decompress=False,  # no request allows a compressed answer
         )
+        self.session = session(idle_s=KEEP_ALIVE_S)
+        self._fresh = session(idle_s=None)
 
     async def close(self) -> None:
         """Close all connections."""
         if self._token:
             self._token.cancel()
         await self.session.close()
+        await self._fresh.close()
 
-    def post(self, path: str, headers: dict | None = None, **body):
-        """POST to a path beside /v1 with the present key, without redirects; return a context."""
-        return self.session.post(
+    def post(self, path: str, headers: dict | None = None, fresh: bool = False, **body):
+        """POST to a path beside /v1 with the present key, without redirects; return a context.
+
+        fresh: use a new connection, so that only the answer to this request can come.
+        """
+        session = self._fresh if fresh else self.session
+        return session.post(
             self.urls[path],
             headers={**self.headers, **(headers or {})},
             proxy=self.proxy,
@@ -309,7 +319,7 @@ class Server:
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         body = {"model": model, **hang.ONE_TOKEN[self.path]}
         try:
-            async with self.post(self.path, json=body, timeout=timeout) as answer:
+            async with self.post(self.path, fresh=True, json=body, timeout=timeout) as answer:
                 return answer.status
         except AWAY:
             return 0

@@ -1,4 +1,4 @@
-"""A server that mixes answers up: no request of a learner gets the answer to another one."""
+"""A server that sends an answer twice: no request of a learner gets the answer to another one."""
 
 from __future__ import annotations
 
@@ -26,6 +26,24 @@ def client(server) -> Client:
     )
 
 
+def test_no_request_gets_the_answer_to_another(wire, capsys):
+    for later_s in (0, 0.0002, 0.002, 0.01):
+
+        def doubled(request, later_s=later_s):
+            reply = wire_stub.answer(request)
+            reply.after_s, reply.again_after_s = 0.002, (later_s,)
+            return reply
+
+        llm = client(wire(doubled))
+        for number in range(40):
+            assert llm.complete(f"prompt {number}").choices[0].text == f"prompt {number}"
+            answer = llm.chat(f"message {number}")
+            assert answer.choices[0].message.content == f"message {number}"
+    notes = capsys.readouterr().err.splitlines()
+    assert 0 < len(notes) <= 4  # once for each server at most
+    assert all("each request has a connection of its own from now on" in note for note in notes)
+
+
 def test_each_request_has_an_id_of_its_own_and_the_learners_counts(wire):
     server = wire()
     llm = client(server)
@@ -45,10 +63,12 @@ def test_a_server_that_gives_every_request_the_first_answer_is_named(wire):
             fields = json.loads(first[0].body) | (other if request.number else {})
             return wire_stub.Reply(json.dumps(fields).encode())
 
-        llm = client(wire(reply))
+        server = wire(reply)
+        llm = client(server)
         llm.complete("a")
         with pytest.raises(WorkshopError, match="answers with the answer to another request"):
             llm.complete("b")
+        assert [request.on_connection for request in server.asked] == [1, 2, 1], other
 
 
 def test_a_server_with_ids_of_its_own_is_believed(wire):
