@@ -73,7 +73,7 @@ def rotate(server: str) -> None:
 def revoke(name: str, as_json: bool) -> None:
     """Take NAME's key back.
 
-    Servers that run refuse it within a second.
+    Servers that run refuse it within a second, and end the requests that it sent.
     """
     from workshop.guard import keys
 

@@ -159,7 +159,7 @@ class RequireKey:
         if self._learners:
             name = self._learners.who(key)
             if name:
-                await self._learners.serve(name, self.app, without_keys(scope), receive, send)
+                await self._learners.serve(name, key, self.app, without_keys(scope), receive, send)
                 return
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "key required"})

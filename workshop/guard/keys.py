@@ -1,8 +1,8 @@
 """Keeps a key for each learner of a class: `workshop keys`.
 
 One file of this user's, keys.json, holds the names and the digests of their keys (never the keys).
-Every server of this user's reads it again while it runs: a key that is revoked is refused within a
-second.
+Every server of this user's reads it again while it runs: a key that is revoked is refused, and what
+it asked for ends, within a second.
 
 Only "no such file" is an empty table: a file that is cut, odd or unreadable is refused and kept. A
 server that meets such a file goes on with the last good table that it read itself, in which no
@@ -11,6 +11,7 @@ revoked key is.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -25,6 +26,7 @@ from typing import Any
 from workshop import files, timestamps
 from workshop.errors import BadInput, WorkshopError
 from workshop.guard.fairshare import LEARNER, FairShare
+from workshop.guard.revocable import Request
 from workshop.home import home, private_folder, write_private
 from workshop.lock import Busy, locked
 
@@ -132,7 +134,7 @@ def listed() -> list[dict[str, Any]]:
 
 
 class Learners:
-    """Knows whose key a request has."""
+    """Knows whose key a request has, and ends what a revoked key asked for."""
 
     def __init__(self, record: str | Path):
         """record: the file of the server's record; the keys are in the folder above it."""
@@ -142,40 +144,75 @@ class Learners:
         self._names: dict[str, str] = {}  # by the digest of the key
         self._read_at = float("-inf")
         self._problem = ""  # of the file, which was printed already
+        self._served: dict[Request, str] = {}  # with the digest of its key
+        self._watcher: asyncio.Task | None = None
 
     def who(self, key: bytes) -> str:
         """Return whose key this is, or ""."""
         if time.monotonic() - self._read_at >= REREAD_S:
-            self._read()
+            self._take(*self._load())
         if not key:
             return ""
         return self._names.get(_digest(key), "")
 
-    def _read(self) -> None:
-        """Read the file again; one that is no table of keys changes nothing."""
-        self._read_at = time.monotonic()
+    def _load(self) -> tuple[float, dict[str, str] | None, str]:
+        """Return when this began, {digest: name} of the file, and what is wrong with it.
+
+        None instead of the names: the file is no table of keys.
+        """
+        began = time.monotonic()
         try:
+            # opened anew: on a shared file system that asks for the newest
             entries = read_table(self._path)
         except WorkshopError as error:
-            if not self._problem:
-                count = len(self._names)
-                remedy = (
-                    f"The {count} keys that this server read last stay valid until it is repaired."
-                )
-                print(f"{error.message} {remedy}", file=sys.stderr, flush=True)
-            self._problem = error.message
-            return
-        self._problem = ""
-        self._names = {}
+            return began, None, error.message
+        names: dict[str, str] = {}
         for name, entry in entries.items():
             if not entry["revoked"]:
-                self._names[entry["sha256"]] = name
+                names[entry["sha256"]] = name
+        return began, names, ""
 
-    async def serve(self, name: str, app, scope, receive, send) -> None:
-        """Pass a learner's request on: the class's limits see it under the learner's name."""
+    def _take(self, began: float, names: dict[str, str] | None, problem: str) -> None:
+        if began < self._read_at:  # a slower look at an older file
+            return
+        self._read_at = began
+        if names is not None:
+            self._names = names
+        if problem and not self._problem:
+            count = len(self._names)
+            remedy = f"The {count} keys that this server read last stay valid until it is repaired."
+            print(f"{problem} {remedy}", file=sys.stderr, flush=True)
+        self._problem = problem
+
+    async def serve(self, name: str, key: bytes, app, scope, receive, send) -> None:
+        """Pass a learner's request on until its key is revoked.
+
+        The class's limits see it under the learner's name.
+        """
         headers: list[tuple[bytes, bytes]] = []
         for header, value in scope.get("headers", ()):
             if header.lower() != LEARNER:
                 headers.append((header, value))
         headers.append((LEARNER, name.encode()))
-        await self._limits.limit({**scope, "headers": headers}, receive, send, app)
+        scope = {**scope, "headers": headers}
+
+        async def limited(scope, receive, send):
+            await self._limits.limit(scope, receive, send, app)
+
+        request = Request(limited, scope, receive, send)
+        self._served[request] = _digest(key)  # also while it waits for its turn
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.ensure_future(self._watch())
+        try:
+            await request.serve()
+        finally:
+            del self._served[request]
+
+    async def _watch(self) -> None:
+        """Look at the file while something is served; in a thread, as a file system can be slow."""
+        while self._served:
+            await asyncio.sleep(REREAD_S)
+            self._take(*await asyncio.to_thread(self._load))
+            for request, digest in self._served.items():
+                if digest not in self._names:
+                    request.revoke()
