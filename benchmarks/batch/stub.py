@@ -1,10 +1,10 @@
 """A stub HTTP server for benchmarks and kill tests of the batch client: it answers like vLLM, at once or after a delay.
 
-    python benchmarks/batch/stub.py --port 8123 [--delay-s 0.01] [--fail 0.02]
+    python benchmarks/batch/stub.py --port 8123 [--delay-s 0.01] [--fail 0.02] [--own-ids]
 
 It generates nothing, so what is measured is the client. One process, one core. Every answer repeats the prompt's
 first 40 characters, so that a test can tell whose answer it is. `--fail` is the share of requests that get a 500. An
-answer's id has the X-Request-Id, as vLLM's has.
+answer's id has the X-Request-Id, as vLLM's has; with `--own-ids` it has not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Stub(asyncio.Protocol):
     """One connection: HTTP/1.1 with keep-alive and Content-Length, which is all that the clients here send."""
 
     running, served = 0, itertools.count()
-    settings = argparse.Namespace(model="stub", delay_s=0.0, fail=0.0)
+    settings = argparse.Namespace(model="stub", delay_s=0.0, fail=0.0, own_ids=False)
 
     def connection_made(self, transport) -> None:
         self.transport, self.buffer = transport, b""
@@ -46,7 +46,7 @@ class Stub(asyncio.Protocol):
                 return
             self.request_id = str(next(self.served))
             at = head.lower().find(b"x-request-id:")
-            if at >= 0:
+            if at >= 0 and not self.settings.own_ids:
                 self.request_id = head[at + 13 :].split(b"\r\n", 1)[0].decode().strip()
             body, self.buffer = self.buffer[end + 4 : end + 4 + size], self.buffer[end + 4 + size :]
             self.request(head.split(b" ", 2)[1], body)
@@ -140,5 +140,6 @@ if __name__ == "__main__":
     parser.add_argument("--model", default="stub")
     parser.add_argument("--delay-s", type=float, default=0.0)
     parser.add_argument("--fail", type=float, default=0.0)
+    parser.add_argument("--own-ids", action="store_true")
     Stub.settings = parser.parse_args()
     asyncio.run(serve(Stub.settings.port))

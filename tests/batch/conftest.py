@@ -33,7 +33,7 @@ class Faulty:
         outer = self
 
         class Protocol(stub_module.Stub):
-            settings = SimpleNamespace(model=model, delay_s=delay_s, fail=0.0)
+            settings = SimpleNamespace(model=model, delay_s=delay_s, fail=0.0, own_ids=False)
 
             def request(self, path, body):
                 if path.endswith(b"/completions"):
