@@ -18,6 +18,7 @@ from workshop.engine import log as engine_log
 from workshop.engine.reconcile.case import make_case
 from workshop.errors import BadInput
 from workshop.servers.flags import for_plan
+from workshop.simulate.load import rules
 
 DENSE, EXPERTS, IMAGES = "llama-3.1-8b", "qwen3-30b-a3b", "qwen2.5-vl-7b"
 LORA = {"enable_lora": True}
@@ -48,16 +49,24 @@ MODELS = {
     "decode_context_parallel_size": "deepseek-v2-lite",
     "language_model_only": IMAGES,
     "limit_mm_per_prompt": IMAGES,
+    "skip_mm_profiling": IMAGES,
 }
 NEEDS: dict[str, dict[str, Any]] = {
     "enable_expert_parallel": {"tensor_parallel_size": 2},
     "decode_context_parallel_size": {"tensor_parallel_size": 2},
+    "disable_custom_all_reduce": {"tensor_parallel_size": 2},
     "spec_method": {"spec_tokens": 2},
     "spec_model": {"spec_method": "draft_model", "spec_tokens": 2},
     "spec_tokens": {"spec_method": "ngram"},
     **dict.fromkeys(("max_loras", "max_lora_rank", "max_cpu_loras"), LORA),
     **dict.fromkeys(("fully_sharded_loras", "lora_dtype"), LORA),
 }
+# Where a simulation is the same with the value above, one with which it is not.
+SIMULATED: dict[str, dict[str, Any]] = {
+    "dtype": {"dtype": "float32"},
+    "limit_mm_per_prompt": {"limit_mm_per_prompt": {"image": 0, "video": 0}},
+}
+WHOLE_EXPERTS = "enable_expert_parallel"  # as many bytes on each GPU, and over each link
 # Settings that are written as a part of another flag.
 PARTS_OF: dict[str, str] = {
     **dict.fromkeys(("spec_method", "spec_model", "spec_tokens"), "--speculative-config"),
@@ -138,6 +147,21 @@ def test_a_simulation_takes_it_unless_it_says_why_not(command):
                 pytest.fail(f"{flag} was taken")
     dotted = command.make_context("workshop", ["--compilation-config.cudagraph_mode=NONE"])
     assert dotted.params["compilation_config"] == '{"cudagraph_mode": "NONE"}'
+
+
+@settings_of("vllm")
+def test_a_simulation_that_takes_it_counts_it(setting):
+    """It changes the scheduler's rules, a step's times, the GPUs or their kernels."""
+    if setting.metadata["not_simulated"] or setting.name == WHOLE_EXPERTS:
+        return
+    settings = SIMULATED.get(setting.name, settings_with(setting))
+    others = {name: value for name, value in settings.items() if name != setting.name}
+
+    def simulated(settings: dict[str, Any]) -> tuple:
+        p = plan(MODELS.get(setting.name, DENSE), "h200", **settings)
+        return rules(p), [term.ms for term in p.decode], p.gpus, p.kernels
+
+    assert simulated(settings) != simulated(others)
 
 
 @settings_of("vllm")
