@@ -107,7 +107,7 @@ SCRIPT_PARTS = (  # what matters of the plain script: a pattern, and what its ma
     (r"#SBATCH --nodes=\d+", "one machine of the cluster"),
     (r"#SBATCH --gpus-per-node=\d+", "with one GPU: the plan says so"),
     (r"#SBATCH --mem=\w+", "and this much main memory, beside the GPU's own"),
-    (r"#SBATCH --time=\S+", "the time that the job asks for, in hours, minutes and seconds"),
+    (r"#SBATCH --time=\S+", "the time that the job asks for"),
     (r"conda activate \S+", "makes “vllm” known; each site has its own"),
     (r"export MODEL=\S+", "the model"),
     (r"VLLM_API_KEY=\$\(.*\)", "the key that clients send; only you may read its file"),
