@@ -6,7 +6,7 @@ A rule yields the changes that this GPU and this model allow, the smallest first
 widgets and the reconciliation with a log choose among them; nobody else decides what would help.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -332,23 +332,22 @@ def _shared_memory(plan: Plan) -> Iterator[str]:
         )
 
 
+def _accepted(changes: Iterable[Change]) -> Iterator[Change]:
+    """Yield the changes after which vLLM would not refuse to start."""
+    return (change for change in changes if not change.is_refused)
+
+
 def _more_tokens(plan: Plan) -> Iterator[str]:
     """Yield the settings that leave more room for the KV cache."""
     now = plan.kv_cache_tokens
-    for change in kv_fp8(plan.deployment):
-        if change.is_refused:
-            continue
+    for change in _accepted(kv_fp8(plan.deployment)):
         tokens = change.fit.capacity.tokens
         times = f"{tokens / max(1, now):.1f} times"
         yield f"{change.flags} holds {tokens:,} tokens ({times}), at a small cost in precision."
-    for change in utilization(plan.deployment):
-        if change.is_refused:
-            continue
+    for change in _accepted(utilization(plan.deployment)):
         more = change.fit.capacity.tokens - now
         yield f"{change.flags} adds {more:,} tokens, {change.note}."
-    for change in small_batch(plan.deployment):
-        if change.is_refused:
-            continue
+    for change in _accepted(small_batch(plan.deployment)):
         more = change.fit.capacity.tokens - now
         if more > SMALL_GAIN * now:
             yield f"{change.flags} adds {more:,} tokens; {change.note}."

@@ -98,7 +98,8 @@ def _offer(
     except BadInput as error:
         return Offer(machine, None, error.message)
     if result.fits:
-        reason = f"{result.max_concurrency:.1f} requests of {result.deployment.settings.max_model_len:,} tokens at once"
+        length = result.deployment.settings.max_model_len
+        reason = f"{result.max_concurrency:.1f} requests of {length:,} tokens at once"
         if result.gpus != machine.gpus:
             reason += f" on {result.gpus} of its {machine.gpus} GPUs"
         return Offer(machine, result, reason)

@@ -31,6 +31,7 @@ from inference_planner.memory.fit import Fit, fit
 from inference_planner.memory.peaks import runner
 from inference_planner.model import kv_cache
 from inference_planner.model.attention import has_states, kinds
+from inference_planner.releases import platforms
 from inference_planner.releases.versions import is_between, is_outside
 from inference_planner.speed import kernels
 from inference_planner.speed.roofline import has_full_decode_graphs
@@ -165,14 +166,13 @@ def _may_keep_experts_twice(deployment: Deployment) -> bool:
     return (
         deployment.model.traits.experts_in_one_tensor
         and deployment.model.quantization is None
-        and deployment.gpu.compute_capability.startswith("gfx")
+        and platforms.name(deployment.gpu) == platforms.ROCM
     )
 
 
 # Every formula comes from NVIDIA's cards. A public start on an MI300X had 5.59 GiB of activations
 # and 3.9 of CUDA graphs with a model of 2B (0.29.1).
 ANOTHER_VENDOR_GIB = 5.0
-ANOTHER_VENDORS = ("gfx", "xe", "gaudi")  # beginnings of their compute capabilities, as in gfx942
 DOUBTS = (
     Doubt("a version that was never measured", lambda deployment, g: not g.same_version, 0.15),
     Doubt(
@@ -205,7 +205,7 @@ DOUBTS = (
     ),
     Doubt(
         "a card of another vendor",
-        lambda deployment, g: deployment.gpu.compute_capability.startswith(ANOTHER_VENDORS),
+        lambda deployment, g: bool(platforms.name(deployment.gpu)),
         ANOTHER_VENDOR_GIB,
     ),
     Doubt(

@@ -219,10 +219,10 @@ def _times_summed_again(deployment: Deployment) -> int:
 
     Twice where layers keep more beside them (latents, norms of q and k, gates, positions in three
     dimensions, several ranks), but once in dense hybrids (Qwen3.5 27B, two runs), with FP8 scales of
-    blocks (Qwen3 32B FP8, one run on an H200) and beside a stream of shared experts (GLM-4.5-Air). Where splits are not planned (windows that differ), not
-    at all on one GPU, and once over several (gpt-oss-120b on two H100, 0.33.0, within 52 MiB).
-    Laguna, Mellum 2 and Muse Glimmer, whose norms or gates count beside windows too, are met within
-    55 MiB (H200, 0.33.0).
+    blocks (Qwen3 32B FP8, one run on an H200) and beside a stream of shared experts (GLM-4.5-Air).
+    Where splits are not planned (windows that differ), not at all on one GPU, and once over several
+    (gpt-oss-120b on two H100, 0.33.0, within 52 MiB). Laguna, Mellum 2 and Muse Glimmer, whose norms
+    or gates count beside windows too, are met within 55 MiB (H200, 0.33.0).
     """
     model = deployment.model
     if main_kind(model).graphs_keep_more:

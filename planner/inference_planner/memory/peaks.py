@@ -24,6 +24,7 @@ from inference_planner.model.attention import (
     kinds,
     main_kind,
 )
+from inference_planner.releases import platforms
 from inference_planner.releases.versions import Version
 from inference_planner.speed.kernels import has_marlin_experts
 from inference_planner.split.deployment import Deployment
@@ -118,7 +119,7 @@ def kept_workspace(deployment: Deployment) -> int:
     sizes = [moe_workspace(deployment)]
     for kind in kinds(model):
         sizes.append(kind.workspace_bytes(model, rows))
-        if deployment.gpu.compute_capability.startswith("gfx"):
+        if platforms.name(deployment.gpu) == platforms.ROCM:
             sizes.append(scored * kind.graph_row_bytes(model, length))
     return max(sizes)
 
