@@ -126,7 +126,8 @@ def speed_rows(point: dict, result: Plan, simulated: bool) -> Iterator[Row]:
                 interval = of_rate(ours, 1.0, 0.0, share)
             else:
                 measure, name = figure.split("_ms_")
-                interval = of_speed(ours, share_of_time(measure, name, share))
+                first_token = result.spread.prefill_share
+                interval = of_speed(ours, share_of_time(measure, name, share, first_token))
             title = f"{load['name']}: {figure.replace('_ms_', ' ').replace('_per_', '/')}"
             yield Row(point["id"], judges(point), title, published, ours, interval, result.basis, 1)
 
@@ -154,6 +155,13 @@ def is_memory(row: Row) -> bool:
     return row.figure in [title for title, _, _ in MEMORY.values()]
 
 
+def by_measure(rows: list[Row]) -> list[tuple[str, list[Row]]]:
+    """Return the rows of speed, and of these the first tokens and all others."""
+    first = [row for row in rows if ": ttft " in row.figure]
+    others = [row for row in rows if row not in first]
+    return [("speed", rows), ("tokens/s and TPOT", others), ("first token", first)]
+
+
 def at_home() -> str:
     """Return coverage and width over the recorded runs."""
     inside = 0
@@ -175,7 +183,7 @@ def summary(rows: list[Row]) -> list[str]:
     speed = [row for row in rows if not is_memory(row)]
     tokens = [abs(row.error_percent) for row in rows if row.figure == "KV cache, tokens"]
     lines = ["| | all | points that judge | points that were seen |", "|---|---:|---:|---:|"]
-    for title, part in (("memory", memory), ("speed", speed), ("together", rows)):
+    for title, part in (("memory", memory), *by_measure(speed), ("together", rows)):
         judging = [row for row in part if row.judges]
         setting = [row for row in part if not row.judges]
         lines.append(
@@ -184,11 +192,14 @@ def summary(rows: list[Row]) -> list[str]:
     tokens_width = statistics.median(
         row.half_percent for row in rows if row.figure == "KV cache, tokens"
     )
-    speed_width = statistics.median(row.half_percent for row in speed)
+    widths = [
+        f"of {title} ± {statistics.median(row.half_percent for row in part):.0f} %"
+        for title, part in by_measure(speed)
+    ]
     error = f"{statistics.median(tokens):.2f} % in the median, {max(tokens):.1f} % at most"
     lines += ["", f"KV-cache tokens on {len(tokens)} public points: {error}."]
     lines += [
-        f"Their intervals are ± {tokens_width:.1f} % wide in the median, those of speed ± {speed_width:.0f} %."
+        f"Their intervals are ± {tokens_width:.1f} % wide in the median, those {', '.join(widths)}."
     ]
     lines += [f"At home, KV-cache tokens of the recorded runs: {at_home()}."]
     return lines

@@ -212,9 +212,9 @@ def _score_of_case(point: Point) -> Score:
         ttft_ms=round(times.ttft_ms, 2),
         tpot_ms=round(times.tpot_ms, 2),
         ttft_share=round(
-            share_of_time("ttft", "p50", p.spread.time_share, p.spread.prefill_share), 3
+            share_of_time("ttft", "mean", p.spread.time_share, p.spread.prefill_share), 3
         ),
-        tpot_share=round(share_of_time("tpot", "p50", p.spread.time_share), 3),
+        tpot_share=round(share_of_time("tpot", "mean", p.spread.time_share), 3),
     )
 
 

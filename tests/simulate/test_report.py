@@ -86,11 +86,16 @@ def test_every_speed_has_a_low_and_a_high_value():
 
 
 def test_a_rate_that_the_arrivals_set_is_surer_than_one_that_the_engine_sets():
-    """Ten seconds of arrivals and one of work after them: an engine that is 50 % slower takes 11.5 s, not 16.5 s."""
-    open_loop = of_rate(100.0, 11.0, 10.0, 0.5)
+    """Ten seconds of arrivals and one of work after them: an engine that is 5 % slower takes 11.05 s, not 11.55 s."""
+    open_loop = of_rate(100.0, 11.0, 10.0, 0.05)
+    burst = of_rate(100.0, 11.0, 0.0, 0.05)
+    assert open_loop.low == pytest.approx(100 * 11 / 11.05 / 1.035)
+    assert burst.low == pytest.approx(100 / 1.05 / 1.035)
+
+
+def test_the_doubt_of_a_step_counts_less_over_a_load():
     burst = of_rate(100.0, 11.0, 0.0, 0.5)
-    assert open_loop.low == pytest.approx(100 * 11 / 11.5 / 1.035)
-    assert burst.low == pytest.approx(100 / 1.5 / 1.035)
+    assert 100 / 1.5 < burst.low * 1.035 < 100 / 1.25
 
 
 def test_recorded_loads_that_set_no_width_lie_within():
