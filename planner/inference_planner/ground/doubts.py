@@ -4,7 +4,7 @@ Each adds its half widths to those of `intervals.py`, as the root of the sum of 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from inference_planner.ground.basis import MEASURED_HERE, Ground, measured_kind
 from inference_planner.memory.peaks import runner
@@ -35,6 +35,7 @@ class Doubt:
 
     name: str
     applies: Callable[[Deployment, Ground], bool]
+    _: KW_ONLY
     gib: float = 0.0
     time_share: float = 0.0
     overhead_share: float = 0.0
@@ -113,133 +114,149 @@ def _may_keep_experts_twice(deployment: Deployment) -> bool:
 # and 3.9 of CUDA graphs with a model of 2B (0.29.1).
 ANOTHER_VENDOR_GIB = 5.0
 DOUBTS = (
-    Doubt("a version that was never measured", lambda deployment, g: not g.same_version, 0.15),
+    Doubt(
+        "a version that was never measured",
+        lambda deployment, ground: not ground.same_version,
+        gib=0.15,
+    ),
     Doubt(
         "the formulas of another version",
-        lambda deployment, g: not g.same_formulas,
+        lambda deployment, ground: not ground.same_formulas,
         overhead_share=0.35,
         weights_share=0.01,
         prefill_share=0.2,  # with the next, nine of ten of the credible points of docs/speed.md
     ),
     Doubt(
         "experts that ranks share, by the formulas of another version",
-        lambda deployment, g: not g.same_formulas and _shares_experts(deployment),
+        lambda deployment, ground: not ground.same_formulas and _shares_experts(deployment),
         prefill_share=1.0,
     ),
     Doubt(
         "packed weights, by the formulas of another version",
-        lambda deployment, g: not g.same_formulas and _packed(deployment),
+        lambda deployment, ground: not ground.same_formulas and _packed(deployment),
         weights_share=0.03,
     ),
     Doubt(
         "weights stored as was never measured",
-        lambda deployment, g: not g.same_weights,
+        lambda deployment, ground: not ground.same_weights,
         gib=0.1,
         weights_share=0.015,
     ),
     Doubt(
         "a kernel that was never measured",
-        lambda deployment, g: _has_unmeasured_kernel(deployment),
+        lambda deployment, ground: _has_unmeasured_kernel(deployment),
         time_share=0.25,
     ),
     Doubt(
         "a card of another vendor",
-        lambda deployment, g: bool(platforms.name(deployment.gpu)),
-        ANOTHER_VENDOR_GIB,
+        lambda deployment, ground: bool(platforms.name(deployment.gpu)),
+        gib=ANOTHER_VENDOR_GIB,
     ),
     Doubt(
         "experts in one tensor on AMD's GPUs, which took up to 1.37 times their size",
-        lambda deployment, g: _may_keep_experts_twice(deployment),
+        lambda deployment, ground: _may_keep_experts_twice(deployment),
         weights_share=0.38,
     ),
-    Doubt("several ranks", lambda deployment, g: deployment.tp > 1, 0.15, 0.05),
+    Doubt("several ranks", lambda deployment, ground: deployment.tp > 1, gib=0.15, time_share=0.05),
     # 70B on four H200 or B200 under 0.18 and 0.19 had 1.65 GiB less for its KV cache than the
     # formulas say, DeepSeek R1 on eight H200 1.8; under 0.16 and before, nothing is missing. Why is
     # not known.
     Doubt(
         "several ranks, under 0.17 to 0.24",
-        lambda deployment, g: (
+        lambda deployment, ground: (
             deployment.tp > 1 and is_between(deployment.settings.vllm_version, "0.17", "0.24")
         ),
-        1.8,
+        gib=1.8,
     ),
     Doubt(
         "an all-reduce over PCIe",
-        lambda deployment, g: deployment.tp > 1 and "PCIe" in deployment.gpu.link,
-        0.5,
-        0.12,
+        lambda deployment, ground: deployment.tp > 1 and "PCIe" in deployment.gpu.link,
+        gib=0.5,
+        time_share=0.12,
     ),
-    Doubt("pipeline stages", lambda deployment, g: deployment.pp > 1, 0.3, 0.05),
-    Doubt("several nodes", lambda deployment, g: deployment.nodes > 1, 0.2, 0.3),
+    Doubt(
+        "pipeline stages", lambda deployment, ground: deployment.pp > 1, gib=0.3, time_share=0.05
+    ),
+    Doubt(
+        "several nodes", lambda deployment, ground: deployment.nodes > 1, gib=0.2, time_share=0.3
+    ),
     # The times of experts, also of those that ranks share: nine of ten of 502 public points
     # (docs/speed.md, left out) are within what these and the ranks' doubt give.
-    Doubt("experts", lambda deployment, g: deployment.model.moe is not None, 0.2, 0.05),
+    Doubt(
+        "experts",
+        lambda deployment, ground: deployment.model.moe is not None,
+        gib=0.2,
+        time_share=0.05,
+    ),
     Doubt(
         "experts without tuned kernels",
-        lambda deployment, g: kernels.is_tuned(deployment) is False,
+        lambda deployment, ground: kernels.is_tuned(deployment) is False,
         time_share=0.15,
     ),
-    Doubt("shared-out experts", lambda deployment, g: _shares_experts(deployment), 0.3),
+    Doubt("shared-out experts", lambda deployment, ground: _shares_experts(deployment), gib=0.3),
     Doubt(
         "replicas that share experts",
-        lambda deployment, g: _shares_experts(deployment) and deployment.dp > 1,
+        lambda deployment, ground: _shares_experts(deployment) and deployment.dp > 1,
         time_share=0.5,
     ),
-    Doubt("states of a hybrid", lambda deployment, g: has_states(deployment.model), 0.4, 0.15),
+    Doubt(
+        "states of a hybrid",
+        lambda deployment, ground: has_states(deployment.model),
+        gib=0.4,
+        time_share=0.15,
+    ),
     Doubt(
         "9 to 10 GiB that hybrids missed on this generation",
-        lambda deployment, g: _may_miss_what_hybrids_missed(deployment),
-        MISSING_OF_HYBRIDS_GIB,
+        lambda deployment, ground: _may_miss_what_hybrids_missed(deployment),
+        gib=MISSING_OF_HYBRIDS_GIB,
     ),
 )
 # After those of kinds of attention (`Attention.uncertainty`).
 DOUBTS_OF_FEATURES = (
-    Doubt("an encoder", lambda deployment, g: measured_kind(deployment).encoder, 0.6),
+    Doubt("an encoder", lambda deployment, ground: measured_kind(deployment).encoder, gib=0.6),
     Doubt(
         "draft tokens",
-        lambda deployment, g: deployment.settings.draft is not None,
-        0.3,
-        0.3,
+        lambda deployment, ground: deployment.settings.draft is not None,
+        gib=0.3,
+        time_share=0.3,
         weights_share=0.01,
     ),
     Doubt(
         "adapters",
-        lambda deployment, g: deployment.settings.adapters is not None,
-        0.2,
-        0.1,
+        lambda deployment, ground: deployment.settings.adapters is not None,
+        gib=0.2,
+        time_share=0.1,
         weights_share=0.005,
     ),
     Doubt(
         "memory that the system shares",
-        lambda deployment, g: deployment.gpu.unified_memory,
-        1.2,
-        0.1,
+        lambda deployment, ground: deployment.gpu.unified_memory,
+        gib=1.2,
+        time_share=0.1,
     ),
     Doubt(
         "weights in the host's memory, which were never measured",
-        lambda deployment, g: deployment.settings.offload_bytes > 0,
-        0.3,
-        0.5,
+        lambda deployment, ground: deployment.settings.offload_bytes > 0,
+        gib=0.3,
+        time_share=0.5,
     ),
     Doubt(
         "no CUDA graphs",
-        lambda deployment, g: deployment.settings.decode_graphs == "none",
-        0.0,
-        0.3,
+        lambda deployment, ground: deployment.settings.decode_graphs == "none",
+        time_share=0.3,
     ),
     Doubt(
         "CUDA graphs in pieces",
-        lambda deployment, g: (
+        lambda deployment, ground: (
             deployment.settings.decode_graphs != "none" and not has_full_decode_graphs(deployment)
         ),
-        0.0,
-        0.3,
+        time_share=0.3,
     ),
     Doubt(
         "settings of the compiler that no formula has",
-        lambda deployment, g: bool(deployment.settings.compilation.not_computed),
-        0.5,
-        0.2,
+        lambda deployment, ground: bool(deployment.settings.compilation.not_computed),
+        gib=0.5,
+        time_share=0.2,
     ),
 )
 

@@ -53,13 +53,23 @@ class Width:
 
 
 WIDTHS: dict[Basis, Width] = {
-    MEASURED_HERE: Width(0.001, 0.06, 0.035, 0.01, 0.05),
-    "measured on this kind of GPU": Width(0.002, 0.10, 0.06, 0.01, 0.10),
-    "same generation": Width(0.003, 0.20, 0.15, 0.05, 0.12),
-    "never measured": Width(0.003, 0.25, 0.25, 0.05, 0.16),
+    MEASURED_HERE: Width(
+        weights_share=0.001, overhead_gib=0.06, overhead_share=0.035, card_gib=0.01, time_share=0.05
+    ),
+    "measured on this kind of GPU": Width(
+        weights_share=0.002, overhead_gib=0.10, overhead_share=0.06, card_gib=0.01, time_share=0.10
+    ),
+    "same generation": Width(
+        weights_share=0.003, overhead_gib=0.20, overhead_share=0.15, card_gib=0.05, time_share=0.12
+    ),
+    "never measured": Width(
+        weights_share=0.003, overhead_gib=0.25, overhead_share=0.25, card_gib=0.05, time_share=0.16
+    ),
 }
 # Of a case that this site's own start measured (`workshop reconcile LOG`).
-LEARNED_WIDTH = Width(0.001, 0.05, 0.01, 0.0, 0.05)
+LEARNED_WIDTH = Width(
+    weights_share=0.001, overhead_gib=0.05, overhead_share=0.01, card_gib=0.0, time_share=0.05
+)
 
 # The share of the weights by what gives them (docs/exact.md); those of formulas have Width's alone.
 SIZES_SHARE: dict[SizesFrom, float] = {
