@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 
+from inference_planner.ground.basis import MEASURED_HERE
 from inference_planner.ground.intervals import WIDTHS, Interval, of_speed
 
-AT_HOME = WIDTHS["measured here"].time_share
+AT_HOME = WIDTHS[MEASURED_HERE].time_share
 
 # Shares by which a time may be longer, or shorter, by measure and by figure. No recorded load has
 # e2el; its parts do.

@@ -11,6 +11,7 @@ from inference_planner.answer.choose import executor
 from inference_planner.catalog.gpus import GIB
 from inference_planner.ground import intervals
 from inference_planner.ground.basis import Ground, sizes_from
+from inference_planner.ground.doubts import doubts
 from inference_planner.memory.fit import Fit
 from inference_planner.memory.overheads import Overhead
 from inference_planner.model import drafts
@@ -343,7 +344,7 @@ class Plan:
                 data[f"{key}_low"] = interval.low
                 data[f"{key}_high"] = interval.high
         data["refusals"] = [asdict(finding) for finding in self.refusals]
-        data["doubts"] = [doubt.name for doubt in intervals.doubts(self.deployment, self.ground)]
+        data["doubts"] = [doubt.name for doubt in doubts(self.deployment, self.ground)]
         data["overheads"] = [asdict(overhead) for overhead in self.overheads]
         data["communication"] = [asdict(message) for message in self.communication]
         data["kernels"] = [used.to_dict() for used in self.kernels]

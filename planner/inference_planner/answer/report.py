@@ -9,7 +9,7 @@ from inference_planner.answer.machines import Offer
 from inference_planner.answer.plan_result import Plan
 from inference_planner.catalog.gpus import MIB
 from inference_planner.errors import plain
-from inference_planner.ground import intervals
+from inference_planner.ground.doubts import doubts
 from inference_planner.speed.roofline import QUESTION_TOKENS
 
 BAR_CELLS = 56
@@ -285,7 +285,7 @@ def _sources(plan: Plan, width: int) -> list[str]:
     lines.append(
         f" ± {half.room_gib:.2f} GiB, ± {100 * half.time_share:.0f} % of the time: {plan.basis}"
     )
-    for doubt in intervals.doubts(plan.deployment, plan.ground):
+    for doubt in doubts(plan.deployment, plan.ground):
         lines.append(ink(f"   {doubt.name}: {doubt.halves}", "dim"))
     rows = []
     for term in plan.decode:

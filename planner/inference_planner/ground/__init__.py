@@ -1,1 +1,1 @@
-"""The ground of a figure: what was measured, and intervals."""
+"""The ground of a figure: what was measured, doubts, and intervals."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import ModelConfig, Quantization, SizesFrom
@@ -32,6 +32,7 @@ Basis = Literal[
     "same generation",
     "never measured",
 ]
+MEASURED_HERE: Final = "measured here"
 EIGHT_BITS = 8
 SIXTEEN_BITS = "16 bit"
 ENCODERS = ("vision_config", "audio_config", "thinker_config")
@@ -209,7 +210,7 @@ class Ground:
 
 
 # The ground of a case for which this site kept a log of the same card, version and kind of model.
-LEARNED = Ground("measured here", True, True, True, learned=True, memory_basis="measured here")
+LEARNED = Ground(MEASURED_HERE, True, True, True, learned=True, memory_basis=MEASURED_HERE)
 
 
 def major_capability(gpu: GPU) -> int | None:
@@ -250,9 +251,9 @@ def ground(deployment: Deployment) -> Ground:
         basis = "measured on this kind of GPU"
     here = [mark for mark in on_card if mark.vllm_version == version and mark.kind == kind]
     if here:
-        memory_basis = "measured here"
+        memory_basis = MEASURED_HERE
     if any(mark.gpus == deployment.gpus for mark in here):
-        basis = "measured here"
+        basis = MEASURED_HERE
     return Ground(
         basis=basis,
         memory_basis=memory_basis,
