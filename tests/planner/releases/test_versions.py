@@ -18,7 +18,7 @@ from inference_planner.split.settings import batch_defaults
 
 import workshop
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ACCURACY = ROOT / "benchmarks" / "accuracy"
 POINTS = {
     point["id"]: point
