@@ -92,7 +92,7 @@ def selector_answers(
             continue
         name, head_size = selected
         if both_ways:
-            name = "image prefix"
+            name = attention_backends.IMAGE_PREFIX
         yield attention_backends.answer(name, head_size, dtype, capability)
 
 
@@ -101,7 +101,7 @@ def check_kv_cache_dtype(
 ) -> None:
     """Raise BadInput if vLLM does not start with the model's KV cache in this dtype on the GPU."""
     selected = [kind.selected_by(model, size) for kind, size, _ in grouped(model)]
-    is_sparse = any(answer and answer[0] == "sparse latent" for answer in selected)
+    is_sparse = any(answer and answer[0] == attention_backends.SPARSE_LATENT for answer in selected)
     if is_sparse and not platforms.has_sparse_latent(gpu):
         raise BadInput(
             f"{gpu.title} ({gpu.compute_capability}) has no kernels for {model.name}'s sparse "
