@@ -14,7 +14,7 @@ help:       ## this list
 workshop:   ## set everything up, start a server, open JupyterLab on the first notebook (Ctrl-C ends both)
 	@$(IN) -- workshop lab
 
-dev:        ## what `make workshop` installs, and the tests' packages (a minute): then .venv/bin/python -m pytest tests/plan
+dev:        ## what `make workshop` installs, and the tests' packages (a minute): then .venv/bin/python -m pytest tests/planner
 	@$(IN) dev
 
 test:       ## set up and run every test that this machine can run

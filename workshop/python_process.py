@@ -2,7 +2,7 @@
 
 `python -m MODULE` and `python -c CODE` put the current folder first in sys.path, and so does an empty or relative
 entry of PYTHONPATH. A file named json.py there would run in place of the standard library's. Whatever starts Python
-takes its command and its environment from here; tests/ground/test_current_folder.py finds a start that does not.
+takes its command and its environment from here; tests/workshop_modules/test_current_folder.py finds a start that does not.
 
 At the top only what every Python has loaded when it starts is imported: the command line calls
 `leave_current_folder` before anything else may be looked for there.

@@ -1,32 +1,27 @@
 """Measure vLLM on the GPUs of this host: memory as its profiling saw it, and speed. Weights are dummies.
 
-    python benchmarks/gpu/measure.py JOBS.json OUT_FOLDER [--only NAME,NAME] [--together]
+    python benchmarks/gpu/measure.py JOBS.json OUT_FOLDER [--only NAME,NAME]
 
 JOBS.json is a list of {"name", "model", "tp", "pp", "max_model_len", "extra": {LLM() arguments}, "env": {…},
 "config": {fields that differ}, "speed": bool, "batches": [16, 64, 256], "mixed": [[requests that decode, prompts that
-each step reads, tokens of a prompt]], "profile": bool, "trace": bool, "debug": bool,
+each step reads, tokens of a prompt]], "profile": bool, "trace": bool,
 "prompts": [1024, 8192], "energy": bool, "processor": bool, "zero_biases": bool (dummy biases would send all tokens to
 the same experts), "limit_s": when it is ended}; "prompts" times the first token after a lone prompt of each
 length, "energy" reads NVML's counter around one stream and each batch; without speed a job ends when the
 memory is measured. A model is a catalog name or a folder with a config.json. Jobs run side by side as long as GPUs
-are free, and each writes OUT_FOLDER/NAME.json (what was measured) and NAME.log (vLLM's own log). With --together all
-jobs start at once on the same GPUs, which must hold all of them ("kv_cache_memory_bytes" in "extra"), and take turns at
-being measured: many settings for one start's time.
+are free, and each writes OUT_FOLDER/NAME.json (what was measured) and NAME.log (vLLM's own log).
 Needs vLLM with CUDA; no network, no weights, no tokenizer.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
 import json
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from kernels import kernel_times
@@ -80,20 +75,6 @@ def config_of(job: dict) -> dict:
     return {**(load_model(job["model"]).raw if "model" in job else {}), **job.get("config", {})}
 
 
-@contextlib.contextmanager
-def turn(out: Path) -> Iterator[None]:
-    """Hold the GPUs for one measurement: jobs that share them wait until all have started, then take turns."""
-    if "WORKSHOP_MEASURE_JOBS" not in os.environ:  # GPUs of its own: nobody to wait for
-        yield
-        return
-    (out / f"{os.environ['WORKSHOP_MEASURE_NAME']}.ready").touch()
-    while len(list(out.glob("*.ready"))) < int(os.environ["WORKSHOP_MEASURE_JOBS"]):
-        time.sleep(0.2)
-    with open(out / "turn.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def engine(job: dict, out: Path):
     """Start the job's engine in this process."""
     from vllm import LLM
@@ -144,30 +125,28 @@ def run_one(job: dict, out: Path) -> None:
     result = {"start_s": round(time.time() - started, 1)}
     if job.get("zero_biases"):
         result["zeroed"] = llm.collective_rpc("zero_biases")
-    with turn(out):
-        if job.get("speed", True):
-            energy = energy_joules if job.get("energy") else None
-            result |= speeds(llm, job.get("batches", [16, 64]), energy)
-            result |= first_tokens(llm, job.get("prompts", []))
-        if "speculative_config" in job.get("extra", {}):
-            result["speculation"] = {
-                m.name: m.value
-                for m in llm.get_metrics()
-                if "spec_decode" in m.name and hasattr(m, "value")
-            }
-        print("RESULT " + json.dumps(result), flush=True)
-        trace = out / "trace" / job["name"]
-        # each is printed: what was measured stays, whatever comes
-        for step in job.get("mixed", []):
-            print(
-                "MIXED "
-                + json.dumps(mixed_steps(llm, *step, trace if job.get("profile") else None)),
-                flush=True,
-            )
-        if job.get("profile"):
-            with profiled(llm, trace):
-                seconds(llm, 1, 32, 24)
-            print("KERNELS " + json.dumps(kernel_times(trace)), flush=True)
+    if job.get("speed", True):
+        energy = energy_joules if job.get("energy") else None
+        result |= speeds(llm, job.get("batches", [16, 64]), energy)
+        result |= first_tokens(llm, job.get("prompts", []))
+    if "speculative_config" in job.get("extra", {}):
+        result["speculation"] = {
+            m.name: m.value
+            for m in llm.get_metrics()
+            if "spec_decode" in m.name and hasattr(m, "value")
+        }
+    print("RESULT " + json.dumps(result), flush=True)
+    trace = out / "trace" / job["name"]
+    # each is printed: what was measured stays, whatever comes
+    for step in job.get("mixed", []):
+        print(
+            "MIXED " + json.dumps(mixed_steps(llm, *step, trace if job.get("profile") else None)),
+            flush=True,
+        )
+    if job.get("profile"):
+        with profiled(llm, trace):
+            seconds(llm, 1, 32, 24)
+        print("KERNELS " + json.dumps(kernel_times(trace)), flush=True)
 
 
 def collect(job: dict, out: Path, seconds: float) -> dict:
@@ -209,7 +188,6 @@ def start(job: dict, out: Path, gpus: list[int]) -> subprocess.Popen:
         "WORKSHOP_MEASURE_OUT": str(out / job["name"]),
         "WORKSHOP_MEASURE_TRACE": "1" if job.get("trace") else "0",
         "WORKSHOP_MEASURE_STOP": "0" if job.get("speed", True) else "1",
-        "VLLM_LOGGING_LEVEL": "DEBUG" if job.get("debug") else "INFO",
         "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}",
         "VLLM_CACHE_ROOT": str(out / "cache" / job["name"]),
         **job.get("env", {}),
@@ -222,34 +200,6 @@ def start(job: dict, out: Path, gpus: list[int]) -> subprocess.Popen:
             env=env,
             start_new_session=True,
         )
-
-
-def run_together(jobs: list[dict], out: Path, budget_s: float) -> None:
-    """Start every job at once on the first GPUs; they take turns at being measured."""
-    out.mkdir(parents=True, exist_ok=True)
-    began, running = time.time(), []
-    for number, job in enumerate(jobs):
-        job = {
-            **job,
-            "env": {
-                "VLLM_PORT": str(21000 + 200 * number),
-                "WORKSHOP_MEASURE_JOBS": str(len(jobs)),
-                "WORKSHOP_MEASURE_NAME": job["name"],
-                **job.get("env", {}),
-            },
-        }
-        running.append((job, start(job, out, list(range(job.get("tp", 1) * job.get("pp", 1))))))
-    while running and time.time() - began < budget_s:
-        for item in [item for item in running if item[1].poll() is not None]:
-            running.remove(item)
-            (
-                out / f"{item[0]['name']}.ready"
-            ).touch()  # also of a job that failed: the others do not wait for it
-            report(item[0], out, began, began)
-        time.sleep(0.5)
-    for job, process in running:
-        os.killpg(process.pid, 9)
-        report(job, out, began, began)
 
 
 def report(job: dict, out: Path, began: float, at: float) -> None:
@@ -301,14 +251,10 @@ def main() -> None:
     parser.add_argument("jobs", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", help="names of jobs, with commas")
-    parser.add_argument(
-        "--together", action="store_true", help="all at once on the same GPUs, measured in turn"
-    )
     parser.add_argument("--budget-s", type=float, default=1e9, help="stop what is not done by then")
     options = parser.parse_args()
-    run = run_together if options.together else run_all
     jobs = json.loads(options.jobs.read_text())
-    run(
+    run_all(
         [job for job in jobs if not options.only or job["name"] in options.only.split(",")],
         options.out,
         options.budget_s,

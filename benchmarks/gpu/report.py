@@ -1,6 +1,6 @@
 """Write the tables and the picture of docs/gpu.md, and the README's table, from the recorded runs (workshop/data).
 
-python benchmarks/gpu/report.py            # tests/plan/test_gpu_report.py holds that docs/gpu.md is up to date
+python benchmarks/gpu/report.py            # tests/planner/ground/test_gpu_report.py holds that docs/gpu.md is up to date
 """
 
 from __future__ import annotations

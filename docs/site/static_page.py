@@ -16,9 +16,11 @@ from workshop.course.widgets import style
 
 MATH = re.compile(r"(`+)(?:.*?)\1|(?<![\\$])\$(?!\s)([^$\n]+?)(?<!\s)\$(?!\d)", re.DOTALL)
 
+# What a style sheet of a page knows the course's colours by, as the widgets' own does.
+COLORS = "; ".join(f"--{name}: {value}" for name, value in style.NAMES.items())
 CSS = f"""
-:root {{ color-scheme: light dark; --jp-ui-font-color1: #1f2328; --jp-ui-font-color2: #59636e;
-  --jp-layout-color1: #ffffff; --jp-layout-color2: #eef1f4; --jp-layout-color3: #d9dee3; --jp-border-color2: #d0d7de;
+:root {{ color-scheme: light dark; --jp-ui-font-color1: {style.INK}; --jp-ui-font-color2: {style.SOFT};
+  --jp-layout-color1: #ffffff; --jp-layout-color2: #eef1f4; --jp-layout-color3: #d9dee3; --jp-border-color2: {style.HAIR};
   --code: #f6f8fa; --link: {style.BLUE}; }}
 @media (prefers-color-scheme: dark) {{ :root {{ --jp-ui-font-color1: #e6edf3; --jp-ui-font-color2: #9da7b1;
   --jp-layout-color1: #14171b; --jp-layout-color2: #23282e; --jp-layout-color3: #3a424b; --jp-border-color2: #3a424b;

@@ -21,10 +21,10 @@ from inference_planner.model.attention import has_states
 from inference_planner.model.drafts import EAGLE3
 from inference_planner.releases.registries import lacks, registries
 from inference_planner.speed.roofline import has_full_graphs
-from inference_planner.split import ranks, settings
+from inference_planner.split import free_memory, ranks
 from inference_planner.split.compilation import FULL
 from inference_planner.split.deployment import Deployment
-from inference_planner.split.settings import DTYPES
+from inference_planner.split.settings import DTYPES, batch_defaults
 
 # How far the bytes for the KV cache may be off, when max_num_seqs is lowered: a quarter, and at
 # least 1.5 GiB, or the interval. Public log: 556 blocks on an RTX PRO 6000 where the plan has 746
@@ -33,7 +33,7 @@ UNCERTAIN_SHARE = 0.26
 UNCERTAIN_BYTES = 3 * GIB // 2
 GRAPH_STEP = 8  # batch sizes of CUDA graphs are multiples of it
 # What the CUDA context takes at least before vLLM looks at the free memory: 46.99 of 47.37 GiB were
-# free in a log. The plan itself leaves more (settings.CONTEXT_GIB); what is refused here cannot
+# free in a log. The plan itself leaves more (free_memory.CONTEXT_GIB); what is refused here cannot
 # start.
 LEAST_CONTEXT_BYTES = 37 * GIB // 100
 # get_supported_act_dtypes in model_executor/layers/quantization; the other methods take both kinds
@@ -145,7 +145,7 @@ def may_exceed_state_blocks(deployment: Deployment) -> bool:
 def lowered_from(deployment: Deployment) -> int:
     """Return vLLM's default of max_num_seqs if the plan lowered it; 0 if it did not."""
     chosen = deployment.settings
-    _, default = settings.batch_defaults(deployment.gpu, chosen.usage, chosen.version)
+    _, default = batch_defaults(deployment.gpu, chosen.usage, chosen.version)
     default = min(default, chosen.max_num_batched_tokens)
     if chosen.seqs_given or not needs_state_blocks(deployment) or chosen.max_num_seqs >= default:
         return 0
@@ -250,7 +250,7 @@ def _not_free(deployment: Deployment) -> Finding | None:
     requested = fit(deployment).requested
     if requested <= free:
         return None
-    share = settings.share_of_free(deployment.gpu, deployment.free_bytes / GIB)
+    share = free_memory.share_of_free(deployment.gpu, deployment.free_bytes / GIB)
     what = (
         f"gpu_memory_utilization {deployment.settings.gpu_memory_utilization:g} asks for "
         f"{requested / GIB:.2f} GiB, and at most {free / GIB:.2f} GiB of "

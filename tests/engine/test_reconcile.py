@@ -1,4 +1,4 @@
-"""The plan beside real logs. Actual numbers are those that the logs print; tests/plan tests the predicted ones."""
+"""The plan beside real logs. Actual numbers are those that the logs print; tests/planner tests the predicted ones."""
 
 from __future__ import annotations
 

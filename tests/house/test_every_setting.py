@@ -17,7 +17,7 @@ from workshop.cli import bench, simulate
 from workshop.engine import log as engine_log
 from workshop.engine.reconcile.case import make_case
 from workshop.errors import BadInput
-from workshop.servers.flags import for_plan
+from workshop.servers.flags import for_plan, release
 from workshop.simulate.load import rules
 
 DENSE, EXPERTS, IMAGES = "llama-3.1-8b", "qwen3-30b-a3b", "qwen2.5-vl-7b"
@@ -124,6 +124,14 @@ def test_it_is_in_the_command_that_starts(setting):
     p = plan(MODELS.get(setting.name, DENSE), "h200", **settings_with(setting))
     flag = PARTS_OF.get(setting.name) or arguments({setting.name: value_of(setting)})[0]
     assert flag in shlex.split(p.command)
+
+
+@settings_of("vllm", "split")
+def test_it_is_a_recorded_flag_of_vllm(setting):
+    newest = release.newest()
+    assert newest.problem(arguments(settings_with(setting))) == ""
+    short = setting.metadata["short"]
+    assert not short or newest.full_names[short] == flag_of(setting).removeprefix("--")
 
 
 @settings_of("vllm")

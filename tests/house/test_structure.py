@@ -254,6 +254,14 @@ def test_the_readme_and_the_guide_name_the_share_of_cells_that_run_in_a_browser(
     assert f"({share} of the cells work there: " in (ROOT / "README.md").read_text()
 
 
+def test_the_map_of_the_rules_has_each_folder_of_the_repository():
+    rules = (ROOT / "CONTRIBUTING.md").read_text()
+    rooms = re.findall(r"^\| (`.+?`(?:, `.+?`)*) \|", rules, re.MULTILINE)
+    mapped = {name.partition("/")[0] for room in rooms for name in re.findall(r"`(.+?)`", room)}
+    folders = {path.relative_to(ROOT).parts[0] for path in tree.files() if path.parent != ROOT}
+    assert folders <= mapped
+
+
 def test_the_readme_has_at_most_800_words():
     assert len((ROOT / "README.md").read_text().split()) <= 800
 

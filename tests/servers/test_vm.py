@@ -173,7 +173,7 @@ def test_apptainer_wants_no_root(case, tmp_path):
 
 
 def test_no_start_takes_python_files_of_the_folder_it_is_made_in(case):
-    """tests/ground/test_current_folder.py starts the unit's command. An Apptainer image sees the folder that it is run in."""
+    """tests/workshop_modules/test_current_folder.py starts the unit's command. An Apptainer image sees the folder that it is run in."""
     assert unit(case)["Service"][
         "WorkingDirectory"
     ] == "/" and "Environment=PYTHONSAFEPATH=1 " in vm.unit(case)

@@ -85,7 +85,7 @@ class Clock:
     chosen_experts: float = 0.0  # share of the experts that one token chooses
     sharing: int = 1  # engines that share the experts, each with as many tokens
     experts_variation: float = speed.EXPERTS_VARIATION  # how unevenly they are chosen
-    experts_many_ms: float = 0.0  # to sort tokens by expert, where there are two or more
+    experts_sort_ms: float = 0.0  # to sort tokens by expert, where there are two or more
     host_step_ms: float = 0.0
     host_request_ms: float = 0.0
     piecewise_ms: float = 0.0  # to launch a step that prefills
@@ -140,9 +140,7 @@ class Clock:
         return 0.0
 
     def _fixed_ms(self, tokens: int, requests: int) -> float:
-        sort_ms = 0.0
-        if tokens > 1:
-            sort_ms = self.experts_many_ms
+        sort_ms = self.experts_sort_ms if tokens > 1 else 0.0
         return self.fixed_ms + (requests - 1) * self.request_ms + sort_ms
 
     def host_ms(self, work: list[Work]) -> tuple[float, float]:
@@ -198,7 +196,7 @@ def of(deployment: Deployment, host: float = 1.0, *, http: bool = True) -> Clock
         experts_ms=experts_ms,
         chosen_experts=chosen_experts,
         sharing=deployment.dp,
-        experts_many_ms=_moe_layers(deployment) * fitted.EXPERTS_SORT_MS,
+        experts_sort_ms=_moe_layers(deployment) * fitted.EXPERTS_SORT_MS,
         host_step_ms=host * speed.host_step_ms(deployment.settings.version),
         host_request_ms=host * fitted.HOST_REQUEST_MS,
         piecewise_ms=host * (_piecewise_ms(deployment) + scan_launch_ms) / deployment.pp,
@@ -359,7 +357,7 @@ def _eager_ms(deployment: Deployment, host: float) -> float:
     The host's factor is left out for newer versions, whose launch was fitted without it.
     """
     fast = deployment.settings.version.fast_eager_launch
-    layer_ms = fitted.EAGER_LAYER_MS_0_32 if fast else host * fitted.EAGER_LAYER_MS
+    layer_ms = fitted.FAST_EAGER_LAYER_MS if fast else host * fitted.EAGER_LAYER_MS
     launch_ms = _launched_layers(deployment) * layer_ms
     if fast:  # older versions' FP8_LAUNCH_FACTOR has it
         launch_ms += _experts_launch_ms(deployment)[1]

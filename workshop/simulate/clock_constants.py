@@ -70,7 +70,7 @@ CUTLASS_EXPERTS_EAGER_MS = 2.4
 # Fitted to 8B with its defaults at 30 requests a second on one H200, vLLM 0.32.0
 # (h200_llama-3.1-8b_slo_default). The tests: fewer tokens a step, an FP8 KV cache, and an H100,
 # whose host took as long. FP8 needs no factor any more (70B FP8 on two H200).
-EAGER_LAYER_MS_0_32 = 0.77  # ms a layer: as EAGER_LAYER_MS, where the version launches faster
+FAST_EAGER_LAYER_MS = 0.77  # ms a layer: as EAGER_LAYER_MS, of releases with fast_eager_launch
 
 # Fitted to the busy load of 8B on two H200, tensor parallel 2, vLLM 0.32.0
 # (h200_llama-3.1-8b_tp2_two). Public points of Qwen3 32B on eight H100 (0.12) say less, not more.

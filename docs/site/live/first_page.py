@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from static_page import page
+from static_page import COLORS, page
 
 from workshop.course.drawing import html
 from workshop.course.widgets.sampling.first_words import TEXT, FirstWords
@@ -50,6 +50,7 @@ def first_page(packed) -> str:
     model = (HERE.parent / "lite" / "llama.js").read_text(encoding="utf-8").replace("export ", "")
     script = (HERE / "first_words.js").read_text(encoding="utf-8")
     look = (HERE / "first_words.css").read_text(encoding="utf-8")
+    look = f".first {{ {COLORS} }}\n{look}"
     text = page(TITLE, body)
     text = text.replace("</head>", f"{html.SHEET}<style>{look}</style></head>")
     return text.replace(

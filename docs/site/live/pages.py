@@ -25,9 +25,8 @@ from inference_planner.request import SETTINGS
 from inference_planner.split.communication import NETWORKS
 from inference_planner.split.settings import DTYPES
 from live import first_page
-from static_page import page
+from static_page import COLORS, page
 
-from workshop.course.widgets import style
 from workshop.course.widgets.xray.case import Replay
 from workshop.course.widgets.xray.case import page as x_ray_page
 from workshop.engine import trace
@@ -70,11 +69,6 @@ CHOICES: dict[str, Iterable[str]] = {
     "vllm_version": reversed(list(versions.TABLE)),
 }
 DEFAULT = re.compile(r"\s*\[default: ([^;\]]*)[^\]]*\]")
-COLORS = (
-    f".plan {{ --weights: {style.WEIGHTS}; --cache: {style.KV_CACHE}; --overhead: {style.OVERHEAD}; "
-    f"--free: {style.FREE}; --good: {style.GOOD}; --bad: {style.BAD}; --unsure: {style.ORANGE}; "
-    f"--muted: {style.MUTED}; --line: {style.LINE}; }}"
-)
 
 
 class CannotBuild(Exception):
@@ -150,7 +144,7 @@ def plan_page() -> str:
         for name, content in parts.items()
     )
     script = f'{data}<script type="module">\n{(HERE / "plan.js").read_text()}</script>'
-    look = f"{COLORS}\n{(HERE / 'plan.css').read_text()}"
+    look = f".plan {{ {COLORS} }}\n{(HERE / 'plan.css').read_text()}"
     text = page(title, body).replace("</style>", f"\n{look}</style>")
     return text.replace("</body>", f"{script}</body>")
 

@@ -138,7 +138,7 @@ def memory(result: Plan) -> str:
     parts = [
         ("weights", "weights", result.weights_gib_per_gpu),
         ("work space", "overhead", result.overhead_gib_per_gpu),
-        (rest, "cache", max(0.0, result.requested_gib_per_gpu - used)),
+        (rest, "kv", max(0.0, result.requested_gib_per_gpu - used)),
         ("not used by vLLM", "free", gpu_gib - result.requested_gib_per_gpu),
     ]
     title = f"One GPU: {gpu_gib:,.1f} GiB"

@@ -21,9 +21,10 @@ from inference_planner.model.attention import grouped, main_kind
 from inference_planner.model.kv_cache import kv_cache_bytes_per_token, kv_dtype_bytes
 from inference_planner.refusals import check, refused_arguments, with_seqs_that_start
 from inference_planner.speed import roofline as speed
+from inference_planner.split.capability import cache_refusal
 from inference_planner.split.deployment import Deployment
+from inference_planner.split.free_memory import share_of_free
 from inference_planner.split.ranks import context_sizes, tp_problem
-from inference_planner.split.settings import cache_refusal, share_of_free
 
 HIGH_UTILIZATION = 0.95
 SMALL_BATCH = 2048  # vLLM's own max_num_batched_tokens on small GPUs

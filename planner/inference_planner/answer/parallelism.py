@@ -22,9 +22,9 @@ from inference_planner.request import PlanRequest, request_of, with_settings
 from inference_planner.speed import roofline as speed
 from inference_planner.split.communication import traffic
 from inference_planner.split.deployment import Deployment, deployment_of
+from inference_planner.split.free_memory import CONTEXT_GIB, UNIFIED_OFTEN_FREE, share_of_free
 from inference_planner.split.measured_start import Start
 from inference_planner.split.ranks import ranks
-from inference_planner.split.settings import CONTEXT_GIB, UNIFIED_OFTEN_FREE, share_of_free
 
 __all__ = ["FindSplit", "Plan", "plan", "plan_of"]
 

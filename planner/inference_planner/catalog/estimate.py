@@ -51,7 +51,7 @@ ATTENTION = ("*", "f", "global", "local")
 def unknown_part(raw: Mapping[str, Any], has_checkpoint: bool) -> str:
     """Return the part that an estimate leaves out or gets wrong by more than 5 %, or "".
 
-    Measured over the recorded builds and over vLLM's registry (tests/plan/test_estimate_error.py):
+    Measured over the recorded builds and over vLLM's registry (tests/planner/catalog/test_estimate_error.py):
 
     - without an encoder the weights are up to 90 % too small;
     - with compressed attention (DeepSeek V4) weights are up to 90 % and the cache 74 % off;

@@ -12,7 +12,7 @@ the first:
 - "measured on this kind of GPU" and "same generation": what was predicted of runs before a formula
   had seen them (`predicted_before_measuring` in data/runs): the held-out runs of the H200, which
   were of new models and versions, and those of the first H100, which stand for a card of a measured
-  generation. Nine of ten lie within (tests/plan).
+  generation. Nine of ten lie within (tests/planner/ground).
 - "never measured", and the doubts (doubts.py): the public points that are marked as seen (every second of
   the first eighteen, and those that a constant came from). The others judge. Constants of speed were
   fitted to some points of both halves (kernels.py says to which), so what judges speed best are

@@ -121,8 +121,8 @@ def _captures_mixed_steps(deployment: Deployment) -> bool:
     FlashAttention 3 can, FlashAttention 2 and FlashInfer cannot, nor can latents and states.
     Source: _cudagraph_support in v1/attention/backends (0.32.0).
     """
-    keys = {kind.key for kind in kinds(deployment.model)}
-    return deployment.gpu.is_hopper and keys <= {"full", "sliding"}
+    layers_can = all(kind.captures_mixed_steps for kind in kinds(deployment.model))
+    return deployment.gpu.is_hopper and layers_can
 
 
 def _draft_graphs(deployment: Deployment) -> int:

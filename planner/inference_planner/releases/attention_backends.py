@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).with_suffix(".json")
+# Names of kinds of attention in the table that others than `attention/` ask for.
+SPARSE_LATENT = "sparse latent"
+IMAGE_PREFIX = "image prefix"
 GATES = (7.5, 8.0, 8.9, 9.0, 10.0, 11.0, 12.0)  # where vLLM's backends begin or end
 
 

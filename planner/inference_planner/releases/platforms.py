@@ -1,6 +1,6 @@
 """The refusals of vLLM's platforms of other vendors, as recorded from its source (platforms.json).
 
-NVIDIA's platform refuses by compute capability: split/settings.py has those numbers.
+NVIDIA's platform refuses by compute capability: split/capability.py has those numbers.
 """
 
 import json

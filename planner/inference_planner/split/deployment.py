@@ -18,7 +18,7 @@ from inference_planner.catalog.weight import ExpertSplit
 from inference_planner.model import adapters, drafts
 from inference_planner.releases import moe_backends, platforms, versions
 from inference_planner.request import DEFAULT_NETWORK, GPUS_PER_NODE, NAMES, PlanRequest, request_of
-from inference_planner.split import compilation, encoders, settings
+from inference_planner.split import capability, compilation, encoders, free_memory, settings
 from inference_planner.split.measured_start import Start
 from inference_planner.split.settings import Settings
 
@@ -73,7 +73,7 @@ class Deployment:
     def free_bytes(self) -> int:
         """Bytes that are free on each GPU before vLLM starts."""
         if self.free_gib is None:
-            return settings.most_free_bytes(self.gpu)
+            return free_memory.most_free_bytes(self.gpu)
         return round(self.free_gib * GIB)
 
     @property
@@ -145,7 +145,7 @@ class Deployment:
         Raises BadInput if the GPU has no kernels for them.
         """
         model = self.model.with_quantization(quant.from_name(method))
-        settings.check_quantization(model, self.gpu)
+        capability.check_quantization(model, self.gpu)
         return replace(self, model=model, quantization=method)
 
 
@@ -189,11 +189,11 @@ def deployment_of(
     card = load_card(gpu, request.gpu_memory_gib)
     values = {name: getattr(request, name) for name in HANDED_ON}
     if request.free_gib is not None:
-        share = settings.share_of_free(card, request.free_gib)
+        share = free_memory.share_of_free(card, request.free_gib)
         if request.gpu_memory_utilization is None and share < version.default_utilization:
             values["gpu_memory_utilization"] = share
     elif card.unified_memory and request.gpu_memory_utilization is None:
-        values["gpu_memory_utilization"] = settings.UNIFIED_UTILIZATION
+        values["gpu_memory_utilization"] = free_memory.UNIFIED_UTILIZATION
     quantization = request.quantization
     if quantization:
         quantization = quant.canonical(quantization)
@@ -204,8 +204,8 @@ def deployment_of(
     moe_backend = moe_backends.canonical(request.moe_backend)
     moe_backends.check(config, card, moe_backend)
     config = moe_backends.with_padding(config, card, moe_backend)
-    settings.check_quantization(config, card)
-    dtype = settings.dtype_for(config, card, request.dtype)
+    capability.check_quantization(config, card)
+    dtype = capability.dtype_for(config, card, request.dtype)
     if dtype != "auto":
         config = replace(config, dtype=settings.DTYPES[dtype])
     chosen = settings.resolve(
@@ -224,7 +224,7 @@ def deployment_of(
     encoders.check_inputs(config, chosen)
     if encoders.skips_tower(config, chosen):
         config = replace(config, text_only=True)
-    settings.check_kv_cache_dtype(
+    capability.check_kv_cache_dtype(
         config, card, request.kv_cache_dtype, bool(request.language_model_only)
     )
     return Deployment(

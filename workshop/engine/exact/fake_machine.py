@@ -4,7 +4,7 @@ This is not a bug of vLLM: building a model class is not meant to work without t
 it. A class is only built here, and nothing is computed, so a patch has to give the sizes that a GPU
 would have, and need not work otherwise. Each patch names private parts of vLLM 0.32.0 or PyTorch,
 and has to be read again with a new release; the recorded builds (benchmarks/exact.py,
-tests/plan/test_exact_live.py) show a difference.
+tests/engine/exact/test_exact_live.py) show a difference.
 """
 
 import importlib.machinery

@@ -3,7 +3,7 @@
 from typing import Any
 
 from inference_planner.releases.attention_backends import Answer
-from inference_planner.split.settings import selector_answers
+from inference_planner.split.capability import selector_answers
 
 from workshop.engine.reconcile.case import LoggedRun
 

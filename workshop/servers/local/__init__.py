@@ -271,7 +271,14 @@ def default_flags(
 ) -> list[str]:
     """Return our default flags, without those that the user has set.
 
-    All logprobs for the teaching model, and on a CPU a start without compilation.
+    A server reads headers of HEADERS_BYTES at most. The teaching model gives all logprobs; its KV cache
+    is small, and so is that of SmolLM2 on a CPU. A CPU starts without compilation, with our worker.
+
+    Args:
+        path: the model's folder or Hub id.
+        device: "cpu" or "gpu".
+        user_flags: names without dashes, with their values.
+        server: False for an offline batch.
     """
     flags: dict[str, str] = {}
     if server:

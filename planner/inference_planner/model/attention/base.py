@@ -91,6 +91,8 @@ class Attention:
     # a full CUDA graph keeps more of it beside the partial sums, so that a second graph takes them
     # twice (graphs.py)
     graphs_keep_more = False
+    # FlashAttention 3 serves it, with which vLLM captures a step that prefills as a whole (graphs.py)
+    captures_mixed_steps = False
 
     def is_main(self, model: ModelConfig) -> bool:
         """Return True if the layers of the model that see the whole context are of this kind."""

@@ -14,6 +14,7 @@ class Heads(Attention):
     """K and V of shape [kv_heads, head_dim] a token, for the whole context."""
 
     key = "full"
+    captures_mixed_steps = True
     spec_names = ("FullAttentionSpec", "SinkFullAttentionSpec")
 
     def is_main(self, model: ModelConfig) -> bool:

@@ -10,6 +10,7 @@ from inference_planner.catalog.gpus import MIB
 from inference_planner.catalog.weight import Weight
 from inference_planner.model.attention.base import Attention, Peak, ProfileRun, Uncertainty, Widths
 from inference_planner.model.attention.heads import Heads
+from inference_planner.releases.attention_backends import SPARSE_LATENT
 
 # attention/mla_attention.py, determine_chunked_prefill_workspace_size
 PREFILL_TOKENS = 64 * 1024
@@ -82,7 +83,7 @@ class Latent(Attention):
         return "the one latent, copied to every GPU"
 
     def selected_by(self, model: ModelConfig, size: int) -> tuple[str, int] | None:
-        kind = "sparse latent" if model.latent.index_heads else "latent"
+        kind = SPARSE_LATENT if model.latent.index_heads else "latent"
         return kind, self.token_elements(model)
 
     def widths(self, model: ModelConfig, tp: int) -> Widths:

@@ -44,6 +44,7 @@ class Chunked(Sliding):
     """A token sees its own chunk only; chunks that are over are given back."""
 
     key = "chunked"
+    captures_mixed_steps = False
     spec_names = ("ChunkedLocalAttentionSpec",)
 
     def layer_size(self, model: ModelConfig, layer: int) -> int | None:

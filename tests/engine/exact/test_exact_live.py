@@ -65,7 +65,7 @@ def test_experts_are_dealt_out_over_all_ranks(worker):
 
 
 def test_a_plan_of_shared_experts_asks_the_class(tmp_path, monkeypatch, worker):
-    """Qwen1.5-MoE with TP 2, DP 4 and expert parallelism: the bytes of tests/plan/test_wide.py's BUILT."""
+    """Qwen1.5-MoE with TP 2, DP 4 and expert parallelism: the bytes of tests/planner/split/test_wide.py's BUILT."""
     monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path))
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
     monkeypatch.setattr(ask, "ExactWorker", lambda: nullcontext(worker))

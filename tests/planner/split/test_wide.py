@@ -385,7 +385,7 @@ NAMES = {
     "gpt-oss 120B": "gpt-oss-120b",
 }
 FLAGS = {"TP": "tensor_parallel_size", "PP": "pipeline_parallel_size", "DP": "data_parallel_size"}
-PAGE = Path(__file__).parents[2] / "docs/exact.md"
+PAGE = Path(__file__).parents[3] / "docs/exact.md"
 FLAGS |= {"DCP": "decode_context_parallel_size"}
 
 

@@ -15,7 +15,7 @@ from inference_planner.model.weights import parameters
 
 # Hub ids of public recipes for vLLM, each with the model of the catalog that it means; "" for those
 # whose shapes the catalog does not have
-SETS = json.loads((Path(__file__).parents[1] / "data" / "model_ids.json").read_text())
+SETS = json.loads((Path(__file__).parents[2] / "data" / "model_ids.json").read_text())
 IDS = SETS["ids"]
 ASKED = SETS["asked"]["ids"]  # ids that people ask about, in the same way
 DECEMBER = SETS["december"]["ids"]  # and further ones

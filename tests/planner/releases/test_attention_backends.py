@@ -15,7 +15,7 @@ from inference_planner.speed.roofline import decode_terms
 
 from workshop.engine import log
 
-LOGS = Path(__file__).parents[2]
+LOGS = Path(__file__).parents[3]
 LINE = re.compile(r"Using (\w+) attention backend out of potential backends: \[([^\]]*)\]")
 FOLDERS = ("workshop/data/logs", "tests/engine/data")
 

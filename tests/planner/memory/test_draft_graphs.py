@@ -9,7 +9,7 @@ from inference_planner.catalog import load_model
 from inference_planner.catalog.read import from_dict
 
 GIB = 1 << 30
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 JOBS = {
     job["name"]: job
     for job in json.loads((ROOT / "benchmarks/gpu/jobs/truth_two_h100.json").read_text())

@@ -14,7 +14,7 @@ from benchmarks.page_tables import with_tables
 from workshop.course.drawing.plots import step_parts
 from workshop.engine import measured_runs as recorded
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def script(name: str):

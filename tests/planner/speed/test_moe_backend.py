@@ -12,7 +12,7 @@ from inference_planner.catalog.read import from_dict
 from inference_planner.errors import BadInput
 from inference_planner.speed import kernels
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MEASURED = {
     run["name"]: run["measured"]
     for run in json.loads((ROOT / "tests/data/gpu/records/two_h100_0.32.json").read_text())["runs"]

@@ -7,7 +7,7 @@ from inference_planner.answer.parallelism import Plan, plan
 from inference_planner.catalog import load_model
 from inference_planner.catalog.read import from_dict
 
-RECORDS = Path(__file__).parents[2] / "tests/data/gpu/records"
+RECORDS = Path(__file__).parents[3] / "tests/data/gpu/records"
 FIGURES = ("available_kv_gib_per_gpu", "kv_cache_tokens", "single_stream_tokens_per_s")
 
 
@@ -61,7 +61,7 @@ def test_docs_say_how_many_lay_in_their_interval_before():
             inside[figure] += predicted[f"{figure}_low"] <= value <= predicted[f"{figure}_high"]
     assert len(FIRST) == 7
     assert inside == dict.fromkeys(FIGURES, 5)
-    page = (Path(__file__).parents[2] / "docs" / "gpu.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "gpu.md").read_text(encoding="utf-8")
     assert "5 of 7 KV caches and 5 of 7 speeds" in page
 
 

@@ -1,4 +1,4 @@
-"""No plan that fits breaks what vLLM checks while it starts; vLLM 0.32.0's own words are in tests/plan/test_vllm_agrees.py."""
+"""No plan that fits breaks what vLLM checks while it starts; vLLM 0.32.0's own words are in tests/planner/refusals/test_vllm_agrees.py."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def test_vllms_older_names_of_mtp_are_read():
 
 def test_the_profile_run_of_a_draft_is_counted():
     """tests/data/gpu/records/two_h100_0.32.json: Qwen3.5 27B, MTP, one draft token: 17.41 GiB are left; 18.25 were said."""
-    gpu = Path(__file__).parents[2] / "benchmarks/gpu"
+    gpu = Path(__file__).parents[3] / "benchmarks/gpu"
     jobs = {job["name"]: job for job in json.loads((gpu / "jobs/truth_two_h100.json").read_text())}
     p = plan(
         from_dict(jobs["h100_qwen3.5-27b_mtp1"]["config"], name="qwen3.5-27b-text"),

@@ -49,7 +49,7 @@ def test_weights_without_kernels_for_the_gpu_are_refused_with_both_numbers():
 
 def test_metas_fp8_checkpoint_which_vllm_loads_only_when_told_gets_the_flag_everywhere():
     assert plan("llama-3.1-405b-fp8", "h200").command.endswith(ALLOWED)  # fbgemm_fp8
-    assert ALLOWED in (Path(__file__).parents[2] / "slurm/405b-fp8.sbatch").read_text()
+    assert ALLOWED in (Path(__file__).parents[3] / "slurm/405b-fp8.sbatch").read_text()
     assert ALLOWED not in plan("llama-3.1-405b-fp8-dynamic", "h200").command
 
 

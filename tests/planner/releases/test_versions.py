@@ -17,8 +17,9 @@ from inference_planner.releases import versions
 from inference_planner.split.settings import batch_defaults
 
 import workshop
+from workshop.engine.log.rules import CHECKED_RELEASES
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ACCURACY = ROOT / "benchmarks" / "accuracy"
 POINTS = {
     point["id"]: point
@@ -155,12 +156,22 @@ def test_a_public_log_of_an_older_release_is_within_one_percent():
         assert p.available_kv_gib_per_gpu == pytest.approx(logged_gib, rel=0.01), (model, version)
 
 
+NEWEST = list(versions.TABLE)[-1]
+
+
+def test_the_newest_release_is_named_where_its_logs_are_read():
+    minor = NEWEST.rpartition(".")[0]
+    assert CHECKED_RELEASES[1] == minor
+    page = (ROOT / "docs/reconcile.md").read_text(encoding="utf-8")
+    assert f"The formulas are of vLLM 0.25 to {minor}." in page
+
+
 def test_other_releases_are_refused_with_those_that_there_are():
     for version in ["0.7.3", "0.9.2", "0.99.0", "1.0", "newest", ""]:
         with pytest.raises(BadInput) as refused:
             versions.get(version)
             pytest.fail(f"{version} was taken")
-        assert "a release from 0.10 to 0.33.0" in refused.value.remedy, version
+        assert f"a release from 0.10 to {NEWEST}" in refused.value.remedy, version
 
 
 def test_the_largest_defaults_came_with_0_28():
@@ -315,8 +326,8 @@ def test_blocks_are_split_while_loading_before_0_20():
 
 
 def test_a_release_without_formulas_is_answered_with_all_that_are_planned():
-    for version in ("0.34.0", "0.9.2"):
-        with pytest.raises(BadInput, match=r"Give a release from 0\.10 to 0\.33\.0"):
+    for version in ("0.99.0", "0.9.2"):
+        with pytest.raises(BadInput, match=f"Give a release from 0.10 to {NEWEST}"):
             plan("llama-3.1-8b", "h100", vllm_version=version)
             pytest.fail(f"{version} was taken")
 

@@ -68,7 +68,7 @@ def test_the_profile_of_0_32_peaks_where_the_plan_says():
 
 
 FAMILIES = json.loads(
-    (Path(__file__).parents[2] / "tests/data/gpu/records/families_0.32_h200.json").read_text()
+    (Path(__file__).parents[3] / "tests/data/gpu/records/families_0.32_h200.json").read_text()
 )["runs"]
 
 
@@ -88,7 +88,7 @@ def test_families_without_a_measured_formula_are_as_near_as_the_readme_says():
 
 
 PROFILES = json.loads(
-    (Path(__file__).parents[2] / "tests/data/gpu/records/profiles_h200.json").read_text()
+    (Path(__file__).parents[3] / "tests/data/gpu/records/profiles_h200.json").read_text()
 )["runs"]
 
 
@@ -99,7 +99,7 @@ def test_what_a_traced_profile_leaves_is_what_the_plan_says():
 
 
 FOUR_H100 = json.loads(
-    (Path(__file__).parents[2] / "tests/data/gpu/records/four_h100_0.33.json").read_text()
+    (Path(__file__).parents[3] / "tests/data/gpu/records/four_h100_0.33.json").read_text()
 )["runs"]
 
 

@@ -12,7 +12,7 @@ from inference_planner.catalog.quantization import METHODS
 from inference_planner.refusals import ACTIVATION_DTYPES, BOTH_16_BITS
 from inference_planner.releases import moe_backends
 from inference_planner.split import compilation
-from inference_planner.split.settings import LEAST
+from inference_planner.split.capability import LEAST
 from needs import lacking
 
 from workshop.engine.exact import ask
