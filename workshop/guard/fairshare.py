@@ -26,6 +26,7 @@ from workshop.guard.asgi import header_of, path_of, refuse
 from workshop.guard.limits import bodies, request_limits
 from workshop.guard.limits.bodies import BodyRefused, once_more
 from workshop.guard.limits.copies import SECONDS, Copies
+from workshop.guard.limits.open_fields import MAX_IDENTIFIER, UNLIMITED
 from workshop.guard.limits.pace import REFUSED, Pace, Width, weight
 from workshop.guard.limits.request_body import (
     ANSWER_LENGTHS,
@@ -56,7 +57,6 @@ LARGE_LOGPROBS = 16  # a step
 # afterwards (see `pace`).
 NARROW_SEQUENCES = 16
 WIDE_TOKENS = 8192  # sequences × tokens of an answer: 32 × 256
-UNLIMITED = 10**9
 MAX_LOGPROBS = 20
 PASSED = "workshop.limited"  # in the scope of a request that has passed the limits already
 CPU_PREFILL_TOKENS = 32  # of one prompt in a step
@@ -353,7 +353,7 @@ def _closed(scope: dict[str, Any]) -> tuple[int, str]:
 
     A request's id stands in every line of a trace and log, so its length has a limit.
     """
-    most = request_limits.MAX_IDENTIFIER
+    most = MAX_IDENTIFIER
     for name, value in scope.get("headers", ()):
         if name.lower() == REQUEST_ID and len(value) > most:
             return 400, f"X-Request-Id has {len(value):,} characters; at most {most} may be."
