@@ -15,7 +15,7 @@ MAX_IDENTIFIER = 128  # characters of an id, also of the header X-Request-Id
 
 
 class Limit(NamedTuple):
-    """How large a field may be: a list or an object, and each text and number of it."""
+    """The largest sizes of a field: entries of a list or an object, each text and number of it."""
 
     entries: int = UNLIMITED
     characters: int = UNLIMITED
