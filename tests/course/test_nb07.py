@@ -14,8 +14,8 @@ import needs
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli.batch import more_sampling
-from workshop.cli.simulate import command as simulate
+from workshop.cli.plan.simulate import command as simulate
+from workshop.cli.use.batch import more_sampling
 from workshop.course.exercises.sets import e07_offline_batching
 from workshop.course.notebooks import nb07
 from workshop.course.topics import abstracts

@@ -85,7 +85,7 @@ def of_serve(monkeypatch) -> None:
 
 
 def of_serve_help(monkeypatch) -> None:
-    from workshop.cli import serve
+    from workshop.cli.serve import serve
 
     monkeypatch.setattr(local, "engine_device", lambda: "cpu")
     monkeypatch.setattr(subprocess, "call", Start)

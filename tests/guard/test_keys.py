@@ -15,7 +15,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli.keys import command
+from workshop.cli.teach.keys import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.guard import auth, keys
 

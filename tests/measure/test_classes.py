@@ -14,7 +14,8 @@ import small_server
 from click.testing import CliRunner
 from command_line import run_arguments
 
-from workshop.cli import bench, group
+from workshop.cli import group
+from workshop.cli.use import bench
 from workshop.course.notebooks import class_steps
 from workshop.errors import WorkshopError
 from workshop.measure import classes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workshop.cli.model_argument import with_config
+from workshop.cli.plan.model_argument import with_config
 from workshop.cli.say import say
 from workshop.errors import BadInput
 

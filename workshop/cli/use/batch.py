@@ -13,7 +13,7 @@ import click
 
 from workshop.batch.keep.cut_answers import ENDED_IN_LENGTH, RETRY_FACTOR
 from workshop.cli.say import Bar, Seconds, json_option, say, say_json
-from workshop.cli.serve import Forwarding
+from workshop.cli.serve.serve import Forwarding
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
