@@ -97,7 +97,7 @@ def of_jupyter(monkeypatch) -> None:
 
 
 def of_a_machine(monkeypatch) -> None:
-    text = vm.unit(vm.Case(plan("llama-3.1-8b", "h100", usage="serve")))
+    text = vm.unit(vm.VmServer(plan("llama-3.1-8b", "h100", usage="serve")))
     lines = dict(
         line.split("=", 1)
         for line in text.splitlines()

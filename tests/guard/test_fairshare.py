@@ -495,7 +495,7 @@ def test_a_wide_request_rests_twice_as_long_as_it_took_while_others_are_there(
 
 
 def test_rest_adds_up_to_a_third_of_the_time_for_wide_requests():
-    pace_of_class = pace.Pace()
+    pace_of_class = pace.LearnerPace()
     now = 0.0
     running_s = 0.0
     while now < 300:
@@ -510,7 +510,7 @@ def test_rest_adds_up_to_a_third_of_the_time_for_wide_requests():
 
 def test_eighty_short_drawings_never_rest():
     """Notebook 4 draws 2,000 tokens by 25; a step of 25 sequences takes some 50 ms."""
-    pace_of_class = pace.Pace()
+    pace_of_class = pace.LearnerPace()
     now = 0.0
     for _ in range(80):
         pace_of_class.arrive(b"modest", now)
@@ -521,7 +521,7 @@ def test_eighty_short_drawings_never_rest():
 
 
 def test_who_was_alone_owes_little_rest_when_others_come():
-    pace_of_class = pace.Pace()
+    pace_of_class = pace.LearnerPace()
     pace_of_class.arrive(b"greedy", 0.0)
     for now in range(5, 500, 5):
         pace_of_class.end_wide(b"greedy", now, 5.0)

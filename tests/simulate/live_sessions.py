@@ -9,7 +9,7 @@ import json
 import os
 import random
 
-from workshop.simulate.arrivals import Arrival, Texts
+from workshop.simulate.arrivals import Arrival, SimulatedTexts
 from workshop.simulate.engine import CONFIG, ENVIRONMENT, Engine, Rules
 
 os.environ.update(ENVIRONMENT, VLLM_ENABLE_V1_MULTIPROCESSING="0")
@@ -44,7 +44,7 @@ def arrivals() -> list[Arrival]:
 def simulated() -> list[int]:
     engine = Engine(RULES)
     load = arrivals()
-    texts = Texts(load)
+    texts = SimulatedTexts(load)
     hits = []
     for number, arrival in enumerate(load):
         token = texts.answer_token(arrival)

@@ -27,7 +27,7 @@ from workshop.guard.limits import bodies, request_limits
 from workshop.guard.limits.bodies import BodyRefused, once_more
 from workshop.guard.limits.copies import SECONDS, Copies
 from workshop.guard.limits.open_fields import MAX_IDENTIFIER, UNLIMITED
-from workshop.guard.limits.pace import REFUSED, Pace, Width, weight
+from workshop.guard.limits.pace import REFUSED, LearnerPace, Width, weight
 from workshop.guard.limits.request_body import (
     ANSWER_LENGTHS,
     TOKENS,
@@ -128,7 +128,7 @@ class FairShare:
         self.max_tokens = most_tokens()  # of one answer
         self.max_sequences = _whole("WORKSHOP_MAX_SEQUENCES", 32)  # prompts × n of one request
         self._queues: dict[bytes, _Queue] = {}
-        self._pace = Pace()
+        self._pace = LearnerPace()
         self._copies = Copies()
 
     @property

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from workshop.batch.read.rows import Row
+from workshop.batch.read.rows import InputRow
 from workshop.batch.send.servers import Server
 from workshop.client.answer_ids import MARK
 
@@ -38,7 +38,7 @@ class Limits:
 class Attempt:
     """A row that is being sent, with the counts of what went wrong so far."""
 
-    row: Row
+    row: InputRow
     errors: int = 0
     deaths: int = 0
     requests_sent: int = 0
@@ -58,7 +58,7 @@ class Attempt:
 class Queue:
     """The rows to send: first those that came back, then new ones from the input."""
 
-    def __init__(self, rows: Iterator[Row | None], fleet: list[Server]):
+    def __init__(self, rows: Iterator[InputRow | None], fleet: list[Server]):
         self._rows = rows
         self._fleet = fleet
         self._exhausted = False

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 
 from workshop.batch.keep.store import COMMIT_S
-from workshop.batch.read.rows import LEAST_BYTES, Row
+from workshop.batch.read.rows import LEAST_BYTES, InputRow
 from workshop.batch.send import retries, servers
 from workshop.batch.send.attempts import Attempt, Limits, Queue
 from workshop.batch.send.clock import clock
@@ -165,7 +165,7 @@ class Sender:
             raise redirect
         self.outcomes.refused(attempt, server, status, raw, headers)
 
-    async def _body(self, answer: aiohttp.ClientResponse, row: Row) -> bytes:
+    async def _body(self, answer: aiohttp.ClientResponse, row: InputRow) -> bytes:
         """Return the body of an answer, or of a refusal.
 
         Raises Malformed: it is compressed, or larger than any answer to this row.

@@ -29,14 +29,14 @@ from workshop.servers.local import READY_TIMEOUT_S, Launch, claims, scratch
 from workshop.servers.local.answering import answers
 from workshop.servers.local.stopping import STOP_GRACE_S, end
 from workshop.servers.local.stopping import stop as stop
-from workshop.servers.progress import Progress
+from workshop.servers.progress import TaskProgress
 from workshop.servers.records import ServerRecord
 from workshop.vllm_package import installed
 
 POLL_S = 0.1
 FOLLOWED_S = 600.0  # the wait for a start of somebody else's
 WORDS = ".watcher.log"  # beside the engine's log: what the watcher itself says
-Report = Callable[[Progress], None]
+Report = Callable[[TaskProgress], None]
 
 
 class Stopped(BaseException):
@@ -167,7 +167,7 @@ class _Watch:
                     f"{record.model} was not ready after {READY_TIMEOUT_S:.0f} s.", remedy
                 )
             time.sleep(POLL_S)
-        self.report(Progress(1.0, "ready"))
+        self.report(TaskProgress(1.0, "ready"))
 
     def until_end(self) -> NoReturn:
         """Wait for the engine's end; raise Stopped if it was asked for, else with the reason."""
@@ -262,7 +262,7 @@ def follow(
         record = look(name)
         if record is None or record.state != "starting":
             return record
-        progress = Progress(0.0, "importing vLLM")
+        progress = TaskProgress(0.0, "importing vLLM")
         if record.pid:
             follower = follower or Follower([Path(record.log)])
             follower.read()
@@ -311,7 +311,7 @@ def _wait_for(
             follower.read()
             report(follower.progress)
         if record and record.state == "ready" and not ended:
-            report(Progress(1.0, "ready"))
+            report(TaskProgress(1.0, "ready"))
             return record
         if ended:
             raise _last_words(launch, watcher, record)
