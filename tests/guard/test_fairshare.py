@@ -9,6 +9,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from asgi_client import answer_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -36,41 +37,14 @@ class Engine:
 
 
 async def ask(
-    app,
-    who: str,
-    body: dict | bytes,
-    path: str = "/v1/completions",
-    *,
-    method: str = "POST",
-    root_path: str = "",
-    pieces: int = 1,
-    device: str = "cuda",
+    app, who: str, body: dict | bytes, path: str = "/v1/completions", *, device="cuda", **options
 ) -> tuple[int, dict, bytes]:
-    sent = []
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    size = max(1, -(-len(data) // pieces))
-    parts = [data[start : start + size] for start in range(0, len(data), size)] or [b""]
-
-    async def receive():
-        if not parts:
-            return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
-
-    async def send(message):
-        sent.append(message)
-
     config = SimpleNamespace(device_config=SimpleNamespace(device_type=device))
-    scope = {
-        "type": "http",
-        "method": method,
-        "path": path,
-        "root_path": root_path,
-        "client": ("10.0.0.9", 1),
-        "headers": [(b"x-workshop-learner", who.encode())],
-        "app": SimpleNamespace(state=SimpleNamespace(vllm_config=config)),
-    }
-    await app(scope, receive, send)
-    return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
+    vllm = SimpleNamespace(state=SimpleNamespace(vllm_config=config))
+    headers = [("x-workshop-learner", who)]
+    start, end = await answer_of(app, path, data, headers=headers, app=vllm, **options)
+    return start["status"], dict(start["headers"]), end["body"]
 
 
 def alone(
