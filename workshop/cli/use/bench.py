@@ -58,7 +58,7 @@ LOAD = [
     click.Option(
         ["--seconds"],
         type=Seconds(10, 3600),
-        help="Of a class: how long [80: a cell every 10 s].",
+        help="Of a class: how long [10 s for each cell].",
     ),
     click.Option(
         ["--requests"],
