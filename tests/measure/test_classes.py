@@ -203,7 +203,7 @@ def test_a_small_class_holds_on_the_live_server(server, live_home, tmp_path):
         "--class",
         "1",
         "--seconds",
-        "15",
+        "45",
         "--url",
         server.url,
         "--slo",
