@@ -28,7 +28,7 @@ WHOLE_FOLDER = 0.8
 # In this order, each in a process of its own: what a learner sees first, then a server with its worker.
 STARTS = (
     (
-        "workshop.cli.lab",
+        "workshop.cli.start.lab",
         "jupyterlab.labapp",
         "jupyter_lsp",
         "jupyter_server_terminals",

@@ -14,7 +14,7 @@ import pytest
 import wire_stub
 
 from workshop import batch
-from workshop.batch.send.sending import Limits
+from workshop.batch.send.attempts import Limits
 
 ROOT = Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location(

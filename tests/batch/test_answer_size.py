@@ -10,7 +10,7 @@ import pytest
 import wire_stub
 
 from workshop import batch
-from workshop.batch.read.rows import CHAT, COMPLETIONS, EMBEDDINGS, Row
+from workshop.batch.read.rows import CHAT, COMPLETIONS, EMBEDDINGS, InputRow
 
 MIB = 1 << 20
 SPACES = " " * 128  # the longest token of Llama 3 and of GPT-4's vocabulary
@@ -35,19 +35,19 @@ def test_the_largest_honest_answer_is_below_the_limit():
         largest_bytes = len(largest_answer(tokens, samples, logprobs))
         for max_tokens in (tokens, float(tokens), str(tokens)):  # a server takes all three
             body = {"max_tokens": max_tokens, "logprobs": bool(logprobs), "top_logprobs": logprobs}
-            row = Row(0, 1, "a", CHAT, json.dumps(body), samples=samples)
+            row = InputRow(0, 1, "a", CHAT, json.dumps(body), samples=samples)
             assert largest_bytes <= row.most_bytes(None) < 32 * MIB, body
 
 
 def test_the_limit_follows_the_context_where_a_row_names_no_tokens():
-    row = Row(0, 1, "a", CHAT, "{}")
+    row = InputRow(0, 1, "a", CHAT, "{}")
     assert row.most_bytes(2048) < 4 * MIB < 100 * MIB < row.most_bytes(None) < 200 * MIB
-    everything = Row(0, 1, "a", COMPLETIONS, '{"max_tokens": 1000000000, "logprobs": -1}')
+    everything = InputRow(0, 1, "a", COMPLETIONS, '{"max_tokens": 1000000000, "logprobs": -1}')
     assert everything.most_bytes(2048) > 2048 * 150_000 * 70  # a whole vocabulary at each token
-    more = Row(0, 1, "a", COMPLETIONS, '{"max_tokens": 16}', more_tokens=64_000)
+    more = InputRow(0, 1, "a", COMPLETIONS, '{"max_tokens": 16}', more_tokens=64_000)
     assert more.most_bytes(None) > 64_000 * 1000
     vectors = json.dumps([[-0.12345678901234567] * 8192] * 50)
-    assert Row(0, 1, "a", EMBEDDINGS, "{}", samples=50).most_bytes(None) > len(vectors)
+    assert InputRow(0, 1, "a", EMBEDDINGS, "{}", samples=50).most_bytes(None) > len(vectors)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_an_answer_without_an_end_is_given_up_and_its_row_says_why(status, ask, 
         server.answers["/v1/completions"] = flood
         summary, (message,) = ask(server)
     assert (summary.answered, summary.errors, summary.exit_code) == (0, 1, 1)
-    limit = Row(0, 1, "", COMPLETIONS, '{"max_tokens":5,"prompt":"a"}').most_bytes(64)
+    limit = InputRow(0, 1, "", COMPLETIONS, '{"max_tokens":5,"prompt":"a"}').most_bytes(64)
     assert f"no answer to this row can have over {limit:,}" in message
     assert sum(sent) < 2 * (limit + 16 * MIB)  # of two attempts; the rest waits in sockets
 

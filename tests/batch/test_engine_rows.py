@@ -13,7 +13,7 @@ import pytest
 from workshop.batch import offline as offline_module
 from workshop.batch.keep import store
 from workshop.batch.offline import EngineEnded, OfflineBatch
-from workshop.batch.read.rows import CHAT, COMPLETIONS, Row
+from workshop.batch.read.rows import CHAT, COMPLETIONS, InputRow
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.vllm_package import installed
@@ -49,8 +49,8 @@ def maker(llm):
     return Maker(llm)
 
 
-def row(number: int, url: str = COMPLETIONS, **body) -> Row:
-    return Row(number, number + 1, f"row-{number}", url, json.dumps(body))
+def row(number: int, url: str = COMPLETIONS, **body) -> InputRow:
+    return InputRow(number, number + 1, f"row-{number}", url, json.dumps(body))
 
 
 ROWS = [

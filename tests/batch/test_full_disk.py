@@ -18,7 +18,7 @@ from workshop.batch.keep.answers import current
 from workshop.batch.keep.paths import Paths
 from workshop.batch.keep.store import Journal
 from workshop.batch.read.prepare import Index
-from workshop.batch.read.rows import Row
+from workshop.batch.read.rows import InputRow
 from workshop.batch.session import Ledger
 from workshop.errors import WorkshopError
 
@@ -117,7 +117,7 @@ def test_a_full_folder_for_temporary_files_is_one_sentence():
     index.do("PRAGMA max_page_count = 10")
     with pytest.raises(WorkshopError, match=r"temporary file.*full"):
         for number in range(100_000):
-            index.add(Row(number, number, str(number), "/v1/completions", "{}"))
+            index.add(InputRow(number, number, str(number), "/v1/completions", "{}"))
     index.close()
 
 

@@ -14,7 +14,7 @@ from command_line import run_arguments
 
 from workshop import batch
 from workshop.batch.send import servers
-from workshop.cli import batch as batch_command
+from workshop.cli.use import batch as batch_command
 from workshop.engine.metrics import Engine
 from workshop.errors import WorkshopError
 from workshop.servers import hang

@@ -6,7 +6,7 @@ import pytest
 import wire_stub
 from click.testing import CliRunner
 
-from workshop.cli import batch as cli
+from workshop.cli.use import batch as cli
 from workshop.errors import WorkshopError
 
 

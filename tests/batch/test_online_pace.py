@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import needs
 import pytest
 
-from workshop.batch.send import sending
+from workshop.batch.send import attempts, outcomes
 from workshop.batch.send.outage import Outage
 from workshop.batch.send.pace import FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT, Pace
 from workshop.batch.session import StillReading
@@ -147,21 +147,21 @@ def test_a_server_that_fails_every_row_is_not_given_the_whole_input(faulty, new_
 @pytest.fixture
 def refused(monkeypatch):
     """Return a function that refuses a row with (status, Retry-After) again and again: its pauses, and the outage."""
-    monkeypatch.setattr(sending.random, "uniform", lambda *_: 1.0)
+    monkeypatch.setattr(attempts.random, "uniform", lambda *_: 1.0)
 
     def refuse(refusals, **limits):
         pauses = []
-        ledger = SimpleNamespace(work=SimpleNamespace(rows=lambda: iter(())))
         server = SimpleNamespace(outage=Outage(), pace=Pace())
 
         async def send():
             asyncio.get_running_loop().call_later = lambda pause, *_: pauses.append(pause)
-            sender = sending.Sender(ledger, [], "m", sending.Limits(attempts=20, **limits))
-            attempt = sending.Attempt(row=None)
+            queue = attempts.Queue(iter(()), [])
+            judge = outcomes.Outcomes(None, queue, "m", attempts.Limits(attempts=20, **limits))
+            attempt = attempts.Attempt(row=None)
             for status, retry_after in refusals:
                 attempt.requests_sent += 1
                 headers = {"Retry-After": retry_after} if retry_after else {}
-                take = sender._outage if status == 429 else sender._refused
+                take = judge.outage if status == 429 else judge.refused
                 take(attempt, server, status, b"{}", headers)
 
         asyncio.run(send())

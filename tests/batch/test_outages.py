@@ -12,7 +12,7 @@ import wire_stub
 
 from workshop.batch import online
 from workshop.batch.send import clock as clock_module
-from workshop.batch.send import outage, retries, sending, servers
+from workshop.batch.send import outage, outcomes, retries, sending, servers
 from workshop.errors import WorkshopError
 
 N = 40
@@ -128,5 +128,5 @@ def test_time_in_which_the_process_was_stopped_is_no_time():
     assert clock.now() - start == pytest.approx(0.1)
     assert clock.now() - start == pytest.approx(0.1 + clock_module.LONGEST_STEP_S)
     assert clock.now() - start == pytest.approx(0.2 + clock_module.LONGEST_STEP_S)
-    for module in (online, outage, sending, servers):
+    for module in (online, outage, outcomes, sending, servers):
         assert module.clock is clock_module.clock, module

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from workshop.batch.offline import OfflineBatch
 from workshop.batch.online import Batch
 from workshop.batch.session import Session
-from workshop.cli.batch import command
+from workshop.cli.use.batch import command
 from workshop.client.sampling_settings import PARAMETERS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "batch.md").read_text(encoding="utf-8")
@@ -76,7 +76,7 @@ def settings_of(monkeypatch, tmp_path):
         result = CliRunner().invoke(command, command_line)
         assert result.exit_code == 0, (
             f"workshop batch {' '.join(arguments)} ended with {result.exception!r}. An option has no "
-            "home: a field of Limits that `_batch` of workshop/cli/batch.py fills, or a parameter of "
+            "home: a field of Limits that `_batch` of workshop/cli/use/batch.py fills, or a parameter of "
             "Batch or Session."
         )
         return Counter(leaves(vars(runs.pop())))
@@ -91,7 +91,7 @@ def test_an_option_arrives_in_the_run(settings_of, subtests):
             without = settings_of(*offline)
             assert settings_of(*offline) == without
             assert settings_of(*offline, flag, *value_of(flag)) - without, (
-                f"{flag} is taken and then forgotten: `_batch` of workshop/cli/batch.py has to hand it to "
+                f"{flag} is taken and then forgotten: `_batch` of workshop/cli/use/batch.py has to hand it to "
                 "Limits or to Batch."
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from workshop.cli import bench_table
+from workshop.cli.use import bench_table
 from workshop.course.drawing import bench_points
 from workshop.measure.points import Load, Point
 

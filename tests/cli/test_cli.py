@@ -119,14 +119,14 @@ def test_serve_tells_its_own_flags_from_those_of_vllm(subtests):
         ),
     ]:
         with subtests.test(str(args)):
-            from workshop.cli.serve import command
+            from workshop.cli.serve.serve import command
 
             with command.make_context("serve", list(args)) as context:
                 assert context.params["model"] == model and context.obj == theirs
 
 
 def test_help_on_a_flag_of_vllm_is_vllms_own(monkeypatch):
-    from workshop.cli import serve
+    from workshop.cli.serve import serve
     from workshop.servers import local
 
     commands = []

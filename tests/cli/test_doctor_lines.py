@@ -6,7 +6,7 @@ import json
 
 from click.testing import CliRunner
 
-from workshop.cli.doctor import command
+from workshop.cli.start.doctor import command
 from workshop.lab import doctor
 from workshop.lab.doctor import LACK, NOTE, OK, Check
 

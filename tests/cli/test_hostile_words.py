@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import json
 import os
 import socket
@@ -91,9 +90,7 @@ def options(command: click.Command) -> list[str]:
     return own + [name for subcommand in inner for name in options(subcommand)]
 
 
-FLAGS = {
-    name: options(importlib.import_module(f"workshop.cli.{name}").command) for name in cli.COMMANDS
-}
+FLAGS = {name: options(cli.load(name)) for name in cli.COMMANDS}
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +238,7 @@ def test_interrupts_and_errors_of_the_system_are_one_line(monkeypatch, error, me
 
     monkeypatch.setitem(
         sys.modules,
-        "workshop.cli.fresh",
+        "workshop.cli.start.fresh",
         type("module", (), {"command": click.Command("fresh", callback=fail)}),
     )
     code, out, err = run("fresh")

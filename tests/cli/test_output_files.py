@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import workshop
-from workshop.cli.simulate import command as simulate
-from workshop.cli.xray import command as xray
+from workshop.cli.plan.simulate import command as simulate
+from workshop.cli.use.xray import command as xray
 from workshop.errors import BadInput
 from workshop.simulate import choices, process
 from workshop.simulate.report import Outcome

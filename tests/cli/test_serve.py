@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli import serve
+from workshop.cli.serve import serve
 from workshop.errors import BadInput
 from workshop.servers import local
 

@@ -7,7 +7,8 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli import group, servers
+from workshop.cli import group
+from workshop.cli.serve import servers
 from workshop.engine.metrics import Metrics
 from workshop.errors import WorkshopError
 from workshop.servers.records import ServerRecord

@@ -189,6 +189,16 @@ def test_a_schema_that_is_none_forbids_nothing(server):
         assert client_of(server).complete("San", top_k=3).choices[0].text == " city", schema
 
 
+def test_a_schema_that_failed_once_is_asked_for_again(server):
+    schema = b'{"components": {"schemas": {"CompletionRequest": {"properties": {"top_k": {}}}}}}'
+    server.answers["/openapi.json"] = LOGIN
+    client = client_of(server)
+    client.complete("San", temprature=0)
+    server.answers["/openapi.json"] = schema
+    with pytest.raises(BadInput, match="temprature"):
+        client.complete("San", temprature=0)
+
+
 def timed_outcome(client: Client) -> None:
     """Ask as `workshop bench` does."""
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from workshop.cli.servers import command
+from workshop.cli.serve.servers import command
 from workshop.client import configurations
 from workshop.errors import BadInput
 from workshop.servers import records

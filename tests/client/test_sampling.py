@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workshop.cli.batch import command as batch_command
+from workshop.cli.use.batch import command as batch_command
 from workshop.client.sampling import next_token_probabilities, pipeline
 from workshop.client.sampling_settings import Settings
 from workshop.errors import BadInput

@@ -8,8 +8,8 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli import progress as cli
-from workshop.cli.before_after import questions
+from workshop.cli.teach import progress as cli
+from workshop.cli.teach.before_after import questions
 from workshop.course.exercises import checking
 from workshop.course.exercises.checking import all_exercises, check
 from workshop.course.progress import class_progress

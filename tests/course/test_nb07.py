@@ -14,8 +14,9 @@ import needs
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli.batch import more_sampling
-from workshop.cli.simulate import command as simulate
+from workshop.cli.plan.simulate import command as simulate
+from workshop.cli.use.batch import more_sampling
+from workshop.course.exercises.sets import e07_offline_batching
 from workshop.course.notebooks import nb07
 from workshop.course.topics import abstracts
 from workshop.servers.records import ServerRecord
@@ -44,6 +45,18 @@ def test_a_process_is_killed_once_its_output_has_the_size(tmp_path):
 def test_a_process_that_ends_by_itself_is_an_error(tmp_path):
     with pytest.raises(RuntimeError, match="ended by itself"):
         nb07.kill_when_written([sys.executable, "-c", "pass"], tmp_path / "answers.jsonl")
+
+
+def test_a_count_of_an_unfinished_output_is_no_proof(tmp_path):
+    output = tmp_path / "answers.jsonl"
+    output.write_text('{"custom_id": "a"}\n{"custom_id": "b"}\n')
+    record = tmp_path / "answers.jsonl.meta.json"
+    counts = {"lines": 2, "different": 2, "twice": 0}
+    for rows in (2, 200):
+        record.write_text(json.dumps({"input": {"rows": rows}}))
+        problem = e07_offline_batching.once(output, counts)
+        assert (problem is None) == (rows == 2)
+    assert "200 rows and this file 2 lines" in problem
 
 
 CHOICE = {"structured_outputs": {"choice": [" biology"]}}

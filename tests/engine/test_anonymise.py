@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli.reconcile import command
+from workshop.cli.use.reconcile import command
 from workshop.engine import log as engine_log
 from workshop.engine.reconcile import anonymise as anonymising
 from workshop.engine.reconcile.compare import reconcile

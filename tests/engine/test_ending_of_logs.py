@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli.reconcile import command
+from workshop.cli.use.reconcile import command
 from workshop.engine import log
 from workshop.engine.reconcile import keeping
 from workshop.engine.reconcile.compare import reconcile

@@ -7,7 +7,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli.reconcile import command
+from workshop.cli.use.reconcile import command
 from workshop.engine import log as engine_log
 from workshop.engine.reconcile import recording
 from workshop.engine.reconcile.case import make_case

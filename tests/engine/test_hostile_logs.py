@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workshop.cli.reconcile import number
+from workshop.cli.use.reconcile import number
 from workshop.engine import log as engine_log
 from workshop.engine.log.lines import MAX_LINE_CHARS, parse_line
 from workshop.engine.reconcile.compare import reconcile

@@ -19,8 +19,8 @@ from inference_planner.ground.basis import model_of
 from inference_planner.memory import learned as planner_learned
 from small_server import launch
 
-from workshop.cli.plan import command as plan_command
-from workshop.cli.reconcile import command
+from workshop.cli.plan.plan import command as plan_command
+from workshop.cli.use.reconcile import command
 from workshop.engine import log as engine_log
 from workshop.engine import planning
 from workshop.engine.measured_runs import plan_of, runs
@@ -360,7 +360,7 @@ def test_simulations_tuning_and_sliders_take_it(workshop_home):
 
 def test_a_manifest_is_of_the_plan_with_what_was_kept(workshop_home):
     """50 GiB more of activations leave 5 GiB, and 131,072 tokens of 8B need 16."""
-    from workshop.cli.plan import command
+    from workshop.cli.plan.plan import command
 
     arguments = [
         "llama-3.1-8b",

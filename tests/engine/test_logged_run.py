@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli.reconcile import command
+from workshop.cli.use.reconcile import command
 from workshop.engine import log
 from workshop.engine.reconcile.case import make_case
 from workshop.engine.reconcile.compare import Reconciliation, reconcile

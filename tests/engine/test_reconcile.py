@@ -268,7 +268,7 @@ def test_a_log_that_ends_early_says_why():
 
 
 def run(*arguments: str):
-    from workshop.cli.reconcile import command
+    from workshop.cli.use.reconcile import command
 
     return CliRunner().invoke(command, [str(argument) for argument in arguments])
 

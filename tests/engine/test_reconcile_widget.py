@@ -5,7 +5,7 @@ from __future__ import annotations
 from workshop.course.widgets import style
 from workshop.course.widgets.reconcile import view as widget
 from workshop.course.widgets.reconcile.view import LOGS, picture
-from workshop.engine.reconcile.compare import Reconciliation, Row, reconcile
+from workshop.engine.reconcile.compare import Quantity, Reconciliation, reconcile
 
 
 def test_every_recorded_log_is_drawn():
@@ -46,12 +46,12 @@ def test_a_bar_goes_to_the_side_of_its_error_and_ends_at_the_axis(subtests):
         (0.2, "left:50.00%;width:2.00%", style.GOOD),
     ]:
         with subtests.test(str(error)):
-            html = picture(Reconciliation([Row("x", 1.0, 1.0, "GiB", error, "why")], []))
+            html = picture(Reconciliation([Quantity("x", 1.0, 1.0, "GiB", error, "why")], []))
             assert f"{place};background:{colour}" in html
 
 
 def test_what_a_log_says_cannot_become_markup():
-    row = Row("<b>x</b>", 1.0, 1.0, "GiB", 0.0, '<img src=x onerror="alert(1)">')
+    row = Quantity("<b>x</b>", 1.0, 1.0, "GiB", 0.0, '<img src=x onerror="alert(1)">')
     html = picture(Reconciliation([row], [], ["<script>"], 'quote " here'))
     assert "<img" not in html and "<script>" not in html and "<b>x</b>" not in html
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from asgi_client import answer_of
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
@@ -31,21 +32,8 @@ def guard(tmp_path, monkeypatch):
     return auth.RequireKey(app)
 
 
-def ask(guard, path="/v1/models", *, kind="http", headers=(), method="GET", root_path=""):
-    sent = []
-
-    async def send(message):
-        sent.append(message)
-
-    scope = {
-        "type": kind,
-        "path": path,
-        "method": method,
-        "root_path": root_path,
-        "headers": [(name.encode(), value.encode()) for name, value in headers],
-    }
-    asyncio.run(guard(scope, None, send))
-    return sent
+def ask(guard, path="/v1/models", **options):
+    return asyncio.run(answer_of(guard, path, **{"method": "GET", **options}))
 
 
 def passed(sent) -> bool:

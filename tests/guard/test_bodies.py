@@ -16,7 +16,7 @@ from workshop.guard import fairshare
 from workshop.guard.fairshare import FairShare
 from workshop.guard.limits import bodies, pace
 from workshop.guard.limits.bodies import MAX_BODY_BYTES
-from workshop.guard.limits.pace import BURST, EVERY_S, Pace
+from workshop.guard.limits.pace import BURST, EVERY_S, LearnerPace
 
 MIB = 2**20
 
@@ -194,7 +194,7 @@ async def _nothing() -> dict:
 
 
 def test_a_flood_of_one_learner_is_slowed_once_somebody_else_is_there():
-    alone, shared = Pace(), Pace()
+    alone, shared = LearnerPace(), LearnerPace()
     assert [alone.arrive(b"a", 0.0) for _ in range(1000)] == [0.0] * 1000, "nobody is held up"
     shared.arrive(b"b", 0.0)
     waits = [shared.arrive(b"a", 0.0) for _ in range(BURST + 40)]
@@ -214,7 +214,7 @@ def test_a_request_weighs_what_it_costs():
 
 
 def test_the_pace_forgets_who_has_gone():
-    many = Pace()
+    many = LearnerPace()
     for number in range(5 * pace.MAX_REMEMBERED):
         many.arrive(str(number).encode(), number / 10)
     assert len(many._due) <= pace.MAX_REMEMBERED + 1

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from asgi_client import answer_of
 from click.testing import CliRunner
 
-from workshop.cli.keys import command
+from workshop.cli.teach.keys import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.guard import auth, keys
 
@@ -36,29 +37,10 @@ def guard(workshop_home, monkeypatch):
     return auth.RequireKey(app)
 
 
-def ask(
-    guard,
-    key: str,
-    body: object = None,
-    *,
-    path="/v1/completions",
-    method="POST",
-    headers=(),
-    kind="http",
-):
-    sent = []
-
-    async def receive():
-        return {"type": "http.request", "body": json.dumps(body or {}).encode()}
-
-    async def send(message):
-        sent.append(message)
-
-    all_headers = [(b"authorization", f"Bearer {key}".encode()), *headers]
-    scope = {"type": kind, "path": path, "method": method, "headers": all_headers}
-
-    asyncio.run(guard(scope, receive, send))
-    return sent
+def ask(guard, key: str, body: object = None, *, path="/v1/completions", headers=(), **options):
+    data = json.dumps(body or {}).encode()
+    all_headers = [("authorization", f"Bearer {key}"), *headers]
+    return asyncio.run(answer_of(guard, path, data, headers=all_headers, **options))
 
 
 def refused(sent) -> bool:
@@ -87,7 +69,7 @@ def test_the_file_holds_no_key_and_is_ones_own(guard, workshop_home):
 
 
 def test_the_limits_of_a_class_know_who_asks(guard):
-    ask(guard, keys.add("ada"), headers=[(b"X-Workshop-Learner", b"somebody-else")])
+    ask(guard, keys.add("ada"), headers=[("X-Workshop-Learner", "somebody-else")])
     named = [
         value for name, value in guard.app.scope["headers"] if name.lower() == b"x-workshop-learner"
     ]

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workshop.course.notebooks import class_steps
 from workshop.guard.fairshare import FairShare
 from workshop.guard.limits import request_limits
+from workshop.guard.limits.open_fields import FIELDS, UNLIMITED
 
-OTHER_FIELDS = "n prompt response_format structured_outputs text output_config repetition_detection"
-FIELDS = [*request_limits.LENGTHS, *request_limits.TEXTS, *request_limits.CLOSED]
-FIELDS += [*request_limits.LOGPROBS, *OTHER_FIELDS.split()]
+CLOSED = [
+    "chat_template",
+    "kv_transfer_params",
+    "ec_transfer_params",
+    "mm_processor_kwargs",
+    "media_io_kwargs",
+    "vllm_xargs",
+    "trace_decode_token_ids",
+    "routed_experts_prompt_start",
+    "priority",
+    "use_beam_search",
+    "prompt_embeds",
+    "background",
+    "guided_json",
+    "of_a_later_release",
+]
 WORDS = (
     "schema json_schema format allOf anyOf $ref $defs enum const properties required pattern items "
     "maxItems minimum multipleOf tags grammar choice regex json content url source image_url tool "
@@ -68,24 +84,34 @@ def test_a_long_text_passes_whatever_stands_in_it():
     assert problem(messages=user(code)) == ""
 
 
-def test_each_list_text_and_closed_field_is_limited():
-    for name, most in request_limits.LENGTHS.items():
-        entries = {str(place): 1 for place in range(most + 1)}
-        value = (
-            entries
-            if name in ("logit_bias", "metadata", "chat_template_kwargs")
-            else ["a"] * (most + 1)
-        )
-        assert f'"{name}" has {most + 1:,} entries' in problem(**{name: value})
-    for name, most in request_limits.TEXTS.items():
-        long = "x" * (most + 1)
-        value = {"k": long} if name in ("metadata", "chat_template_kwargs") else long
-        assert f'"{name}"' in problem(**{name: value})
-    for name in request_limits.CLOSED:
-        assert f'"{name}"' in problem(**{name: 5 if name == "priority" else {"a": 1}})
-    assert "repetition_detection" in problem(
+def test_each_list_text_and_number_has_a_largest_size():
+    for name, limit in FIELDS.items():
+        is_object = name in ("logit_bias", "metadata", "chat_template_kwargs")
+        if limit.entries < UNLIMITED:
+            entries = {str(place): 1 for place in range(limit.entries + 1)}
+            value = entries if is_object else ["a"] * len(entries)
+            assert f'"{name}" has {len(entries):,} entries' in problem(**{name: value})
+        if limit.characters < UNLIMITED:
+            long = "x" * (limit.characters + 1)
+            assert f'"{name}" has a text' in problem(**{name: {"k": long} if is_object else long})
+    assert "numbers up to 100" in problem(
         repetition_detection={"max_pattern_size": 5000, "min_count": 2}
     )
+
+
+def test_a_field_that_is_not_on_the_list_is_refused_by_its_name():
+    for name in CLOSED:
+        assert problem(**{name: 5}).startswith(f'"{name}" is not open in this class')
+        assert problem(**{name: None}) == ""
+    assert len(problem(**{"x" * 5000: 1})) < 200
+
+
+def test_what_the_notebooks_send_passes():
+    for step in class_steps.of_learner(random.Random(0)):
+        for request in step.requests:
+            if request.get("logprobs", 0) > 20:  # the explorer asks again with what the class has
+                request = {**request, "logprobs": 20}
+            assert problem_of(json.dumps(request).encode()) == "", step.name
 
 
 @pytest.mark.parametrize("name", ["logprobs", "top_logprobs", "prompt_logprobs"])
@@ -181,7 +207,7 @@ VALUES = st.recursive(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4), st.booleans())
+@given(st.dictionaries(st.sampled_from([*FIELDS, *CLOSED]), VALUES, max_size=4), st.booleans())
 def test_any_request_is_judged_and_none_breaks_the_limits(fields, generates):
     message = problem_of(json.dumps(fields).encode(), generates)
     assert isinstance(message, str) and len(message) < 600

@@ -221,7 +221,7 @@ def test_the_citation_and_the_licences_are_those_of_the_project():
 
 
 def test_the_mail_asks_for_the_line_that_doctor_prints():
-    command = (ROOT / "workshop" / "cli" / "doctor.py").read_text()
+    command = (ROOT / "workshop" / "cli" / "start" / "doctor.py").read_text()
     last_line = "Everything that the course needs is here"
     assert last_line in command
     for page in ("teaching.md", "teaching/a_week_before.md"):

@@ -13,7 +13,8 @@ from click.testing import CliRunner
 from inference_planner.request import FALLBACKS, SETTINGS, PlanRequest
 
 from workshop import plan
-from workshop.cli import bench, simulate
+from workshop.cli.plan import simulate
+from workshop.cli.use import bench
 from workshop.engine import log as engine_log
 from workshop.engine.reconcile.case import make_case
 from workshop.errors import BadInput

@@ -118,7 +118,7 @@ def test_the_weights_can_come_before_any_gpu_is_held():
 def test_a_long_name_is_cut_to_one_that_a_service_can_have():
     """Cut at 40 characters, this one would end in a dash."""
     p = plan("llama-3.3-nemotron-super-49b", "rtx-6000-ada", gpus_per_node=4, usage="serve")
-    assert kubernetes.Case(p).name == "llama-3-3-nemotron-super-49b-4xrtx-6000"
+    assert kubernetes.KubernetesServer(p).name == "llama-3-3-nemotron-super-49b-4xrtx-6000"
 
 
 def test_what_is_each_replicas_is_not_said_of_the_server():
@@ -130,8 +130,10 @@ def test_what_is_each_replicas_is_not_said_of_the_server():
         tensor_parallel_size=1,
         usage="serve",
     )
-    assert "PP 1 × DP 2, in each replica: " in " ".join(kubernetes.header(kubernetes.Case(p)))
-    assert "2 × h100, in each of 2 replicas: " in vm.render(vm.Case(p))
+    assert "PP 1 × DP 2, in each replica: " in " ".join(
+        kubernetes.header(kubernetes.KubernetesServer(p))
+    )
+    assert "2 × h100, in each of 2 replicas: " in vm.render(vm.VmServer(p))
 
 
 def test_a_download_that_runs_something_else_is_another_job():
@@ -160,7 +162,7 @@ def test_the_same_download_is_the_same_job():
 
 def test_a_slice_of_a_gpu_says_which_strategy_it_is_for():
     p = plan("mistral-7b", "h100-mig-3g.40gb", gpus_per_node=1, usage="serve", max_model_len=8192)
-    assert "MIG strategy single" in " ".join(kubernetes.header(kubernetes.Case(p)))
+    assert "MIG strategy single" in " ".join(kubernetes.header(kubernetes.KubernetesServer(p)))
 
 
 def test_what_kubernetes_would_refuse_is_refused_with_its_form(subtests):
@@ -181,7 +183,7 @@ def test_what_kubernetes_would_refuse_is_refused_with_its_form(subtests):
         with subtests.test(f"{option} {value}"):
             p = plan("mistral-7b", "a100", gpus_per_node=1)
             with pytest.raises(BadInput, match=f"--{option.replace('_', '-')} .* is not "):
-                kubernetes.Case(p, kubernetes.Options(**{option: value}))
+                kubernetes.KubernetesServer(p, kubernetes.Options(**{option: value}))
 
 
 def test_what_belongs_together_is_asked_for_together(subtests):
@@ -192,7 +194,7 @@ def test_what_belongs_together_is_asked_for_together(subtests):
         with subtests.test(str(options)):
             p = plan("mistral-7b", "a100", gpus_per_node=1)
             with pytest.raises(BadInput, match="belong together"):
-                kubernetes.Case(p, kubernetes.Options(**options))
+                kubernetes.KubernetesServer(p, kubernetes.Options(**options))
 
 
 def test_what_contradicts_itself_is_refused(subtests):
@@ -205,7 +207,7 @@ def test_what_contradicts_itself_is_refused(subtests):
         with subtests.test(str(options)):
             p = plan("mistral-7b", "a100", gpus_per_node=1)
             with pytest.raises(BadInput, match=message):
-                kubernetes.Case(p, kubernetes.Options(**options))
+                kubernetes.KubernetesServer(p, kubernetes.Options(**options))
 
 
 # A model of one's own, in a claim that is there
@@ -224,7 +226,7 @@ def test_a_model_of_ones_own_is_served_from_its_claim(folder):
     p = plan(str(folder), "h100", gpus_per_node=1)
     docs = kubernetes.manifests(p, kubernetes.Options(**OWN))
     validate(docs)
-    weight_bytes = kubernetes.Case(p, kubernetes.Options(**OWN)).weight_bytes
+    weight_bytes = kubernetes.KubernetesServer(p, kubernetes.Options(**OWN)).weight_bytes
     expected = Expected(weight_bytes, 1, 1, "NVIDIA-H100-80GB-HBM3", claim="shared-models")
     assert problems(docs, expected) == {}
     assert {doc["kind"] for doc in docs} == {"Deployment", "NetworkPolicy", "Service"}
@@ -260,7 +262,7 @@ def test_an_overlay_of_a_claim_has_no_weights_of_its_own(folder, tmp_path):
 
 def test_without_a_claim_the_remedy_is_a_claim(folder):
     with pytest.raises(BadInput, match="has no address on the Hub") as refusal:
-        kubernetes.Case(plan(str(folder), "h100", gpus_per_node=1))
+        kubernetes.KubernetesServer(plan(str(folder), "h100", gpus_per_node=1))
     assert "--claim NAME --model-path FOLDER" in refusal.value.remedy
 
 
@@ -274,14 +276,16 @@ def test_the_first_lines_say_what_vllms_own_key_leaves_open():
         ({"ingress": "llm.example.org"}, "every pod of the cluster reaches them"),
     ]:
         p = plan("mistral-7b", "a100", gpus_per_node=1)
-        text = " ".join(kubernetes.header(kubernetes.Case(p, kubernetes.Options(**options))))
+        text = " ".join(
+            kubernetes.header(kubernetes.KubernetesServer(p, kubernetes.Options(**options)))
+        )
         assert (
             "/invocations" in text and "/tokenize" in text and "/metrics" in text and who in text
         ), options
         guarded = kubernetes.Options(**options, guard_image=GUARD_IMAGE)
-        assert "/invocations" not in " ".join(kubernetes.header(kubernetes.Case(p, guarded))), (
-            options
-        )
+        assert "/invocations" not in " ".join(
+            kubernetes.header(kubernetes.KubernetesServer(p, guarded))
+        ), options
 
 
 def test_vllms_own_key_guards_the_path_that_a_way_in_opens():
@@ -299,5 +303,5 @@ def test_vllms_own_key_guards_the_path_that_a_way_in_opens():
 def test_the_dockerfile_is_of_the_version_that_plans_are_for():
     lines = (TREE / "Dockerfile").read_text().splitlines()
     assert len(lines) <= 10
-    image = kubernetes.Case(plan("mistral-7b", "a100", gpus_per_node=1)).image
+    image = kubernetes.KubernetesServer(plan("mistral-7b", "a100", gpus_per_node=1)).image
     assert [line for line in lines if line.startswith("FROM ")] == [f"FROM {image}"]

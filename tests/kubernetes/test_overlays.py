@@ -160,7 +160,7 @@ def test_any_other_model_holds_to_them_too(subtests):
     ]:
         with subtests.test(model):
             p = plan(model, gpu, usage="serve", max_model_len=8192, **hardware)
-            case = kubernetes.Case(p)
+            case = kubernetes.KubernetesServer(p)
             expected = Expected(case.weight_bytes, p.nodes, case.gpus_per_pod, case.product)
             docs = kubernetes.manifests(p)
             validate(docs)

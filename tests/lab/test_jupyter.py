@@ -21,7 +21,7 @@ from jupyter_client import BlockingKernelClient
 from small_server import record
 from tornado.websocket import websocket_connect
 
-from workshop.cli import lab as cli
+from workshop.cli.start import lab as cli
 from workshop.errors import BadInput, WorkshopError
 from workshop.lab import jupyter, learner_copies, session
 from workshop.servers import records

@@ -11,7 +11,7 @@ import pytest
 import small_server
 from small_nvml import fake_nvml
 
-from workshop.cli import bench_table
+from workshop.cli.use import bench_table
 from workshop.measure import points
 from workshop.measure.points import Point
 from workshop.servers.host import gpus

@@ -34,6 +34,11 @@ def test_the_requests_are_those_of_the_notebooks():
     assert all(f'"{question}"' in sources("05") for question in class_steps.QUESTIONS)
     assert class_steps.TEXT in sources("05")
     assert all(f'"{city}"' in sources("06") for city in class_steps.CITIES)
+    labels = STEPS["05 200 labels"].requests
+    assert [len(request["prompt"]) for request in labels] == [25] * 8
+    assert "all_abstracts[::10]" in sources("05") and "some[first:first + 25]" in sources("05")
+    sampling = [f"{name}={json.dumps(labels[0][name])}" for name in labels[0] if name != "prompt"]
+    assert f"llm.complete(prompts, {', '.join(sampling)})" in sources("05")
     (first,) = STEPS["00 first request"].requests
     assert first == {"prompt": "San Francisco is a", "max_tokens": 16, "temperature": 0}
 
@@ -53,7 +58,7 @@ def test_everybody_runs_a_step_within_seconds():
 
 
 def test_less_time_makes_steps_follow_faster_and_more_lets_them_begin_again():
-    for seconds, steps, last_s in ((None, 8, 78), (40.0, 8, 39), (160.0, 16, 158)):
+    for seconds, steps, last_s in ((None, 9, 88), (45.0, 9, 44), (180.0, 18, 178)):
         turns = timetable(1, seconds=seconds).of_learner(0)
         assert [step.name for _, step in turns] == (2 * list(STEPS))[:steps], seconds
         assert last_s - classes.BUNCH_S < turns[-1][0] < last_s, seconds

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli import places
-from workshop.cli.plan import command as plan_command
+from workshop.cli.plan import places
+from workshop.cli.plan.plan import command as plan_command
 from workshop.engine.exact import ask
 
 ROOT = Path(__file__).parents[2]

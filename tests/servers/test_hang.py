@@ -13,7 +13,7 @@ import small_server
 import wire_stub
 from click.testing import CliRunner
 
-from workshop.cli import servers as servers_command
+from workshop.cli.serve import servers as servers_command
 from workshop.engine import metrics
 from workshop.engine.metrics import Engine
 from workshop.lab import doctor

@@ -11,7 +11,7 @@ import pytest
 import small_server
 from click.testing import CliRunner
 
-from workshop.cli.keys import command as keys
+from workshop.cli.teach.keys import command as keys
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import records
 from workshop.servers.records import ServerRecord, share

@@ -22,19 +22,19 @@ HUB = "unsloth/Llama-3.3-70B-Instruct"
 
 
 @pytest.fixture(scope="module")
-def case() -> vm.Case:
+def case() -> vm.VmServer:
     # The workshop's first document: 2 × H100 94 GiB, weights on the mounted share.
     p = plan(HUB, "h100-nvl", gpus_per_node=2, max_model_len=65536, usage="serve")
-    return vm.Case(p, download_dir="/mnt/share/models")
+    return vm.VmServer(p, download_dir="/mnt/share/models")
 
 
 def test_a_70b_does_not_go_onto_an_os_disk_of_120_gb_and_the_plan_says_so(case):
     # 70,553,706,496 parameters of two bytes: 141.1 GB
     assert "141.1 GB" in vm.disk_notes(case)[0] and "120 GB cannot hold" in vm.disk_notes(case)[1]
     with pytest.raises(BadInput, match=r"141\.1 GB.*120 GB"):
-        vm.Case(case.plan, "/home/me/models", disk_gb=120)
-    assert vm.Case(case.plan, "/mnt/share/models", disk_gb=100_000)
-    small = vm.Case(plan("llama-3.1-8b", "h100-nvl", usage="serve"))
+        vm.VmServer(case.plan, "/home/me/models", disk_gb=120)
+    assert vm.VmServer(case.plan, "/mnt/share/models", disk_gb=100_000)
+    small = vm.VmServer(plan("llama-3.1-8b", "h100-nvl", usage="serve"))
     assert len(vm.disk_notes(small)) == 1  # 16 GB do
 
 
@@ -136,7 +136,7 @@ def test_a_container_gets_gpus_shared_memory_the_share_and_a_closed_port(case):
 
 def test_another_version_is_named_for_the_unit_and_the_images():
     p = plan("llama-3.1-8b", "h100", vllm_version="0.33.0", usage="serve")
-    text = vm.render(vm.Case(p))
+    text = vm.render(vm.VmServer(p))
     assert "/opt/vllm/bin/python has vLLM 0.33.0" in text and text.count("vllm-openai:v0.33.0") == 3
 
 
@@ -206,7 +206,7 @@ def test_bad_input_is_named(case, subtests):
         ({"name": "My Server"}, "name of a unit"),
     ]:
         with subtests.test(f"{change} {message}"), pytest.raises(BadInput, match=message):
-            vm.Case(case.plan, **change)
+            vm.VmServer(case.plan, **change)
 
 
 def test_weights_in_a_folder_here_are_read_there_and_not_downloaded(tmp_path, monkeypatch):
@@ -214,7 +214,7 @@ def test_weights_in_a_folder_here_are_read_there_and_not_downloaded(tmp_path, mo
     folder.mkdir()
     shutil.copy(Path(vm.__file__).parents[1] / "teaching_model" / "config.json", folder)
     monkeypatch.chdir(tmp_path)
-    case = vm.Case(plan("./my-model", "a100", usage="serve"))
+    case = vm.VmServer(plan("./my-model", "a100", usage="serve"))
     assert shlex.split(unit(case)["Service"]["ExecStart"])[4] == str(folder)
     for engine in ("podman", "docker"):
         assert f"{folder}:{folder}:ro" in values(words_of(vm.container(case, engine)), "--volume")
@@ -223,18 +223,18 @@ def test_weights_in_a_folder_here_are_read_there_and_not_downloaded(tmp_path, mo
     assert "weights go to" not in vm.render(case)
     folder.rename(tmp_path / "my model")
     with pytest.raises(BadInput, match="no whole path without spaces"):
-        vm.Case(plan("./my model", "a100", usage="serve"))
+        vm.VmServer(plan("./my model", "a100", usage="serve"))
 
 
 def test_gpus_that_are_not_nvidias_are_refused():
     with pytest.raises(BadInput, match="for NVIDIA GPUs"):
-        vm.Case(plan("llama-3.1-8b", "mi300x", usage="serve"))
+        vm.VmServer(plan("llama-3.1-8b", "mi300x", usage="serve"))
 
 
 def test_what_does_not_fit_or_is_no_single_machine_is_refused():
     with pytest.raises(
         WorkshopError, match=r"fit on 2 .* left for the KV cache, too little for one .* 131,072 tok"
     ):
-        vm.Case(plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, nodes=1, usage="serve"))
+        vm.VmServer(plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, nodes=1, usage="serve"))
     with pytest.raises(BadInput, match="nodes"):
-        vm.Case(plan("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2, usage="serve"))
+        vm.VmServer(plan("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2, usage="serve"))

@@ -9,8 +9,10 @@ import json
 import os
 import random
 
-from workshop.simulate.arrivals import Arrival, Texts
-from workshop.simulate.engine import CONFIG, ENVIRONMENT, Engine, Rules
+import live_steps
+
+from workshop.simulate.arrivals import Arrival, SimulatedTexts
+from workshop.simulate.engine import ENVIRONMENT, Engine, Rules
 
 os.environ.update(ENVIRONMENT, VLLM_ENABLE_V1_MULTIPROCESSING="0")
 RULES = Rules(
@@ -44,7 +46,7 @@ def arrivals() -> list[Arrival]:
 def simulated() -> list[int]:
     engine = Engine(RULES)
     load = arrivals()
-    texts = Texts(load)
+    texts = SimulatedTexts(load)
     hits = []
     for number, arrival in enumerate(load):
         token = texts.answer_token(arrival)
@@ -59,16 +61,7 @@ def simulated() -> list[int]:
 def live() -> list[int]:
     from vllm import LLM, SamplingParams
 
-    llm = LLM(
-        model=str(CONFIG),
-        enforce_eager=True,
-        max_model_len=RULES.max_model_len,
-        max_num_seqs=RULES.max_num_seqs,
-        max_num_batched_tokens=RULES.max_num_batched_tokens,
-        block_size=RULES.block_size,
-        num_gpu_blocks_override=RULES.num_gpu_blocks,
-        enable_prefix_caching=True,
-    )
+    llm = LLM(**live_steps.arguments(RULES))
     dice = random.Random(0)
     texts: dict[str, list[int]] = {}
     hits = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from typing import Any
 
 from workshop.simulate.engine import CONFIG, ENVIRONMENT, Engine, Rules
 
@@ -46,19 +47,22 @@ def simulated() -> list[dict]:
     return steps
 
 
+def arguments(rules: Rules) -> dict[str, Any]:
+    """Return the arguments of an LLM with the same rules."""
+    names = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size")
+    return {
+        "model": str(CONFIG),
+        "enforce_eager": True,
+        "num_gpu_blocks_override": rules.num_gpu_blocks,
+        "enable_prefix_caching": True,
+        **{name: getattr(rules, name) for name in names},
+    }
+
+
 def live() -> list[dict]:
     from vllm import LLM, SamplingParams
 
-    llm = LLM(
-        model=str(CONFIG),
-        enforce_eager=True,
-        max_model_len=RULES.max_model_len,
-        max_num_seqs=RULES.max_num_seqs,
-        max_num_batched_tokens=RULES.max_num_batched_tokens,
-        block_size=RULES.block_size,
-        num_gpu_blocks_override=RULES.num_gpu_blocks,
-        enable_prefix_caching=True,
-    )
+    llm = LLM(**arguments(RULES))
     engine, todo, steps = llm.llm_engine, requests(), []
     scheduler = engine.engine_core.engine_core.scheduler
     schedule = scheduler.schedule

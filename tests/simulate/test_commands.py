@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli.simulate import command as simulate
-from workshop.cli.simulate import curve
+from workshop.cli.plan.simulate import command as simulate
+from workshop.cli.plan.simulate import curve
 from workshop.engine.planning import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.simulate import choices

@@ -15,7 +15,7 @@ from workshop.course.widgets.server.view import status as status_html
 from workshop.errors import WorkshopError
 from workshop.servers import local, records
 from workshop.servers.local import supervise
-from workshop.servers.local.supervise import Progress
+from workshop.servers.local.supervise import TaskProgress
 from workshop.servers.records import ServerRecord
 
 
@@ -40,7 +40,7 @@ def ready(name="a", url="http://127.0.0.1:1/v1") -> ServerRecord:
 
 def test_each_state_says_what_it_is():
     assert "Press the button" in status_html(None)
-    starting = status_html(None, Progress(0.42, "loading <weights>"))
+    starting = status_html(None, TaskProgress(0.42, "loading <weights>"))
     assert "42 %" in starting and 'aria-valuenow="42"' in starting and "&lt;weights&gt;" in starting
     answering = status_html(ready())
     assert "the-model answers" in answering and "secret" not in answering
@@ -100,7 +100,7 @@ def test_the_button_starts_a_server_once_and_shows_its_progress(
 
     def start(launch, report):
         started.append(launch.name)
-        report(Progress(0.5, "half way"))
+        report(TaskProgress(0.5, "half way"))
         go.wait(10)
         records.write(ready(url=url))
 

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from click.testing import CliRunner
 
-from workshop.cli.xray import command
+from workshop.cli.use.xray import command
 from workshop.client import answer_ids
 from workshop.course.widgets.xray import case
 from workshop.course.widgets.xray.case import RECORDED, Replay, letters, number, page

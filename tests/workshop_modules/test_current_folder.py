@@ -85,7 +85,7 @@ def of_serve(monkeypatch) -> None:
 
 
 def of_serve_help(monkeypatch) -> None:
-    from workshop.cli import serve
+    from workshop.cli.serve import serve
 
     monkeypatch.setattr(local, "engine_device", lambda: "cpu")
     monkeypatch.setattr(subprocess, "call", Start)
@@ -97,7 +97,7 @@ def of_jupyter(monkeypatch) -> None:
 
 
 def of_a_machine(monkeypatch) -> None:
-    text = vm.unit(vm.Case(plan("llama-3.1-8b", "h100", usage="serve")))
+    text = vm.unit(vm.VmServer(plan("llama-3.1-8b", "h100", usage="serve")))
     lines = dict(
         line.split("=", 1)
         for line in text.splitlines()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # so that editors know the types of what is imported on deman
     from workshop.batch.online import run as run
     from workshop.batch.progress import Progress as Progress
     from workshop.batch.progress import Summary as Summary
-    from workshop.batch.send.sending import Limits as Limits
+    from workshop.batch.send.attempts import Limits as Limits
 
 # No module is called like what it gives: importing `workshop.batch.run` would put the module in its
 # place.
@@ -35,6 +35,6 @@ _HOMES |= {name: f"{__name__}.progress:{name}" for name in ("Progress", "Summary
 _HOMES |= {
     "load": f"{__name__}.keep.answers:load",
     "merge": f"{__name__}.keep.shards:merge",
-    "Limits": f"{__name__}.send.sending:Limits",
+    "Limits": f"{__name__}.send.attempts:Limits",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)  # so that --help needs neither aiohttp nor pandas

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from workshop.batch.read.rows import CHAT, EMBEDDINGS, Row
+from workshop.batch.read.rows import CHAT, EMBEDDINGS, InputRow
 from workshop.client.sampling import MINUS_INFINITY_SENT
 
 TEMPLATES_KEPT = 1024
@@ -67,7 +67,7 @@ class Maker:
         self._templates: dict[str, tuple[object, dict]] = {}  # what rows share was checked once
         self.refusals = _refusals()
 
-    def requests(self, rows: Sequence[Row]) -> list[EngineRequest | Exception]:
+    def requests(self, rows: Sequence[InputRow]) -> list[EngineRequest | Exception]:
         """Return for each row the engine's request, or why the engine cannot answer it.
 
         Many rows at once cost less: their prompts are tokenized in one call, on all cores.
@@ -84,7 +84,7 @@ class Maker:
                 requests.append(draft)
         return requests
 
-    def _draft(self, row: Row) -> EngineRequest:
+    def _draft(self, row: InputRow) -> EngineRequest:
         """Return the request of a row, without its SamplingParams; text is not tokenized yet."""
         if row.url == EMBEDDINGS:
             raise ValueError("embeddings are not answered offline: ask a server")
@@ -174,7 +174,7 @@ class Maker:
         return draft
 
     def body(
-        self, row: Row, request: EngineRequest, output, model: str
+        self, row: InputRow, request: EngineRequest, output, model: str
     ) -> tuple[bytes, int, int, list[dict]]:
         """Return (the answer's body as JSON, prompt tokens, generated tokens, its choices)."""
         chat = row.url == CHAT

@@ -20,7 +20,7 @@ from workshop.batch import engine_rows
 from workshop.batch.keep.cut_answers import UNFINISHED
 from workshop.batch.keep.store import COMMIT_S
 from workshop.batch.progress import Summary
-from workshop.batch.read.rows import Row
+from workshop.batch.read.rows import InputRow
 from workshop.batch.session import Ledger, Session
 from workshop.errors import WorkshopError
 from workshop.guard import auth
@@ -117,7 +117,7 @@ class Feed:
         self.sequences = 0
         self._rows = ledger.work.rows()
         self._exhausted = False
-        self._flying: dict[str, tuple[Row, engine_rows.EngineRequest]] = {}
+        self._flying: dict[str, tuple[InputRow, engine_rows.EngineRequest]] = {}
 
     def run(self) -> None:
         """Answer every row that is left, or return early if the batch is told to stop."""
@@ -165,7 +165,7 @@ class Feed:
             if output.finished:
                 self._keep(output)
 
-    def _add(self, row: Row, request: engine_rows.EngineRequest | Exception) -> None:
+    def _add(self, row: InputRow, request: engine_rows.EngineRequest | Exception) -> None:
         """Give one request to the engine; a refused row goes to the file of errors."""
         name = row.key.hex()
         try:

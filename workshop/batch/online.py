@@ -10,9 +10,10 @@ import uvloop
 from workshop.batch.progress import Progress, Summary
 from workshop.batch.read.prepare import Work
 from workshop.batch.send import servers
+from workshop.batch.send.attempts import Limits
 from workshop.batch.send.clock import clock
 from workshop.batch.send.pace import LARGEST_LIMIT
-from workshop.batch.send.sending import Limits, Sender
+from workshop.batch.send.sending import Sender
 from workshop.batch.session import REPORT_S, Ledger, Session
 from workshop.client import reach, transport
 from workshop.errors import BadInput, WorkshopError

@@ -16,7 +16,7 @@ from workshop.batch.keep.store import Journal, Output, newest
 from workshop.batch.progress import COMPLETE, FAILED, INTERRUPTED, Progress, Rate, Summary
 from workshop.batch.read.inputs import Source
 from workshop.batch.read.prepare import Work, shard_of
-from workshop.batch.read.rows import Builder, Row, check_sampling
+from workshop.batch.read.rows import Builder, InputRow, check_sampling
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.host import energy
 
@@ -44,7 +44,7 @@ class Ledger:
 
     def keep(
         self,
-        row: Row,
+        row: InputRow,
         body: bytes,
         prompt_tokens: int,
         completion_tokens: int,
@@ -61,7 +61,7 @@ class Ledger:
         self.prompt_tokens += prompt_tokens
         self.completion_tokens += completion_tokens
 
-    def refuse(self, row: Row, status: int | None, code: str, message: str) -> None:
+    def refuse(self, row: InputRow, status: int | None, code: str, message: str) -> None:
         """Add the reason why a row has no answer, `message` of the server's, to the file of errors.
 
         Raises WorkshopError: HOPELESS rows have failed and none has an answer, so the request

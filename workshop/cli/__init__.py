@@ -1,6 +1,6 @@
-"""`workshop …`: thin commands over the package.
+"""`workshop …`: thin commands over the package, in a folder for each group of `workshop --help`.
 
-Each module here holds one `command`, loaded when it is called.
+Each module there that is named after a command holds it as `command`, loaded when it is called.
 """
 
 # ruff: noqa: E402      nothing else may be imported before the current folder is out of the way
@@ -25,7 +25,7 @@ from workshop.errors import WorkshopError
 
 LONG_WORD = re.compile(r"(\S{80})\S{120,}")
 
-# group -> name (a module under workshop.cli) -> help. The help stands here so that
+# group (a folder here) -> name (a module in it) -> help. The help stands here so that
 # `workshop --help` imports nothing else.
 GROUPS = {
     "Start": {
@@ -66,6 +66,14 @@ GROUPS = {
 COMMANDS = {name: about for commands in GROUPS.values() for name, about in commands.items()}
 
 
+def load(name: str) -> click.Command:
+    """Return a command, whose module is imported now."""
+    for title, commands in GROUPS.items():
+        if name in commands:
+            return importlib.import_module(f"workshop.cli.{title.lower()}.{name}").command
+    raise KeyError(name)
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported only when they run."""
 
@@ -75,7 +83,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        return importlib.import_module(f"workshop.cli.{name.replace('-', '_')}").command
+        return load(name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

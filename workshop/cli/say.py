@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-    from workshop.servers.progress import Progress
+    from workshop.servers.progress import TaskProgress
 
 
 def plain_lines(text: str) -> str:
@@ -112,7 +112,7 @@ LONGEST_SILENCE_S = 60.0  # between two lines of a run without a terminal
 class Bar:
     """A progress bar; where there is no terminal (a log, CI), it prints lines instead.
 
-    Call it with each Progress, from any thread; it draws what changed.
+    Call it with each TaskProgress, from any thread; it draws what changed.
 
     Args:
         every_s: seconds until the first line without a terminal; until the next ones a tenth more
@@ -143,7 +143,7 @@ class Bar:
             self._task = self._live.add_task(shown(title), total=1.0, message="")
             self._live.start()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: TaskProgress) -> None:
         if self._live:
             self._live.update(
                 self._task, completed=progress.fraction, message=shown(progress.message[:90])

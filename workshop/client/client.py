@@ -80,6 +80,7 @@ class Client:
         self._timeout_s = timeout_s
         self.ids = answer_ids.AnswerIds()
         self._mixes_answers = False  # the server sent the answer to another request
+        self._schemas: dict[str, frozenset[str]] = {}  # what /openapi.json said
         self.openai = self._official()
 
     def _official(self, **http_options) -> openai.OpenAI:
@@ -225,14 +226,18 @@ class Client:
                     remedy = f"Did you mean {near[0]!r}?"
                 raise BadInput(f"This server knows no sampling parameter {name!r}.", remedy)
 
-    @functools.lru_cache(maxsize=4)  # noqa: B019 (one client a notebook)
     def _schema(self, name: str) -> frozenset[str]:
-        """Return the request fields that the server itself publishes; empty if there are none."""
-        try:
-            schemas = self.get("/openapi.json")["components"]["schemas"]
-            return frozenset(dict(schemas[name]["properties"]))
-        except (*BROKEN, WorkshopError):
-            return frozenset()
+        """Return the request fields that the server itself publishes; empty if it gives none now.
+
+        Only what it gave is kept: it may have been too busy to answer.
+        """
+        if name not in self._schemas:
+            try:
+                schemas = self.get("/openapi.json")["components"]["schemas"]
+                self._schemas[name] = frozenset(dict(schemas[name]["properties"]))
+            except (*BROKEN, WorkshopError):
+                return frozenset()
+        return self._schemas[name]
 
     def models(self) -> list[dict]:
         """Return the served models; their `root` and `max_model_len` are None if not given."""

@@ -9,7 +9,7 @@ from html import escape
 from workshop.client import lost
 from workshop.client.reach import StillStarting
 from workshop.servers.local import supervise
-from workshop.servers.progress import Progress
+from workshop.servers.progress import TaskProgress
 
 SILENCE_S = 10.0  # without a token, before it is said that one waits
 SILENCE = (
@@ -47,7 +47,7 @@ def wait_for(starting: StillStarting) -> None:
     from IPython.display import HTML, display
 
     name = starting.record.name
-    shown = display(HTML(bar(name, Progress(0.0, ""))), display_id=True)
+    shown = display(HTML(bar(name, TaskProgress(0.0, ""))), display_id=True)
     assert shown is not None  # as a display_id was asked for
     try:
         supervise.follow(
@@ -57,7 +57,7 @@ def wait_for(starting: StillStarting) -> None:
         shown.update(HTML(""))
 
 
-def bar(name: str, progress: Progress) -> str:
+def bar(name: str, progress: TaskProgress) -> str:
     """Return HTML: the server's name, a bar, and the engine's own words."""
     percent = round(100 * progress.fraction)
     return (

@@ -26,7 +26,8 @@ from workshop.guard.asgi import header_of, path_of, refuse
 from workshop.guard.limits import bodies, request_limits
 from workshop.guard.limits.bodies import BodyRefused, once_more
 from workshop.guard.limits.copies import SECONDS, Copies
-from workshop.guard.limits.pace import REFUSED, Pace, Width, weight
+from workshop.guard.limits.open_fields import MAX_IDENTIFIER, UNLIMITED
+from workshop.guard.limits.pace import REFUSED, LearnerPace, Width, weight
 from workshop.guard.limits.request_body import (
     ANSWER_LENGTHS,
     TOKENS,
@@ -56,7 +57,6 @@ LARGE_LOGPROBS = 16  # a step
 # afterwards (see `pace`).
 NARROW_SEQUENCES = 16
 WIDE_TOKENS = 8192  # sequences × tokens of an answer: 32 × 256
-UNLIMITED = 10**9
 MAX_LOGPROBS = 20
 PASSED = "workshop.limited"  # in the scope of a request that has passed the limits already
 CPU_PREFILL_TOKENS = 32  # of one prompt in a step
@@ -128,7 +128,7 @@ class FairShare:
         self.max_tokens = most_tokens()  # of one answer
         self.max_sequences = _whole("WORKSHOP_MAX_SEQUENCES", 32)  # prompts × n of one request
         self._queues: dict[bytes, _Queue] = {}
-        self._pace = Pace()
+        self._pace = LearnerPace()
         self._copies = Copies()
 
     @property
@@ -248,24 +248,24 @@ class FairShare:
         problem = request_limits.shape_problem(body)
         if problem:
             return _Judgment(problem)
-        settings = _Settings(scope)
+        limits, on_cpu = _server_limits(scope)
+        limits["body_bytes"] = len(body)
         try:
             request = read_request(body)
             if not generates:
+                problem = request_limits.problem(request, generates=False, **limits)
                 # a text is read at once, as those of several sequences are
-                return _Judgment(
-                    _beyond(request, body, 1, False, settings), 2, len(body) > LARGE_BYTES
-                )
+                return _Judgment(problem, 2, len(body) > LARGE_BYTES)
             longest = max([0, *whole_numbers(request, TOKENS)])
             sequences = count_sequences(request, path_of(scope))
             tokens = answer_tokens(request, path_of(scope), self.max_tokens)
         except Unclear as unclear:
             return _Judgment(f"{unclear}.")
         problem = self._too_much(longest, sequences)
-        is_wide = settings.on_cpu and sequences > NARROW_SEQUENCES
+        is_wide = on_cpu and sequences > NARROW_SEQUENCES
         if is_wide and not problem:
             problem = _too_wide(sequences, tokens)
-        problem = problem or _beyond(request, body, sequences, True, settings)
+        problem = problem or request_limits.problem(request, sequences=sequences, **limits)
         if problem:
             return _Judgment(problem)
         is_large = (
@@ -273,7 +273,7 @@ class FairShare:
             or len(body) > LARGE_BYTES
             or request_limits.logprobs_a_step(request, sequences) > LARGE_LOGPROBS
         )
-        return _Judgment("", sequences, is_large, is_wide, settings.on_cpu)
+        return _Judgment("", sequences, is_large, is_wide, on_cpu)
 
     def _too_much(self, longest: int, sequences: int) -> str:
         if longest > self.max_tokens:
@@ -300,39 +300,25 @@ def _too_wide(sequences: int, tokens: int) -> str:
     )
 
 
-def _beyond(
-    request: dict[str, Any], body: bytes, sequences: int, generates: bool, settings: _Settings
-) -> str:
-    return request_limits.problem(
-        request,
-        body_bytes=len(body),
-        sequences=sequences,
-        generates=generates,
-        guidance=settings.guidance,
-        media_domains=settings.media_domains,
-        max_logprobs=settings.max_logprobs,
-    )
-
-
-class _Settings:
-    """The settings that vLLM was started with, as its application knows them.
+def _server_limits(scope: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return the limits of `request_limits.problem` that vLLM was started with, and if on a CPU.
 
     In front of another application: a class's own.
     """
-
-    def __init__(self, scope: dict[str, Any]):
-        state = getattr(scope.get("app"), "state", None)
-        config = getattr(state, "vllm_config", None)
-        backend = getattr(getattr(config, "structured_outputs_config", None), "backend", None)
-        model = getattr(config, "model_config", None)
-        device = getattr(config, "device_config", None)
-        logprobs = getattr(model, "max_logprobs", MAX_LOGPROBS)
-        self.guidance = backend in (None, "guidance")
-        self.media_domains = tuple(getattr(model, "allowed_media_domains", None) or ())
-        self.max_logprobs = logprobs
-        if logprobs < 0:  # -1: the whole vocabulary
-            self.max_logprobs = MAX_LOGPROBS
-        self.on_cpu = getattr(device, "device_type", "") == "cpu"
+    state = getattr(scope.get("app"), "state", None)
+    config = getattr(state, "vllm_config", None)
+    backend = getattr(getattr(config, "structured_outputs_config", None), "backend", None)
+    model = getattr(config, "model_config", None)
+    device = getattr(config, "device_config", None)
+    logprobs = getattr(model, "max_logprobs", MAX_LOGPROBS)
+    if logprobs < 0:  # -1: the whole vocabulary
+        logprobs = MAX_LOGPROBS
+    limits = {
+        "guidance": backend in (None, "guidance"),
+        "media_domains": tuple(getattr(model, "allowed_media_domains", None) or ()),
+        "max_logprobs": logprobs,
+    }
+    return limits, getattr(device, "device_type", "") == "cpu"
 
 
 def _learner(scope: dict[str, Any]) -> bytes:
@@ -353,7 +339,7 @@ def _closed(scope: dict[str, Any]) -> tuple[int, str]:
 
     A request's id stands in every line of a trace and log, so its length has a limit.
     """
-    most = request_limits.MAX_IDENTIFIER
+    most = MAX_IDENTIFIER
     for name, value in scope.get("headers", ()):
         if name.lower() == REQUEST_ID and len(value) > most:
             return 400, f"X-Request-Id has {len(value):,} characters; at most {most} may be."

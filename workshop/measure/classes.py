@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from workshop.client import refusals, transport
+from workshop.client import received, refusals, transport
 from workshop.client.client import Client
 from workshop.errors import WorkshopError
 from workshop.measure import checks, timed
@@ -146,8 +146,8 @@ def measure(
     with LoadWatch(server) as watch:
         sent = timed.run(_send(client, timetable))
     answered = [(request, answer) for _, request, answer in sent if not answer.error]
-    outcomes = [answer.outcome(request.get("n", 1)) for request, answer in answered]
-    sequences = sum(request.get("n", 1) for request, _ in answered)
+    outcomes = [answer.outcome(_sequences(request)) for request, answer in answered]
+    sequences = sum(_sequences(request) for request, _ in answered)
     errors = Counter(answer.error.message for *_, answer in sent if answer.error)
     faults = watch.faults(sequences)
     if errors:  # what became of them, the server may have counted or not
@@ -274,6 +274,11 @@ async def _learner(sender: timed.Sender, timetable: Timetable, number: int) -> l
     return sent
 
 
+def _sequences(request: Mapping[str, Any]) -> int:
+    """Return how many sequences a request has in the engine: prompts × n."""
+    return received.sequences(request.get("prompt"), request.get("n")) or 1
+
+
 def _waits(sent: Sequence[Sent]) -> list[Waits]:
     """Return the waits of each step, in the order of the course."""
     outcomes: dict[str, list[Outcome]] = {}
@@ -282,7 +287,7 @@ def _waits(sent: Sequence[Sent]) -> list[Waits]:
         requests[name] += 1
         answered = outcomes.setdefault(name, [])
         if not answer.error:
-            answered.append(answer.outcome(request.get("n", 1)))
+            answered.append(answer.outcome(_sequences(request)))
     waits = []
     for name, answered in outcomes.items():
         figures = percentiles_of(answered)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from workshop.engine.log import Reader
 from workshop.engine.log.lines import MAX_LINE_CHARS
-from workshop.servers.progress import Progress
+from workshop.servers.progress import TaskProgress
 
 OURS = r"^(?:\s*\d+: )?\[workshop\] "  # srun --label puts the task's number in front
 OWN = re.compile(OURS + r"(?P<kind>refused|remedy|ended): (?P<text>.*)$")
@@ -98,9 +98,9 @@ class Follower:
         return data
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> TaskProgress:
         """Return how far the start is."""
-        return Progress(self.reader.fraction, self.reader.message)
+        return TaskProgress(self.reader.fraction, self.reader.message)
 
     def refusal(self) -> tuple[str, str] | None:
         """Return our own (sentence, remedy) for an end, if there is one."""

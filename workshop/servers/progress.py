@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Progress:
+class TaskProgress:
     """The progress of a start or a download."""
 
     fraction: float  # from 0 to 1

@@ -42,7 +42,7 @@ TEMPLATES.globals.update(
 )
 
 
-class Case:
+class VmServer:
     """A plan for one machine, and what the templates need of it.
 
     download_dir: the folder for the weights, on a disk that holds them.
@@ -124,7 +124,7 @@ def _check_path(name: str, path: str) -> None:
         raise BadInput(f"{name} {path} is no whole path without spaces.", remedy)
 
 
-def disk_notes(case: Case) -> list[str]:
+def disk_notes(case: VmServer) -> list[str]:
     """Return how much space weights that are not here need, and why not on the system's disk."""
     if case.folder:
         return []
@@ -137,17 +137,17 @@ def disk_notes(case: Case) -> list[str]:
     return notes
 
 
-def unit(case: Case) -> str:
+def unit(case: VmServer) -> str:
     """Return a systemd unit that starts at boot, after the mount, and again if vLLM fails."""
     return render(case, "unit")
 
 
-def container(case: Case, engine: str) -> str:
+def container(case: VmServer, engine: str) -> str:
     """Return the `run` command of an engine ("podman" or "docker"), one group of flags a line."""
     return render(case, "podman", engine=engine)
 
 
-def render(case: Case, template: str = "page", **more: object) -> str:
+def render(case: VmServer, template: str = "page", **more: object) -> str:
     """Return one of templates/vm as text; the page, for the terminal, has all of them."""
     return TEMPLATES.get_template(f"{template}.j2").render(
         case=case, disk_notes=disk_notes(case), **more

@@ -278,7 +278,7 @@ def _is_length(value: object) -> bool:
     return type(value) is int and 1 <= value <= MOST_TOKENS
 
 
-class Texts:
+class SimulatedTexts:
     """The token ids of a load's requests.
 
     They share the blocks of their common pieces, and no others.

@@ -17,7 +17,7 @@ from typing import Any
 
 from workshop.engine.trace_writer import line
 from workshop.errors import WorkshopError
-from workshop.simulate.arrivals import NEXT_ANSWER, Arrival, Texts
+from workshop.simulate.arrivals import NEXT_ANSWER, Arrival, SimulatedTexts
 from workshop.simulate.clock import Clock
 from workshop.simulate.engine import Rules, ScheduledStep
 from workshop.simulate.replica import Replica
@@ -111,7 +111,7 @@ class Cluster:
         """Return the outcomes of these requests on `count` new replicas, in their order."""
         replicas = [self.replica(rules) for _ in range(count)]
         homes: dict[str, Replica] = {}
-        texts = Texts(arrivals)
+        texts = SimulatedTexts(arrivals)
         queue = Queue(arrivals)
         turn = 0
         now_s = 0.0

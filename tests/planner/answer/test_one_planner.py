@@ -98,7 +98,7 @@ def test_manifests_and_units_take_the_plans_flags(plans):
         if isinstance(p, BadInput) or not load_gpu(gpu).kubernetes_product:
             continue
         try:
-            case = kubernetes.Case(p)
+            case = kubernetes.KubernetesServer(p)
         except WorkshopError:
             continue
         compared += 1
@@ -110,7 +110,7 @@ def test_manifests_and_units_take_the_plans_flags(plans):
         flags = {word for word in arguments if word.startswith("--")}
         assert flags - {"--nnodes", "--node-rank", "--master-addr"} == set(case.flags), (model, gpu)
         if p.nodes == 1:
-            unit = " ".join(vm.Case(p).flags)
+            unit = " ".join(vm.VmServer(p).flags)
             assert unit.startswith(" ".join(arguments[2:]).replace("'", "")), (model, gpu)
     assert compared > 30
 

@@ -12,7 +12,7 @@ from inference_planner.catalog import load_gpu
 from inference_planner.speed.roofline import decode_terms
 
 from workshop.cli import group
-from workshop.cli.plan import command
+from workshop.cli.plan.plan import command
 from workshop.engine.planning import plan
 from workshop.errors import BadInput
 

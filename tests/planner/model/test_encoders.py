@@ -15,7 +15,7 @@ from inference_planner.errors import BadInput
 from inference_planner.split.encoders import encoder, encoder_run, limits
 from published_configs import published
 
-from workshop.cli.plan import command
+from workshop.cli.plan.plan import command
 
 GIB = 1 << 30
 

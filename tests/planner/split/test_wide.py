@@ -17,7 +17,7 @@ from inference_planner.catalog.gpus import GIB
 from inference_planner.speed.roofline import decode_terms
 from inference_planner.split.communication import traffic
 
-from workshop.cli.plan import command
+from workshop.cli.plan.plan import command
 from workshop.engine.planning import plan
 from workshop.errors import BadInput
 

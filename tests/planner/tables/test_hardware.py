@@ -13,7 +13,7 @@ from inference_planner.model.attention import main_kind
 from inference_planner.model.kv_cache import kv_cache_bytes_per_token
 from inference_planner.tables import hardware
 
-from workshop.cli.models import command
+from workshop.cli.plan.models import command
 from workshop.engine import planning
 from workshop.errors import BadInput
 

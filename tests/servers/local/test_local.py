@@ -14,6 +14,7 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.servers import local, records
 from workshop.servers.flags import flags_of
 from workshop.servers.host import disk, machine, processes
+from workshop.servers.local import supervise
 from workshop.vllm_package import installed
 
 
@@ -142,6 +143,23 @@ def test_a_taken_port_is_refused_at_once():
         holder.listen()
         with pytest.raises(WorkshopError, match="is taken"):
             prepare(port=holder.getsockname()[1])
+
+
+def test_a_start_that_is_refused_gives_its_port_back(tmp_path):
+    port = machine.free_port("127.0.0.1", 20_000)
+    (tmp_path / "notes.txt").write_text("no trace")
+    for _ in range(2):
+        with pytest.raises(BadInput, match="is no trace"):
+            prepare(port=port, trace=tmp_path / "notes.txt")
+    launch = prepare(port=port)
+    start = processes.started(os.getpid())
+    records.write(small_server.record(launch.name, pid=os.getpid(), process_started=start))
+    for begin in (supervise.run, supervise.begin):
+        with pytest.raises(WorkshopError, match="is ready at"):
+            begin(launch)
+        claim = machine.hold_port("127.0.0.1", port)
+        assert claim
+        claim.close()
 
 
 def test_a_number_that_is_no_port_is_refused(subtests):

@@ -144,6 +144,18 @@ def test_notes_that_were_cut_or_changed_remove_nothing(shared, subtests):
             assert (shared / "psm_a").exists() and not folder.exists()
 
 
+def test_a_note_that_is_spoilt_leaves_the_others(shared):
+    folder = scratch.make("a")
+    notes = scratch.Notes(folder)
+    ours = mapped(shared / "psm_ours")
+    notes.take([os.getpid()])
+    ours.close()
+    path = folder / scratch.NOTES
+    path.write_bytes(b"1 x \xff\n" + path.read_bytes())
+    scratch.remove("a")
+    assert not list(shared.iterdir())
+
+
 def test_real_shared_memory_and_semaphores_of_a_killed_process_are_found():
     folder = scratch.make("a")
     notes = scratch.Notes(folder)

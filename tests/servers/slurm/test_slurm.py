@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from inference_planner.releases.versions import DEFAULT as DEFAULT_VERSION
 from stand_ins import stand_in
 
-from workshop.cli.prefetch import command as prefetch
-from workshop.cli.slurm import command
+from workshop.cli.serve.prefetch import command as prefetch
+from workshop.cli.serve.slurm import command
 from workshop.engine.planning import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.slurm import site

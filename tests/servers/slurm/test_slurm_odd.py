@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stand_ins import downloaded, stand_in
 
 from workshop.cli import group
-from workshop.cli.slurm import command
+from workshop.cli.serve.slurm import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers import flags
 from workshop.servers.follow import Follower

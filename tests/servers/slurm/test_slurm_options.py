@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from inference_planner.answer.parallelism import plan
 from stand_ins import stand_in
 
-from workshop.cli.slurm import command
+from workshop.cli.serve.slurm import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.slurm import doctor, options, site
 from workshop.servers.slurm.submit import plain

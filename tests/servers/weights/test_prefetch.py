@@ -13,7 +13,7 @@ from hub_server import HUB_ID, FakeHub, model, safetensors, serve
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workshop.cli.prefetch import command
+from workshop.cli.serve.prefetch import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.servers.host.disk import Quota
 from workshop.servers.slurm.submit.recipes import model_of

@@ -18,7 +18,7 @@ from workshop.batch.keep.cut_answers import ENDED_IN_LENGTH, RETRY_FACTOR
 from workshop.batch.keep.lines import KeptAnswer, metadata_text
 from workshop.batch.keep.store import scan
 from workshop.batch.read.inputs import Source
-from workshop.batch.read.rows import Builder, Content, Malformed, Row, derived_id, key_of
+from workshop.batch.read.rows import Builder, Content, InputRow, Malformed, derived_id, key_of
 from workshop.errors import BadInput, WorkshopError
 
 SHOWN = 3  # bad rows that a message names
@@ -90,7 +90,7 @@ class Index:
         """Remove the file. A second call does no harm."""
         self._db.close()
 
-    def add(self, row: Row) -> bool:
+    def add(self, row: InputRow) -> bool:
         """Keep a row until it is sent; return False if another row has its id already."""
         values = (
             row.number,
@@ -112,14 +112,14 @@ class Index:
         assert counted is not None  # as that row is there
         return counted[0]
 
-    def find(self, custom_id: str) -> Row | None:
+    def find(self, custom_id: str) -> InputRow | None:
         """Return the row with an id; None if the input has no such row."""
         record = self.do(f"{_SELECT_ROW} WHERE rows.id = ?", short(custom_id))
         if record is None:
             return None
-        return Row(*record)
+        return InputRow(*record)
 
-    def all_rows(self) -> Iterator[Row]:
+    def all_rows(self) -> Iterator[InputRow]:
         """Yield the rows in the order of the input.
 
         Raises WorkshopError: the temporary file cannot be used.
@@ -127,7 +127,7 @@ class Index:
         rows = self._execute(f"{_SELECT_ROW} ORDER BY row", ())
         try:
             for record in rows:
-                yield Row(*record)
+                yield InputRow(*record)
         except sqlite3.Error as error:
             raise _cannot_use(error) from None
 
@@ -232,7 +232,7 @@ class Work:
         for _ in self.answered(*journals):
             pass
 
-    def answered(self, *journals: Path) -> Iterator[tuple[KeptAnswer, Row]]:
+    def answered(self, *journals: Path) -> Iterator[tuple[KeptAnswer, InputRow]]:
         """Yield each answer that counts, and its row.
 
         It must have all samples, and the key that its row has now; an equal id or number is not
@@ -250,12 +250,12 @@ class Work:
                 else:
                     self.superseded += 1
 
-    def _counts(self, answer: KeptAnswer, row: Row) -> bool:
+    def _counts(self, answer: KeptAnswer, row: InputRow) -> bool:
         """Return True if an answer is a whole one to what this row asks now."""
         is_of_row = self._is_of_shard(row.number) and row.key == answer.key
         return is_of_row and answer.has(row.samples)
 
-    def _count(self, answer: KeptAnswer, row: Row) -> None:
+    def _count(self, answer: KeptAnswer, row: InputRow) -> None:
         """Count how an answer ended; note its row for another attempt if it was cut and `retry`."""
         finish_reasons = finish_reasons_of(answer.choices)
         self.finish_reasons.update(finish_reasons)
@@ -268,7 +268,7 @@ class Work:
                 tokens or -generated, prompt_tokens, finish_reasons
             )
 
-    def keep(self, row: Row, choices: list[dict]) -> None:
+    def keep(self, row: InputRow, choices: list[dict]) -> None:
         """Record that a row has an answer with these choices."""
         if row.more_tokens is not None:
             self.finish_reasons.subtract(self.cut_answers[row.number].finish_reasons)
@@ -293,7 +293,7 @@ class Work:
         which, of = self.shard
         return number % of == which - 1
 
-    def rows(self) -> Iterator[Row | None]:
+    def rows(self) -> Iterator[InputRow | None]:
         """Yield the rows that are not answered yet.
 
         While it skips rows it yields None from time to time, so that other tasks may run.
@@ -309,7 +309,7 @@ class Work:
                 continue
             yield row
 
-    def _give_more_tokens(self, row: Row) -> bool:
+    def _give_more_tokens(self, row: InputRow) -> bool:
         """Allow more tokens for a row that was cut; return False if its context has no room."""
         max_tokens, prompt_tokens, _ = self.cut_answers[row.number]
         if max_tokens <= 0:  # it is the row's first retry
@@ -349,7 +349,7 @@ class Work:
             metadata = metadata_text(content.extra)
         key = key_of(custom_id, content.url, content.canonical)
         return self.index.add(
-            Row(number, place, custom_id, content.url, request, key, content.samples, metadata)
+            InputRow(number, place, custom_id, content.url, request, key, content.samples, metadata)
         )
 
 

@@ -39,7 +39,7 @@ _in_order = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 @dataclass(slots=True)
-class Row:
+class InputRow:
     """One request."""
 
     number: int  # which row of the input it is, from 0

@@ -18,7 +18,9 @@ OPENINGS = (
     "The capital of California is",
 )
 TEXT = "San Francisco is a port in western California near the Golden Gate. Boston is on the moon."
-LABELED = tuple(abstracts.prompt(row["text"]) for row in abstracts.load()[:8])
+# The prompts that notebook 5 labels, and how many of them one request has.
+LABELED = tuple(abstracts.prompt(row["text"]) for row in abstracts.load()[::10])
+LABELED_TOGETHER = 25
 QUESTIONS = ("What is Boston?", "Who was Abraham Lincoln?", "What is a hammer?")
 ALL_LOGPROBS = 8192  # what the sampling explorer asks for first
 
@@ -30,9 +32,14 @@ def of_learner(dice: random.Random) -> list[ClassStep]:
     for temperature in (0.2, 0.7, 1, 1.5):
         temperatures.append({"prompt": own, "max_tokens": 12, "temperature": temperature})
     one_token = {"max_tokens": 1, "temperature": 0}
-    labels = [{"prompt": TEXT, **one_token, "prompt_logprobs": 5}]
-    for text in LABELED:
-        labels.append({"prompt": text, **one_token, "prompt_logprobs": 0})
+    read = [{"prompt": TEXT, **one_token, "prompt_logprobs": 5}]
+    for text in LABELED[:8]:
+        read.append({"prompt": text, **one_token, "prompt_logprobs": 0})
+    labels = []
+    for first in range(0, len(LABELED), LABELED_TOGETHER):
+        prompts = list(LABELED[first : first + LABELED_TOGETHER])
+        label = {"max_tokens": 4, "temperature": 0, "stop": ["\n"], "logprobs": 0}
+        labels.append({"prompt": prompts, **label})
     answers = []
     for text in QUESTIONS:
         prompt = f"Question: {text}\nAnswer:"
@@ -50,7 +57,8 @@ def of_learner(dice: random.Random) -> list[ClassStep]:
             "04 20 completions",
             [{"prompt": own, "max_tokens": 24, "n": 20, "seed": seed, "temperature": 1.0}],
         ),
-        ClassStep("05 prompt logprobs", labels),
+        ClassStep("05 prompt logprobs", read),
+        ClassStep("05 200 labels", labels),
         ClassStep("05 answers with logprobs", answers),
         ClassStep("06 12 prompts, 4 at once", timeline, at_once=4),
         ClassStep("chat", [{"messages": [message], "max_tokens": 40, "temperature": 0.7}]),

@@ -19,7 +19,7 @@ from workshop.course.drawing.html import alone, div, panel, tag
 from workshop.course.exercises.sets import texts
 from workshop.engine.planning import plan
 from workshop.servers import kubernetes
-from workshop.servers.kubernetes import Case, Options
+from workshop.servers.kubernetes import KubernetesServer, Options
 
 # name → what a manifest must have
 POLICIES: dict[str, str] = texts("e08_elsewhere")["elsewhere.faults"]["policies"]
@@ -151,7 +151,7 @@ def _dtype(m: Manifests) -> str:
 
 
 def _startup(m: Manifests) -> str:
-    needed_s = Case(m.plan, Options()).start_budget_s
+    needed_s = KubernetesServer(m.plan, Options()).start_budget_s
     startup = m.vllm.get("startupProbe")
     allowed_s = 0
     if startup:
@@ -182,7 +182,7 @@ def _key(m: Manifests) -> str:
 
 
 def _volume(m: Manifests) -> str:
-    weights_gib = math.ceil(Case(m.plan, Options()).weight_bytes / GIB)
+    weights_gib = math.ceil(KubernetesServer(m.plan, Options()).weight_bytes / GIB)
     storage = m.of("PersistentVolumeClaim")["spec"]["resources"]["requests"]["storage"]
     if int(storage.removesuffix("Gi")) < weights_gib + 1:
         return f"{storage} cannot hold {weights_gib} GiB of weights"

@@ -25,7 +25,7 @@ ALONE = "the log's best 10 s with one running request at both ends, pauses inclu
 
 
 @dataclass(frozen=True)
-class Row:
+class Quantity:
     """One compared quantity.
 
     `error_percent` is (predicted / actual - 1) · 100, or None if one of them is unknown.
@@ -47,7 +47,7 @@ class Reconciliation:
     then have the log's own figures alone.
     """
 
-    rows: list[Row]
+    rows: list[Quantity]
     advice: list[Advice]
     assumed: list[str] = field(default_factory=list)
     failure: str = ""
@@ -60,7 +60,7 @@ class Reconciliation:
             "advice": [asdict(item) for item in self.advice],
         }
 
-    def row(self, quantity: str) -> Row | None:
+    def row(self, quantity: str) -> Quantity | None:
         """Return the row of a quantity; None if the log does not have it."""
         for row in self.rows:
             if row.quantity == quantity:
@@ -128,7 +128,7 @@ def compare(case: LoggedRun) -> Reconciliation:
     return Reconciliation(rows, advice, notes, failure, case)
 
 
-def _own_rows(log: EngineLog) -> list[Row]:
+def _own_rows(log: EngineLog) -> list[Quantity]:
     """Return what a log says and adds up to by itself, without a prediction."""
     weights_gib = log.weights_gib
     available_gib = log.available_kv_gib
@@ -178,11 +178,11 @@ def _own_rows(log: EngineLog) -> list[Row]:
 
 def _row(
     quantity: str, predicted: float | None, actual: float | None, unit: str, reason: str
-) -> Row:
+) -> Quantity:
     error_percent = None
     if predicted is not None and actual:
         error_percent = round((predicted / actual - 1) * 100, 2) or 0.0  # no -0.0
-    return Row(
+    return Quantity(
         quantity,
         predicted=_rounded(predicted, unit),
         actual=_rounded(actual, unit),
@@ -201,7 +201,7 @@ def _rounded(value: float | None, unit: str) -> float | None:
     return round(value, 3) or 0
 
 
-def _gpu_rows(case: LoggedRun) -> list[Row]:
+def _gpu_rows(case: LoggedRun) -> list[Quantity]:
     available_gib = case.stage.available_gib
     if case.kv_bytes:
         available_gib = case.kv_bytes / GIB
@@ -218,7 +218,7 @@ def _gpu_rows(case: LoggedRun) -> list[Row]:
     rows = [row for row in rows if row.actual is not None]
     backend = attention.difference(case)
     if backend:
-        rows.append(Row("attention backend", None, None, "", None, backend))
+        rows.append(Quantity("attention backend", None, None, "", None, backend))
     return rows
 
 
@@ -232,7 +232,7 @@ def _requested(case: LoggedRun) -> tuple[float, float]:
     return predicted_gib, total_gib * share
 
 
-def _requested_row(case: LoggedRun) -> Row:
+def _requested_row(case: LoggedRun) -> Quantity:
     share = case.base.deployment.settings.gpu_memory_utilization
     predicted_gib, logged_gib = _requested(case)
     actual_gib = None
@@ -243,7 +243,7 @@ def _requested_row(case: LoggedRun) -> Row:
     return _row("memory for vLLM per GPU", predicted_gib, actual_gib, "GiB", reason)
 
 
-def _weights_row(case: LoggedRun) -> Row:
+def _weights_row(case: LoggedRun) -> Quantity:
     actual = case.stage.reported_weights_gib
     predicted = case.stage.weights_gib
     plan = case.base
@@ -266,7 +266,7 @@ def _weights_row(case: LoggedRun) -> Row:
     return row
 
 
-def _overhead_row(case: LoggedRun) -> Row:
+def _overhead_row(case: LoggedRun) -> Quantity:
     plan = case.base
     items: list[str] = []
     for item in case.stage.overheads:
@@ -282,7 +282,7 @@ def _overhead_row(case: LoggedRun) -> Row:
     return _row("overhead per GPU", case.stage.overhead_gib, actual, "GiB", reason)
 
 
-def _overhead_parts(case: LoggedRun) -> list[Row]:
+def _overhead_parts(case: LoggedRun) -> list[Quantity]:
     """Compare the parts of the overhead where the log splits it, so that the wrong one is seen.
 
     Activations are PyTorch's peak in the profile run. What stays is libraries, kernels and
@@ -400,7 +400,7 @@ def _predicted_capacity(case: LoggedRun, available_gib: float) -> tuple[int, flo
     return case.base.kv_cache_tokens, case.base.max_concurrency
 
 
-def _capacity_rows(case: LoggedRun, available: float) -> list[Row]:
+def _capacity_rows(case: LoggedRun, available: float) -> list[Quantity]:
     """Compare the KV cache's bytes of a token, its tokens, and the requests of full length.
 
     Args:
@@ -448,7 +448,7 @@ def _capacity_rows(case: LoggedRun, available: float) -> list[Row]:
     return rows
 
 
-def _concurrency_row(case: LoggedRun, predicted: float | None) -> Row:
+def _concurrency_row(case: LoggedRun, predicted: float | None) -> Quantity:
     reason = f"KV cache size for requests of {case.max_model_len:,} tokens each"
     return _row("maximum concurrency", predicted, case.log.max_concurrency, "requests", reason)
 
@@ -462,7 +462,7 @@ def _per_token_reason(case: LoggedRun, predicted_kib: float, actual_kib: float) 
     return what
 
 
-def _graphs_row(case: LoggedRun) -> Row:
+def _graphs_row(case: LoggedRun) -> Quantity:
     log = case.log
     plan = case.base
     graphs = [item for item in plan.overheads if item.name == GRAPHS]
@@ -486,7 +486,7 @@ def _graphs_row(case: LoggedRun) -> Row:
     return _row("CUDA graphs, captured", None, log.cuda_graph_gib, "GiB", reason)
 
 
-def _speed_rows(case: LoggedRun) -> list[Row]:
+def _speed_rows(case: LoggedRun) -> list[Quantity]:
     """Compare one stream with the log's best interval with one running request.
 
     The log averages over 10 s, so that interval is the nearest.
@@ -498,7 +498,7 @@ def _speed_rows(case: LoggedRun) -> list[Row]:
     return [_row("single stream", predicted, measured, "tokens/s", ALONE)]
 
 
-def _cpu_rows(case: LoggedRun) -> list[Row]:
+def _cpu_rows(case: LoggedRun) -> list[Quantity]:
     log = case.log
     rows = []
     if case.kv_bytes:

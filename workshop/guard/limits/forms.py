@@ -92,9 +92,6 @@ def check(request: dict[str, Any], guidance: bool = True) -> None:
     Raises:
         NotOpen: something of a form is not on the list.
     """
-    for name, value in request.items():
-        if name.startswith("guided_") and value is not None:
-            raise NotOpen(f'"{name}" is not read by vLLM any more: send "structured_outputs".')
     forms = _Forms(guidance)
     forms.fields("structured_outputs", request.get("structured_outputs"), STRUCTURED)
     forms.fields("response_format", request.get("response_format"), FORMAT, FORMAT_TYPES)

@@ -43,7 +43,7 @@ def weight(body: bytes, sequences: int = 1) -> int:
     return objects // OBJECTS + text
 
 
-class Pace:
+class LearnerPace:
     """Says how long a request has to wait: a generic cell rate algorithm, two cells a learner."""
 
     def __init__(self):

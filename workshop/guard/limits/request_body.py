@@ -79,7 +79,7 @@ def whole_numbers(request: dict[str, Any], names: tuple[str, ...]) -> list[int]:
 
 def count_sequences(request: dict[str, Any], route: str = COMPLETIONS) -> int:
     """Return how many sequences a request has in the engine: prompts × answers to each."""
-    names = ("prompt", "prompt_embeds")
+    names: tuple[str, ...] = ("prompt",)
     if route == EMBEDDINGS:
         names = ("input", "messages")
     prompts = 0

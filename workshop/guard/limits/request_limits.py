@@ -1,4 +1,4 @@
-"""Refuses what a learner may not ask for: long lists and texts, fields that are closed, and forms.
+"""Refuses what a learner may not ask for: fields that are not open, long lists and texts, and forms.
 
 `problem` is pure: it takes the request as parsed JSON and says in one sentence why it is refused.
 What a request may ask for in tokens and sequences depends on the server's settings, and is
@@ -9,11 +9,13 @@ The standard library only.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 from urllib.parse import urlsplit
 
 from workshop.guard.limits import forms
+from workshop.guard.limits.open_fields import FIELDS, UNLIMITED
 
 KIB = 1024
 MAX_TEXT_BYTES = 1024 * KIB  # of a request, without the pictures and sounds in it
@@ -23,57 +25,6 @@ MAX_TOKENIZE_BYTES = 64 * KIB  # of a request that only counts tokens
 MAX_CONTAINERS = 10_000  # objects and lists
 MAX_COMMAS = 150_000  # a prompt of token ids has one a token
 MAX_MEDIA = 16  # pictures, sounds and films
-MAX_IDENTIFIER = 128  # characters
-
-# The longest lists and objects.
-LENGTHS = {
-    "messages": 1000,
-    "input": 1000,
-    "previous_input_messages": 1000,
-    "tools": 128,
-    "documents": 100,
-    "stop": 16,
-    "stop_sequences": 16,
-    "stop_token_ids": 128,
-    "bad_words": 64,
-    "logit_bias": 300,
-    "allowed_token_ids": 1000,
-    "logprob_token_ids": 128,
-    "prompt_logprob_token_ids": 1000,
-    "include": 20,
-    "metadata": 16,
-    "chat_template_kwargs": 16,
-}
-# The longest texts, in characters: of the field itself, or of each text in it.
-TEXTS = {
-    "stop": 200,
-    "stop_sequences": 200,
-    "bad_words": 200,
-    "request_id": MAX_IDENTIFIER,
-    "session_id": MAX_IDENTIFIER,
-    "cache_salt": MAX_IDENTIFIER,
-    "prompt_cache_key": MAX_IDENTIFIER,
-    "previous_response_id": MAX_IDENTIFIER,
-    "user": 512,
-    "model": 512,
-    "chat_template_kwargs": 2000,
-    "metadata": 512,
-}
-# Each of them makes the server do what a request of a class has no need of, or decides for others.
-CLOSED = {
-    "chat_template": "a program for the server",
-    "kv_transfer_params": "for the engines of one server",
-    "ec_transfer_params": "for the engines of one server",
-    "mm_processor_kwargs": "for the server's owner to set",
-    "media_io_kwargs": "for the server's owner to set",
-    "vllm_xargs": "for the server's owner to set",
-    "trace_decode_token_ids": "for the server's owner to set",
-    "routed_experts_prompt_start": "for the server's owner to set",
-    "priority": "an advantage over the others",
-    "use_beam_search": "many sequences in one",
-    "prompt_embeds": "a file that the server would have to unpack",
-    "background": "a request that would not wait its turn",
-}
 CLOSED_HEADERS = {b"x-vllm-priority": "priority"}
 MAX_LOGPROBS_A_STEP = 64  # of all sequences of a request
 MAX_PROMPT_LOGPROBS = 8000  # of all tokens of its prompts
@@ -119,8 +70,7 @@ def problem(
             --allowed-media-domains).
     """
     try:
-        _closed(request)
-        _sizes(request)
+        _fields(request)
         if generates:
             _logprobs(request, max_logprobs)
             _many_logprobs(request, sequences)
@@ -226,31 +176,35 @@ class _Refused(ValueError):
     """The reason for which a request is refused: a whole sentence."""
 
 
-def _closed(request: dict[str, Any]) -> None:
-    for name, what in CLOSED.items():
-        if request.get(name):
-            raise _Refused(f'"{name}" is {what}, and is closed in this class: leave it out.')
-
-
-def _sizes(request: dict[str, Any]) -> None:
-    for name, most in LENGTHS.items():
-        value = request.get(name)
-        if isinstance(value, list | dict) and len(value) > most:
+def _fields(request: dict[str, Any]) -> None:
+    """Refuse a field that is not on the list, or larger than the list allows."""
+    for name, value in request.items():
+        limit = FIELDS.get(name)
+        if limit is None:
+            if value:
+                raise _Refused(
+                    f"{json.dumps(name[:60])} is not open in this class: "
+                    "leave it out, or use a server of your own."
+                )
+            continue
+        if isinstance(value, list | dict) and len(value) > limit.entries:
             raise _Refused(
-                f'"{name}" has {len(value):,} entries; a request may have {most:,} in this class.'
+                f'"{name}" has {len(value):,} entries; '
+                f"a request may have {limit.entries:,} in this class."
             )
-    for name, most in TEXTS.items():
-        longest = max(map(_longest, _entries(request.get(name))), default=0)
-        if longest > most:
-            raise _Refused(
-                f'"{name}" has a text of {longest:,} characters; '
-                f"at most {most:,} may be in this class."
-            )
-    repetition = request.get("repetition_detection")
-    if isinstance(repetition, dict):
-        for value in repetition.values():
-            if isinstance(value, int) and value > 100:
-                raise _Refused('"repetition_detection" may have numbers up to 100 in this class.')
+        if limit.characters < UNLIMITED:
+            longest = max(map(_longest, _entries(value)), default=0)
+            if longest > limit.characters:
+                raise _Refused(
+                    f'"{name}" has a text of {longest:,} characters; '
+                    f"at most {limit.characters:,} may be in this class."
+                )
+        if limit.number < UNLIMITED:
+            for part in _entries(value):
+                if isinstance(part, int) and part > limit.number:
+                    raise _Refused(
+                        f'"{name}" may have numbers up to {limit.number:,} in this class.'
+                    )
 
 
 def _entries(value: Any) -> list[Any]:

@@ -2,7 +2,7 @@
 
 One pod a node: a Deployment on one node, a LeaderWorkerSet on several. OpenShift: the same, without
 a user of ours. The templates read as the YAML that they make; what depends on the plan (name,
-image, arguments, sizes, budgets) is a Case's. No program is in a manifest: the image is vLLM's own,
+image, arguments, sizes, budgets) is a KubernetesServer's. No program is in a manifest: the image is vLLM's own,
 or one that kubernetes/Dockerfile makes of it, with the workshop's guard.
 """
 
@@ -18,12 +18,12 @@ from inference_planner.answer.report import plus_minus
 from workshop.errors import BadInput, plain
 from workshop.home import writing
 from workshop.install_words import course_folder
-from workshop.servers.kubernetes.case import Case
+from workshop.servers.kubernetes.case import KubernetesServer
 from workshop.servers.kubernetes.options import Options
 from workshop.servers.kubernetes.rendering import GUARDED_BY_VLLM, make
 
 __all__ = [
-    "Case",
+    "KubernetesServer",
     "Options",
     "component",
     "components",
@@ -40,7 +40,7 @@ WIDTH = 108  # of the header's lines
 def manifests(plan: Plan, options: Options | None = None) -> list[dict[str, Any]]:
     """Return what `kubectl apply` gets, as plain data.
 
-    Raises what Case does.
+    Raises what KubernetesServer does.
     """
     return list(yaml.safe_load_all(render(plan, options)))
 
@@ -50,7 +50,7 @@ def render(plan: Plan, options: Options | None = None, command: str = "") -> str
 
     command: the command line that makes it, for the first line.
     """
-    case = Case(plan, options)
+    case = KubernetesServer(plan, options)
     documents = [make("server", case=case)]
     if not case.options.claim:
         documents.insert(0, make("weights", case=case))
@@ -63,7 +63,7 @@ def _comment(lines: list[str]) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in lines)
 
 
-def header(case: Case, command: str = "") -> list[str]:
+def header(case: KubernetesServer, command: str = "") -> list[str]:
     """Return the lines on top: the command that made it, if any, what it is, what the cluster needs."""
     plan = case.plan
     split = f"TP {plan.tensor_parallel_size} × PP {plan.pipeline_parallel_size}"
@@ -85,7 +85,7 @@ def header(case: Case, command: str = "") -> list[str]:
     return lines
 
 
-def _key(case: Case) -> str:
+def _key(case: KubernetesServer) -> str:
     """Return what the key guards, and what it leaves open to whom."""
     if case.has_guard:
         return "the guard asks for it on every path but /health."
@@ -101,7 +101,7 @@ def _key(case: Case) -> str:
     )
 
 
-def _needs(case: Case) -> list[str]:
+def _needs(case: KubernetesServer) -> list[str]:
     """Return what the cluster must have."""
     labels = ", ".join(f"{label}={value}" for label, value in case.node_labels.items())
     needs = ["the Secret vllm-api-key", f"nodes labelled {labels}"]
@@ -133,8 +133,10 @@ def overlay(plan: Plan, options: Options | None = None, command: str = "") -> di
 
     command: as in `render`.
     """
-    case = Case(plan, options)
-    neutral = Case(plan, replace(case.options, openshift=False))  # the component changes it back
+    case = KubernetesServer(plan, options)
+    neutral = KubernetesServer(
+        plan, replace(case.options, openshift=False)
+    )  # the component changes it back
     folder = f"overlays/{case.name}"
     files = {
         f"{folder}/kustomization.yaml": _comment(header(case, command))

@@ -37,7 +37,7 @@ PLACE_LABELS = (
 ARM_PRODUCTS = ("NVIDIA-GH", "NVIDIA-GB")  # GPUs that NVIDIA sells with its own processor, Grace
 
 
-class Case:
+class KubernetesServer:
     """A plan and its options, and what the templates need of them, computed from the plan.
 
     Raises WorkshopError: it does not fit; BadInput: it cannot become manifests.

@@ -41,6 +41,7 @@ KV_CACHE_BYTES = 64 * 2**20  # of the teaching model: 65,536 tokens, and room in
 HEADERS_BYTES = 2**16
 TRACE_BEGIN = b'{"step":'
 FIRST_PORT, PORTS = 8000, 800
+READY_TIMEOUT_S = 3600  # of one start; a download from the Hub is part of it
 # Up to so many processors the threads of one rank are not bound to cores, so that vLLM is imported
 # once. On 4, 8 and 16 of one NUMA node a first answer came after 11 s in place of 25 to 27, and
 # the speed stayed within the noise (0.9 to 1.1 times; Xeon, teaching model and 135M, vLLM 0.32.0).
@@ -126,20 +127,25 @@ def prepare(
     claims.refuse_taken(name)
     _refuse_host(host)
     fetch(path, say)
-    port, port_claim = _port(host, port, name)
-    args = ["--host", host, "--port", str(port)]
-    if "served-model-name" not in user_flags:
-        args += ["--served-model-name", served]
     class_flags, class_variables = for_class(learners, user_flags, device)
-    args += [*class_flags, *default_flags(path, device, user_flags | flags_of(tuple(class_flags)))]
-    args += [*vllm_args, "--middleware", auth.GUARD]
+    defaults = default_flags(path, device, user_flags | flags_of(tuple(class_flags)))
+    engine_env = engine_environment(path, device, user_flags, name)
     refuse_full(
         home(), "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk."
     )
-    # last, since it replaces an older trace
-    trace_flags, variables = tracing(trace, user_flags, force)
+    # last, since nobody else gets the port from here on, and an older trace is replaced
+    port, port_claim = _port(host, port, name)
+    try:
+        trace_flags, variables = tracing(trace, user_flags, force)
+    except BadInput:
+        port_claim.close()
+        raise
+    args = ["--host", host, "--port", str(port)]
+    if "served-model-name" not in user_flags:
+        args += ["--served-model-name", served]
+    args += [*class_flags, *defaults, *vllm_args, "--middleware", auth.GUARD]
     argv = python_process.command("workshop.servers.vllm_main", "serve", path, *args, *trace_flags)
-    env = engine_environment(path, device, user_flags, name) | variables | class_variables
+    env = engine_env | variables | class_variables
     log = home() / "logs" / f"{name}.log"
     can_be_forked = device == "cpu"
     file = variables.get(trace_writer.FILE_VARIABLE, "")
@@ -326,7 +332,7 @@ def engine_environment(
     env.pop("WORKSHOP_API_KEY", None)
     defaults = {"VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1"}
     # vLLM's own 600 are too few for a large model's loading
-    defaults["VLLM_ENGINE_READY_TIMEOUT_S"] = "3600"
+    defaults["VLLM_ENGINE_READY_TIMEOUT_S"] = str(READY_TIMEOUT_S)
     if Path(path).is_dir():
         defaults["HF_HUB_OFFLINE"] = "1"
     if _count(user_flags, "nnodes") == 1 and "data-parallel-address" not in user_flags:

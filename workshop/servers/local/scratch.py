@@ -146,13 +146,15 @@ class Notes:
 def _noted(folder: Path) -> set[tuple[str, tuple[int, int]]]:
     """Return the files that are noted, each with device and inode."""
     noted: set[tuple[str, tuple[int, int]]] = set()
-    with contextlib.suppress(OSError, ValueError):
-        lines = (folder / NOTES).read_text(encoding="utf-8").split("\n")[:-1]  # the last may be cut
-        for line in lines:
+    try:
+        text = (folder / NOTES).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return noted
+    for line in text.split("\n")[:-1]:  # the last may be cut
+        with contextlib.suppress(ValueError):  # a line that is no note
             device, inode, path = line.split(maxsplit=2)
             noted.add((path, (int(device), int(inode))))
-        return noted
-    return set()
+    return noted
 
 
 def _files() -> dict[str, tuple[int, int]]:

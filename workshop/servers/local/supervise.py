@@ -19,26 +19,24 @@ from pathlib import Path
 from typing import NoReturn
 
 from workshop import preloaded, python_process
-from workshop.engine.log import Reader
 from workshop.engine.reconcile.keeping import keep_start
 from workshop.errors import WorkshopError
 from workshop.home import new_log, private_folder
 from workshop.servers import records
 from workshop.servers.follow import Follower
 from workshop.servers.host import processes
-from workshop.servers.local import Launch, claims, scratch
+from workshop.servers.local import READY_TIMEOUT_S, Launch, claims, scratch
 from workshop.servers.local.answering import answers
 from workshop.servers.local.stopping import STOP_GRACE_S, end
 from workshop.servers.local.stopping import stop as stop
-from workshop.servers.progress import Progress
+from workshop.servers.progress import TaskProgress
 from workshop.servers.records import ServerRecord
 from workshop.vllm_package import installed
 
 POLL_S = 0.1
-READY_TIMEOUT_S = 3600.0  # of one local start; a download from the Hub is part of it
 FOLLOWED_S = 600.0  # the wait for a start of somebody else's
 WORDS = ".watcher.log"  # beside the engine's log: what the watcher itself says
-Report = Callable[[Progress], None]
+Report = Callable[[TaskProgress], None]
 
 
 class Stopped(BaseException):
@@ -59,7 +57,11 @@ def run(
     Raises:
         WorkshopError: it did not start, or ended by itself: the record keeps the reason.
     """
-    claim = claims.claim(record or new_record(launch))
+    try:
+        claim = claims.claim(record or new_record(launch))
+    except WorkshopError:
+        launch.let_go()
+        raise
     process = None
     is_intended = False
     with stop_signals():
@@ -71,7 +73,7 @@ def run(
             watch.until_ready(record)
             launch.let_go()
             on_ready(claim.write(state="ready", vllm_version=installed()[1]))
-            keep_start(watch.reader.log)
+            keep_start(watch.follower.reader.log)
             watch.until_end()
         except WorkshopError as error:
             # the disk may be full: then the first error counts
@@ -141,23 +143,13 @@ def stop_signals() -> contextlib.AbstractContextManager:
 
 
 class _Watch:
-    """Reads the engine's log as it grows, and knows whether the engine lives and answers."""
+    """Waits until an engine answers, and for its end; its log says how far it is, and why it ends."""
 
-    def __init__(self, launch: Launch, report: Report, process: processes.Child | None = None):
+    def __init__(self, launch: Launch, report: Report, process: processes.Child):
         self.launch = launch
         self.report = report
         self.process = process
-        self._follower = Follower([launch.log])
-
-    @property
-    def reader(self) -> Reader:
-        """Return what was read of the log so far."""
-        return self._follower.reader
-
-    def read(self) -> None:
-        """Take in what is new in the log, and report how far the start is."""
-        self._follower.read()
-        self.report(self._follower.progress)
+        self.follower = Follower([launch.log])
 
     def until_ready(self, record: ServerRecord) -> None:
         """Return when the server answers a completion with its model.
@@ -165,37 +157,35 @@ class _Watch:
         Raises WorkshopError: it is not ready within READY_TIMEOUT_S, or it ends.
         """
         deadline = time.monotonic() + READY_TIMEOUT_S
-        while not (self.reader.stage == "ready" and answers(record)):
-            self.read()
-            self.alive()
+        while not (self.follower.reader.stage == "ready" and answers(record)):
+            self.follower.read()
+            self.report(self.follower.progress)
+            self.refuse_ended()
             if time.monotonic() > deadline:
                 remedy = f"Its own words are in {self.launch.log}."
                 raise WorkshopError(
                     f"{record.model} was not ready after {READY_TIMEOUT_S:.0f} s.", remedy
                 )
             time.sleep(POLL_S)
-        self.report(Progress(1.0, "ready"))
+        self.report(TaskProgress(1.0, "ready"))
 
     def until_end(self) -> NoReturn:
         """Wait for the engine's end; raise Stopped if it was asked for, else with the reason."""
-        self.report = lambda progress: None
         while True:
-            assert self.process is not None
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=1.0)
-            self.read()
-            self.alive()
+            self.follower.read()
+            self.refuse_ended()
 
-    def alive(self) -> None:
+    def refuse_ended(self) -> None:
         """Return if the engine runs; raise Stopped if it was asked to end, else with the reason."""
-        assert self.process is not None
         code = self.process.poll()
         if code is None:
             return
         if records.path_of(self.launch.name, ".stop").exists():
             raise Stopped
-        self.read()
-        failure = self.reader.error
+        self.follower.read()
+        failure = self.follower.reader.error
         if failure:
             raise WorkshopError(f"vLLM ended: {failure.what.rstrip('.')}.", failure.remedy)
         how = f"exit code {code}"
@@ -243,10 +233,12 @@ def begin(launch: Launch, *, with_parent: bool = False) -> Start:
     thread then: for Linux the thread that starts a process is its parent).
     """
     private_folder("servers")
-    claims.refuse_taken(launch.name)
-    record = new_record(launch)
-    watcher = _watcher(launch, record, with_parent)
-    launch.let_go()
+    try:
+        claims.refuse_taken(launch.name)
+        record = new_record(launch)
+        watcher = _watcher(launch, record, with_parent)
+    finally:
+        launch.let_go()
     return Start(launch, record, watcher)
 
 
@@ -270,7 +262,7 @@ def follow(
         record = look(name)
         if record is None or record.state != "starting":
             return record
-        progress = Progress(0.0, "importing vLLM")
+        progress = TaskProgress(0.0, "importing vLLM")
         if record.pid:
             follower = follower or Follower([Path(record.log)])
             follower.read()
@@ -308,7 +300,7 @@ def _watcher(launch: Launch, record: ServerRecord, with_parent: bool) -> subproc
 def _wait_for(
     launch: Launch, own_record: ServerRecord, watcher: subprocess.Popen, report: Report
 ) -> ServerRecord:
-    watch = None
+    follower = Follower([launch.log])
     while True:
         ended = watcher.poll() is not None
         record = records.stored(launch.name)
@@ -316,10 +308,10 @@ def _wait_for(
         if record and record.api_key != own_record.api_key:
             record = None
         if record and record.pid:
-            watch = watch or _Watch(launch, report)
-            watch.read()
+            follower.read()
+            report(follower.progress)
         if record and record.state == "ready" and not ended:
-            report(Progress(1.0, "ready"))
+            report(TaskProgress(1.0, "ready"))
             return record
         if ended:
             raise _last_words(launch, watcher, record)

@@ -9,7 +9,7 @@ from pathlib import Path
 from workshop.errors import WorkshopError
 from workshop.servers import records
 from workshop.servers.follow import Follower
-from workshop.servers.progress import Progress
+from workshop.servers.progress import TaskProgress
 from workshop.servers.records import ServerRecord
 from workshop.servers.slurm import queue as slurm_queue
 from workshop.servers.slurm.job.job_file import DONE
@@ -99,7 +99,7 @@ def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple
     return ()
 
 
-class Look:
+class JobWatch:
     """The state of a job by queue, record and files; `now` asks again, the queue less often."""
 
     def __init__(self, job_id: str, cluster: str | None = None):
@@ -217,12 +217,12 @@ def status(job_id: str, cluster: str | None = None) -> Status:
 
     cluster: None for the one of `cluster_of`.
     """
-    return Look(job_id, cluster).now()
+    return JobWatch(job_id, cluster).now()
 
 
 def follow(
     job_id: str,
-    report: Callable[[Progress], None],
+    report: Callable[[TaskProgress], None],
     say: Callable[[str], None],
     cluster: str | None = None,
 ) -> Status:
@@ -230,7 +230,7 @@ def follow(
 
     say: gets the lines of memory, KV cache, warnings and the first real error as they appear.
     """
-    look = Look(job_id, cluster)
+    look = JobWatch(job_id, cluster)
     shown: set[str] = set()
     while True:
         now = look.now()
@@ -241,7 +241,7 @@ def follow(
             if line not in shown:  # every rank says the same
                 shown.add(line)
                 say(line)
-        report(Progress(now.fraction, now.message))
+        report(TaskProgress(now.fraction, now.message))
         impossible = look.standing is not None and look.standing.impossible
         ended = now.server in ("ready", "failed") or _has_ended(look) or look.follower.refusal()
         if ended or impossible:
@@ -249,7 +249,7 @@ def follow(
         time.sleep(POLL_S)
 
 
-def _has_ended(look: Look) -> bool:
+def _has_ended(look: JobWatch) -> bool:
     if look.job:
         return not look.job.active
     return slurm_queue.available() or look.record is None

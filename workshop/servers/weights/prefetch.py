@@ -16,7 +16,7 @@ from pathlib import Path
 from workshop.errors import BadInput, WorkshopError
 from workshop.home import writing
 from workshop.servers.host.disk import GIB, left_bytes, quotas, who_sees
-from workshop.servers.progress import Progress
+from workshop.servers.progress import TaskProgress
 from workshop.servers.weights import check
 from workshop.servers.weights import hub as prefetch_hub
 from workshop.servers.weights.hub import File, Remote
@@ -121,7 +121,7 @@ def download(
     remote: Remote,
     folder: Path,
     token: str | None = None,
-    report: Callable[[Progress], None] = lambda progress: None,
+    report: Callable[[TaskProgress], None] = lambda progress: None,
 ) -> None:
     """Download what is missing; after a break, the next call resumes where this one stopped."""
     done = threading.Event()
@@ -139,7 +139,7 @@ def download(
 
 
 def _watch(
-    remote: Remote, folder: Path, report: Callable[[Progress], None], done: threading.Event
+    remote: Remote, folder: Path, report: Callable[[TaskProgress], None], done: threading.Event
 ) -> None:
     """Report how many bytes are there, partial files included, until `done` is set."""
     while not done.wait(WATCH_S):
@@ -147,7 +147,7 @@ def _watch(
         message = (
             f"{present_bytes / 1e9:.1f} of {remote.bytes / 1e9:.1f} GB, {len(remote.files)} files"
         )
-        report(Progress(min(1.0, present_bytes / max(1, remote.bytes)), message))
+        report(TaskProgress(min(1.0, present_bytes / max(1, remote.bytes)), message))
 
 
 def _present_bytes(remote: Remote, folder: Path) -> int:
@@ -165,7 +165,7 @@ def verify(
     remote: Remote | None = None,
     *,
     checksums: bool = False,
-    report: Callable[[Progress], None] = lambda progress: None,
+    report: Callable[[TaskProgress], None] = lambda progress: None,
 ) -> Report:
     """Check that every shard of the index is there, of the promised length, with its tensors.
 
@@ -189,7 +189,7 @@ def verify(
     )
 
 
-def _weight_problems(folder: Path, report: Callable[[Progress], None]) -> Iterator[str]:
+def _weight_problems(folder: Path, report: Callable[[TaskProgress], None]) -> Iterator[str]:
     """Yield what is wrong with the configuration and the shards, without asking the Hub."""
     shards = check.shards(folder)
     if not (folder / "config.json").is_file():
@@ -198,7 +198,7 @@ def _weight_problems(folder: Path, report: Callable[[Progress], None]) -> Iterat
         yield f"There are no weights in {folder}."
     tensors = check.index(folder)
     for number, path in enumerate(shards):
-        report(Progress(number / len(shards), f"checking {path.name}"))
+        report(TaskProgress(number / len(shards), f"checking {path.name}"))
         yield from _shard_problems(path, tensors.get(path.name, set()))
 
 

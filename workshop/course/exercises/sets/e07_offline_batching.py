@@ -26,7 +26,21 @@ def once(path: str | Path, told: dict) -> str | None:
     for key, count in expected.items():
         if told[key] != count:
             return f"{key} is not {told[key]!r}: count {COUNTED[key]}"
-    return None
+    return _unfinished(Path(path), expected["lines"])
+
+
+def _unfinished(output: Path, lines: int) -> str | None:
+    """Say that a batch left rows without an answer; its record beside the output has their number."""
+    record = output.with_name(f"{output.name}.meta.json")
+    if not record.exists():
+        return None
+    rows = json.loads(record.read_text())["input"]["rows"]
+    if lines == rows:
+        return None
+    return (
+        f"you counted rightly, but the input has {rows} rows and this file {lines} lines: "
+        "run the batch again (it goes on), and count once more"
+    )
 
 
 def left(rows: object, lines: object, told: object) -> str | None:

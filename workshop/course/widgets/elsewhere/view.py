@@ -15,7 +15,7 @@ from workshop.course.widgets.controls import Explorer, choice, gpus, models
 from workshop.engine.planning import plan
 from workshop.errors import WorkshopError
 from workshop.servers import kubernetes, vm
-from workshop.servers.kubernetes import Case, Options
+from workshop.servers.kubernetes import KubernetesServer, Options
 
 # fact → (what it is in words, how a line that spells it looks)
 GPUS = r"--nodes|gpus-per-node|nvidia\.com/gpu|--gpus all|replicas|size:|min_gpu"
@@ -110,7 +110,7 @@ def _line(text: str) -> Line:
 
 def vm_lines(plan: Plan) -> list[str]:
     """Return the command that starts the server's container on a VM."""
-    return vm.container(vm.Case(plan), "podman").splitlines()
+    return vm.container(vm.VmServer(plan), "podman").splitlines()
 
 
 def slurm_lines(plan: Plan) -> list[str]:
@@ -123,7 +123,7 @@ def slurm_lines(plan: Plan) -> list[str]:
         if plan.advice:
             remedy = plan.advice[0]
         raise WorkshopError(f"{plan.model} does not fit on {plan.gpus} × {plan.gpu}.", remedy)
-    case = Case(plan, Options())
+    case = KubernetesServer(plan, Options())
     sizes = {
         "folder": case.folder.removeprefix("/models/"),
         "least_gib": int(plan.deployment.gpu.engine_gib),

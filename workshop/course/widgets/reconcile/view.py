@@ -14,7 +14,7 @@ from workshop.course.topics import recorded_data
 from workshop.course.widgets import style
 from workshop.course.widgets.controls import Explorer, choice, made, set_shown
 from workshop.engine import log as engine_log
-from workshop.engine.reconcile.compare import Reconciliation, Row, reconcile
+from workshop.engine.reconcile.compare import Quantity, Reconciliation, reconcile
 
 LOGS = recorded_data.DATA / "logs"
 OTHERS: dict[str, Callable] = {
@@ -121,7 +121,7 @@ def _advice(result: Reconciliation) -> Html:
     return div(*pairs, cls="pairs")
 
 
-def _row(row: Row) -> Html:
+def _row(row: Quantity) -> Html:
     error = ""
     if row.error_percent is not None:
         error = f"{row.error_percent:+.2f} %"
@@ -166,7 +166,7 @@ def _colour(error: float) -> str:
     return style.BAD
 
 
-def _spoken(row: Row) -> str:
+def _spoken(row: Quantity) -> str:
     sentence = f"{row.quantity}: predicted {figure_of(row.predicted)}"
     sentence += f", actual {figure_of(row.actual)} {row.unit}"
     if row.error_percent is not None:

@@ -20,7 +20,7 @@ from workshop.servers.records import ServerRecord
 LINES_SHOWN = 6
 
 
-def status(record: ServerRecord | None, progress: supervise.Progress | None = None,
+def status(record: ServerRecord | None, progress: supervise.TaskProgress | None = None,
            error: WorkshopError | None = None) -> Html:  # fmt: skip
     """Return one line on the state of the server.
 
@@ -131,7 +131,7 @@ class ServerPanel(View):
             self.refresh()
 
     def _reporter(self, log: Path) -> supervise.Report:
-        def report(progress: supervise.Progress) -> None:
+        def report(progress: supervise.TaskProgress) -> None:
             self.status.value = status(None, progress)
             self.words.value = log_lines(last_lines(log))
 

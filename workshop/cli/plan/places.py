@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workshop.cli.model_argument import with_config
+from workshop.cli.plan.model_argument import with_config
 from workshop.cli.say import say
 from workshop.errors import BadInput
 
@@ -169,7 +169,7 @@ def _warn_of_few_requests(plan: Plan) -> None:
 def _print_unit(plan: Plan, own: dict[str, Any]) -> None:
     from workshop.servers import vm
 
-    click.echo(vm.render(vm.Case(plan, **own)))
+    click.echo(vm.render(vm.VmServer(plan, **own)))
 
 
 def _print_manifests(plan: Plan, own: dict[str, Any]) -> None:
@@ -184,7 +184,7 @@ def _print_manifests(plan: Plan, own: dict[str, Any]) -> None:
     for path in kubernetes.write(plan, folder, options, command):
         say(f"  {path}")
     say(f"  {_requests_at_once(plan)}")
-    name = kubernetes.Case(plan, options).name
+    name = kubernetes.KubernetesServer(plan, options).name
     say(f"✓ kubectl apply -k {shlex.quote(f'{folder}/overlays/{name}')}", fg="green")
 
 

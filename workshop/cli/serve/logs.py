@@ -31,7 +31,7 @@ def command(name: str, follow: bool, tail: int | None) -> None:
     NAME may be the number of a SLURM job. The log of a server that has ended stays until the next
     one of that name starts.
     """
-    from workshop.cli import job
+    from workshop.cli.serve import job
     from workshop.files import reason
     from workshop.servers import records
     from workshop.servers.slurm import status as slurm_status

@@ -68,7 +68,7 @@ def command(
     if answers is not None and when is None:
         raise BadInput("--answers belongs to --before or --after.", "Give one of them as well.")
     if when is not None:
-        from workshop.cli import before_after
+        from workshop.cli.teach import before_after
 
         before_after.ask(when, answers, as_json)
     elif share is not None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workshop.cli.batch import more_sampling, sampling_options
 from workshop.cli.say import json_option, say, say_json
+from workshop.cli.use.batch import more_sampling, sampling_options
 from workshop.errors import BadInput, WorkshopError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from workshop import own_packages
 from workshop.cli.say import Bar
 
 if TYPE_CHECKING:
-    from workshop.servers.progress import Progress
+    from workshop.servers.progress import TaskProgress
 
 
 @click.command
@@ -28,7 +28,7 @@ def command(port: int | None, host: str, no_server: bool, no_browser: bool) -> N
 
     bar: Bar | None = None
 
-    def report(progress: Progress) -> None:
+    def report(progress: TaskProgress) -> None:
         nonlocal bar
         bar = bar or Bar("Starting the server")
         bar(progress)

@@ -13,13 +13,12 @@ import click
 
 from workshop.batch.keep.cut_answers import ENDED_IN_LENGTH, RETRY_FACTOR
 from workshop.cli.say import Bar, Seconds, json_option, say, say_json
-from workshop.cli.serve import Forwarding
+from workshop.cli.serve.serve import Forwarding
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
-    from workshop.batch.progress import Progress as BatchProgress
-    from workshop.batch.progress import Summary
-    from workshop.servers.progress import Progress
+    from workshop.batch.progress import Progress, Summary
+    from workshop.servers.progress import TaskProgress
 
 # of people and of SLURM: the first lets it end in order
 SIGNALS = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT
@@ -129,12 +128,12 @@ def command(
     SIGUSR1, Ctrl-C) with everything kept: run it again.
     """
     from workshop.servers.host.processes import on_signals
-    from workshop.servers.progress import Progress
+    from workshop.servers.progress import TaskProgress
 
     if merge:
         return _merge(input, output)
     with Bar(input.name, LINE_S, bare=True) as bar:
-        bar(Progress(0.0, "reading the input"))
+        bar(TaskProgress(0.0, "reading the input"))
         batch = _batch(ctx, input, output, report=lambda now: bar(_shown(now)), **options)
         if check:
             with batch.prepared():
@@ -163,12 +162,12 @@ def _print_summary(summary: Summary) -> None:
         say(f"  answers them again with {RETRY_FACTOR} times the tokens.")
 
 
-def _shown(now: BatchProgress) -> Progress:
+def _shown(now: Progress) -> TaskProgress:
     """Return the state of a batch as the terminal's bar shows it."""
     from workshop.batch.progress import summary_line
-    from workshop.servers.progress import Progress
+    from workshop.servers.progress import TaskProgress
 
-    return Progress(now.fraction, f"{now.done:,}/{now.rows:,} · {summary_line(now)}")
+    return TaskProgress(now.fraction, f"{now.done:,}/{now.rows:,} · {summary_line(now)}")
 
 
 def _merge(folder: Path, output: Path) -> None:

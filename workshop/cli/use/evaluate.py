@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workshop.cli.ask import connect
 from workshop.cli.say import json_option, say, say_json, waiting
+from workshop.cli.use.ask import connect
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workshop.cli import places
-from workshop.cli.model_argument import with_config
+from workshop.cli.plan import places
+from workshop.cli.plan.model_argument import with_config
 from workshop.cli.plan_options import PlanningCommand, plan_options
 
 if TYPE_CHECKING:

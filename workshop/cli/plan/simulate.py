@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from workshop.cli.model_argument import with_config
+from workshop.cli.plan.model_argument import with_config
 from workshop.cli.plan_options import SESSIONS, PlanningCommand, Range, Tokens, simulated_options
 from workshop.cli.say import force_option, json_option, say, say_json, waiting
 from workshop.errors import BadInput
@@ -183,7 +183,7 @@ def _search(model: str, gpu: str, options: dict[str, Any], force: bool, as_json:
     plot = options.pop("plot")
     if plot:
         check_output(plot, force=force)
-    from workshop.cli import choices as shown
+    from workshop.cli.plan import choices as shown
     from workshop.simulate import choices
 
     config = with_config(model)

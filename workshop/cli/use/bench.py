@@ -58,7 +58,7 @@ LOAD = [
     click.Option(
         ["--seconds"],
         type=Seconds(10, 3600),
-        help="Of a class: how long [80: a cell every 10 s].",
+        help="Of a class: how long [10 s for each cell].",
     ),
     click.Option(
         ["--requests"],
@@ -135,7 +135,7 @@ def command(
     if files:
         _read_files(files, as_json)
         return
-    from workshop.cli import bench_table
+    from workshop.cli.use import bench_table
     from workshop.client import reach
     from workshop.files import check_output, output
     from workshop.simulate.report import parse_slo
@@ -286,7 +286,7 @@ def _simulation(server: ServerRecord, model: str, options: dict[str, Any]) -> Si
 
 
 def _read_files(files: tuple[str, ...], as_json: bool) -> None:
-    from workshop.cli import bench_table
+    from workshop.cli.use import bench_table
     from workshop.measure import results
 
     measurements = results.read([Path(file) for file in files])

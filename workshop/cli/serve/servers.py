@@ -90,7 +90,7 @@ def _say_ended(name: str, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from workshop.cli import job
+    from workshop.cli.serve import job
     from workshop.servers import records
     from workshop.servers.slurm import status as slurm_status
 
@@ -108,7 +108,7 @@ def _say_ended(name: str, as_json: bool) -> None:
 
 def _say_whole(record: ServerRecord) -> None:
     """Print all that is known of one server, with its job, and what reaches it."""
-    from workshop.cli import job
+    from workshop.cli.serve import job
     from workshop.servers.slurm import status as slurm_status
 
     _say_record(record)

@@ -1,0 +1,1 @@
+"""Commands that plan: a server, the GPUs for many users, which models there are."""

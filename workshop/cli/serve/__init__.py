@@ -1,0 +1,1 @@
+"""Commands that start, list and stop servers."""

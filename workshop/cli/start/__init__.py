@@ -1,0 +1,1 @@
+"""Commands for the first minutes: what is here, JupyterLab, notebooks."""

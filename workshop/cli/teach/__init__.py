@@ -1,0 +1,1 @@
+"""Commands of a class: shares, keys, progress."""

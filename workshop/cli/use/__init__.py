@@ -1,0 +1,1 @@
+"""Commands that send something to a server, or read what it wrote."""
