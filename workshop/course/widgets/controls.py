@@ -84,8 +84,13 @@ def _static_parts(children: Iterable[Any]) -> Iterator[html.Html]:
             yield from _static_parts(child.children)
         elif isinstance(child, widgets.HTML):
             yield html.Html(child.value)
-        elif not isinstance(child, widgets.Button):
-            yield html.panel(html.muted(f"{child.description}: ", html.bold(child.value)))
+        elif isinstance(child, widgets.ToggleButtons):
+            for label, _ in child.options:
+                shown = html.bold(label) if label == child.label else label
+                yield html.panel(html.div(shown))
+        elif not isinstance(child, widgets.Button | widgets.Play):
+            value = getattr(child, "label", child.value)  # of a list, what is chosen in words
+            yield html.panel(html.muted(f"{child.description}: ", html.bold(value)))
 
 
 class Watching(View):
