@@ -203,55 +203,15 @@ def test_progress_of_an_earlier_edition_still_counts(workshop_home):
     assert stored == {**EARLIER, "course.path": {"name": "scale"}}, "nothing of theirs is lost"
 
 
-def asked_in_course() -> dict[str, str]:
-    """Return each recall question's key, and the number of the notebook that it asks about."""
-    numbers = {}
+def test_a_recall_question_is_about_a_notebook_that_its_path_has():
+    """The core, or an earlier notebook of the same role."""
     for key, exercise in checking.all_exercises().items():
-        number = paths.recalls(exercise.title)
-        if number is not None:
-            numbers[key] = number
-    return numbers
-
-
-def test_no_question_is_about_a_notebook_that_the_path_leaves_out(
-    workshop_home, monkeypatch, subtests
-):
-    for path in paths.NAMES:
-        with subtests.test(str(path)):
-            monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
-            course_map(path=path)
-            learners_map = course_map()
-            numbers = {chapter.name.split("_")[0] for chapter in learners_map.on_path}
-            every = checking.all_exercises()
-            assert len(asked_in_course()) >= 8
-            for key, number in asked_in_course().items():
-                shown = checking.check(key)
-                assert isinstance(shown, checking.Question) == (number in numbers), key
-                counted = {
-                    check
-                    for chapter in learners_map.chapters
-                    for check in learners_map.checks(chapter)
-                    if chapter.name == every[key].notebook
-                }
-                assert (key in counted) == (number in numbers)
-
-
-def test_a_recall_question_is_asked_once_its_notebook_was_begun(workshop_home, monkeypatch):
-    monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
-    left_out = {
-        key: number
-        for key, number in asked_in_course().items()
-        if number not in paths.CORE.notebooks
-    }
-    key, number = next(iter(left_out.items()))
-    assert "Go on to the next cell" in repr(checking.check(key))
-    other = next(
-        name
-        for name, exercise in checking.all_exercises().items()
-        if exercise.notebook.startswith(number) and not exercise.options
-    )
-    write_progress(workshop_home, {other: {"tries": 1, "done": True}})
-    assert isinstance(checking.check(key), checking.Question)
+        recalled = re.match(r"From notebook (\d+):", exercise.title)
+        if recalled:
+            number = f"{int(recalled[1]):02}"
+            parts = [part for part in (paths.CORE, *paths.ROLES) if part.has(exercise.notebook)]
+            assert any(number in part.notebooks for part in (paths.CORE, *parts)), key
+            assert number < exercise.notebook[:2], key
 
 
 def test_predictions_stand_beside_their_results(workshop_home):
@@ -286,7 +246,7 @@ def test_links_are_reachable_by_keyboard_and_progress_is_said(workshop_home):
     assert "Course map" in page.labels
     by_name = {chapter.name: chapter for chapter in chapters()}
     assert [label for label in page.labels if label.endswith("checks")] == [
-        f"0 of {len(course_map().checks(by_name[name]))} checks" for name in in_order
+        f"0 of {len(by_name[name].checks)} checks" for name in in_order
     ]
 
 
