@@ -7,6 +7,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import cells
 import pytest
 
 from workshop.course.exercises import checking
@@ -32,8 +33,8 @@ def write_progress(home: Path, entries: dict[str, dict]) -> None:
     (home / "progress.json").write_text(json.dumps(entries))
 
 
-def cells(path: Path) -> list[str]:
-    return ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"]]
+def sources(path: Path) -> list[str]:
+    return [cell.source for cell in cells.cells(path.stem)]
 
 
 class Page(HTMLParser):
@@ -59,11 +60,11 @@ def test_every_notebook_is_on_the_map_with_its_minutes_and_its_checks(workshop_h
     assert sorted(on_map) == sorted(checking.all_exercises()), "each check, once"
     for chapter, path in zip(all_chapters, NOTEBOOKS, strict=True):
         assert (
-            f"{chapter.minutes} minutes" in cells(path)[0]
+            f"{chapter.minutes} minutes" in sources(path)[0]
             and chapter.needs
             and "[" not in chapter.needs
         )
-        checks = set(re.findall(r'check\("([\w.]+)"', "\n".join(cells(path))))
+        checks = set(re.findall(r'check\("([\w.]+)"', "\n".join(sources(path))))
         on_map = {*chapter.checks, *chapter.deeper}
         assert checks == on_map, "the checks of the map are those of the notebook"
 
@@ -72,7 +73,7 @@ def test_checks_below_deeper_are_those_that_the_path_does_not_count(subtests):
     for path in NOTEBOOKS:
         with subtests.test(path.stem):
             in_deeper, below_deeper = False, set()
-            for source in cells(path):
+            for source in sources(path):
                 if source.startswith("## "):
                     in_deeper = source.startswith("## Deeper")
                 if in_deeper:
@@ -317,7 +318,7 @@ def test_an_unknown_notebook_names_those_there_are(workshop_home):
 
 
 def test_the_map_stands_near_the_top_and_the_line_at_the_end():
-    assert "course_map()" in cells(NOTEBOOKS[0])[4], "after the box and the story"
+    assert "course_map()" in sources(NOTEBOOKS[0])[4], "after the box and the story"
     for path in NOTEBOOKS:
-        assert f'course_map("{path.stem}")' in cells(path)[-1]
+        assert f'course_map("{path.stem}")' in sources(path)[-1]
     assert the_map.__doc__

@@ -8,13 +8,13 @@ import doctest
 import importlib
 import importlib.util
 import inspect
-import json
 import pydoc
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import cells
 import pytest
 from inference_planner.split.settings import Settings
 
@@ -137,10 +137,7 @@ def test_an_unknown_keyword_of_plan_names_the_nearest(keyword, meant):
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_import_from_the_front_door_and_modules_of_notebooks_alone(notebook):
-    cells = [
-        cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"
-    ]
-    code = "\n".join("".join(cell["source"]) for cell in cells)
+    code = "\n".join(cells.code(notebook.stem))
     imports = re.findall(
         r"^\s*(?:from (workshop[\w.]*) import (.+)|import (workshop[\w.]*))", code, re.MULTILINE
     )
