@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from workshop.course.exercises.sets.e01_memory import TIGHT
-from workshop.course.widgets.memory.case import Case
+from workshop.course.widgets.memory.case import MemoryCase
 
-TIGHT_CASE = Case(**TIGHT)
+TIGHT_CASE = MemoryCase(**TIGHT)
 
 ROWS = {
     "memory.weights_405b": (

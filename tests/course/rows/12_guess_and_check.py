@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from workshop.course.topics.speculation import Run
+from workshop.course.topics.speculation import DraftRun
 
-RUN = Run((), 5.0, drafts=100, drafted=400, accepted=130, accepted_at=(70, 40, 15, 5))
+RUN = DraftRun((), 5.0, drafts=100, drafted=400, accepted=130, accepted_at=(70, 40, 15, 5))
 
 ROWS = {
     "guess.step": (
