@@ -19,6 +19,7 @@ import signal
 import sys
 import tempfile
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -224,13 +225,18 @@ def html_of(notebook: nbformat.NotebookNode) -> str:
             if VIEW in output.get("data", {}):
                 show_static_form(output["data"])
     notebook.metadata.pop("widgets", None)  # else nbconvert writes all their states into a script
-    exporter = HTMLExporter(raw_template=TEMPLATE, exclude_output_prompt=True)
-    body, _ = exporter.from_notebook_node(notebook)
+    body, _ = exporter().from_notebook_node(notebook)
     note = (
         '<p class="note">A picture of the notebook: it was run, and its widgets show their first state. To move '
         "them, and to answer, open it in JupyterLab: <code>make workshop</code>.</p>"
     )
     return note + body
+
+
+@cache
+def exporter() -> HTMLExporter:
+    """Return what renders notebooks; making it compiles its templates, which takes longest."""
+    return HTMLExporter(raw_template=TEMPLATE, exclude_output_prompt=True)
 
 
 def show_static_form(data: dict[str, str]) -> None:
