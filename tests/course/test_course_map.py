@@ -28,7 +28,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def write_progress(home: Path, entries: dict[str, dict]) -> None:
-    """Write the progress file of a learner, as an earlier edition may have left it."""
+    """Write the progress file of a learner."""
     home.mkdir(mode=0o700, exist_ok=True)
     (home / "progress.json").write_text(json.dumps(entries))
 
@@ -179,29 +179,10 @@ def test_half_of_a_notebook_takes_half_of_its_time(workshop_home):
     )
 
 
-EARLIER = {
-    "memory.kv_bytes_per_token": {"tries": 2, "done": True},
-    "memory.weights_405b": {"tries": 2, "done": True},  # in Deeper today
-    "start.stop": {"tries": 1, "done": True, "first": "b"},
-    "memory.how_many": {
-        "options": ["less than 16 GB", "more than 16 GB"],
-        "predicted": "less than 16 GB",
-        "result": "more than 16 GB",
-    },
-    "no.longer_there": {"tries": 1, "done": True},
-    "course.path": {"name": "of another edition"},
-}
-
-
-def test_progress_of_an_earlier_edition_still_counts(workshop_home):
-    write_progress(workshop_home, EARLIER)
-    current_map = course_map()
-    assert current_map.path == "core"
-    assert "2 of" in current_map.summary() and "1 of" in current_map.summary().split("·")[1]
-    assert current_map.done.intersection(current_map.chapters[1].deeper) == {"memory.weights_405b"}
-    course_map(path="scale")
-    stored = json.loads((workshop_home / "progress.json").read_text())
-    assert stored == {**EARLIER, "course.path": {"name": "scale"}}, "nothing of theirs is lost"
+def test_what_the_course_no_longer_has_counts_for_nothing(workshop_home):
+    stored = {"no.longer_there": {"tries": 1, "done": True}, "course.path": {"name": "no longer"}}
+    write_progress(workshop_home, stored)
+    assert course_map().path == "core" and course_map().summary().startswith("0 of")
 
 
 def test_a_recall_question_is_about_a_notebook_that_its_path_has():

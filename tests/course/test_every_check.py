@@ -14,7 +14,7 @@ import pytest
 from check_rows import OUTPUT, URL, response, rows_of
 
 from workshop.client import client
-from workshop.course.exercises.checking import SETS, all_exercises, keep, of_notebook, progress_bar
+from workshop.course.exercises.checking import SETS, all_exercises, of_notebook
 from workshop.errors import WorkshopError
 from workshop.servers import records
 
@@ -135,15 +135,3 @@ def test_hints_lead_and_none_is_the_answer(subtests):
             for answer in CHECKS[key][0]:
                 if isinstance(answer, str | int) and len(str(answer)) > 2:
                     assert not any(str(answer) in hint.replace(",", "") for hint in exercise.hints)
-
-
-def test_what_was_done_in_notebook_08_before_it_was_divided_counts_in_both_parts(workshop_home):
-    before = ["faults", "killed_again", "disk", "machines", "recall"]
-    before += ["codes", "bits", "jamba", "not_four_times", "more_users"]
-    for name in before:
-        keep(f"elsewhere.{name}", {"tries": 1, "done": True})
-    assert "5 of 11" in progress_bar("elsewhere.disk")
-    assert "4 of 8" in progress_bar("elsewhere.codes"), (
-        "a check's notebook, whatever its key begins with"
-    )
-    assert "1 of 6 checks in Deeper" in progress_bar("bits.window")
