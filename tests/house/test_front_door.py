@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import doctest
 import importlib
-import importlib.util
 import inspect
 import pydoc
 import re
@@ -14,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import api
 import cells
 import pytest
 from inference_planner.split.settings import Settings
@@ -90,9 +90,6 @@ def test_help_begins_with_an_index_of_all_names():
 
 
 def test_the_page_of_names_is_what_their_docstrings_say():
-    spec = importlib.util.spec_from_file_location("api", ROOT / "docs/api.py")
-    api = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(api)
     page = api.page()
     assert [name for name in workshop.__all__ if f"\n## {name}\n" not in page] == []
 
