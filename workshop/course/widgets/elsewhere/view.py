@@ -117,10 +117,10 @@ def slurm_lines(plan: Plan) -> list[str]:
     start, end = script.index("exec vllm serve"), script.index("--nnodes")
     flags = re.sub(r"(?<! ) (?=--)", " \\\n        ", script[start:end])
     lines = (script[:start] + flags + script[end:]).splitlines()
-    return [line for line in lines if not COMMENT.match(line) and is_telling(line)]
+    return [line for line in lines if not COMMENT.match(line) and _is_telling(line)]
 
 
-def is_telling(line: str) -> bool:
+def _is_telling(line: str) -> bool:
     """Return whether a line of a script spells a fact, or is the command that the flags belong to."""
     return bool(_line(line).fact) or "vllm serve" in line
 
