@@ -27,6 +27,7 @@ class Cell:
     """
 
     number: int
+    id: str
     kind: str
     source: str
     headings: tuple[str, ...]
@@ -62,8 +63,24 @@ def cells(notebook: str) -> tuple[Cell, ...]:
         hidden = bool(metadata.get("jupyter", {}).get("source_hidden"))
         tags = tuple(metadata.get("tags", ()))
         is_deeper = DEEPER in headings
-        read.append(Cell(number, cell["cell_type"], source, headings, tags, hidden, is_deeper))
+        kind, id = cell["cell_type"], cell["id"]
+        read.append(Cell(number, id, kind, source, headings, tags, hidden, is_deeper))
     return tuple(read)
+
+
+def code(notebook: str) -> list[str]:
+    """Return the code of a notebook, cell by cell."""
+    return [cell.source for cell in cells(notebook) if cell.kind == "code"]
+
+
+def with_text(notebook: str, text: str) -> str:
+    """Return the source of the one cell that has a text in it.
+
+    Raises:
+        ValueError: no cell has it, or several have.
+    """
+    [source] = [cell.source for cell in cells(notebook) if text in cell.source]
+    return source
 
 
 def headings(notebook: str) -> list[str]:

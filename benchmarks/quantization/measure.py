@@ -57,7 +57,7 @@ def right(texts: list[str]) -> int:
     )
 
 
-def in_numpy(result: schemes.Result) -> dict:
+def in_numpy(result: schemes.QuantizedModel) -> dict:
     """Return losses (nats a token) of each text, and how many prompts are right."""
     losses = {
         name: reference.token_losses(result.model, schemes.text(name)[:SEQUENCES]) for name in TEXTS
@@ -130,7 +130,7 @@ def machine() -> dict:
     }
 
 
-def checkpoint(result: schemes.Result, folder: Path) -> Path:
+def checkpoint(result: schemes.QuantizedModel, folder: Path) -> Path:
     """Write a checkpoint in the scheme's own format, if this processor has vLLM's kernel for it.
 
     Weights of 4 bits need AVX-512; without it the values that their codes stand for are written, in bfloat16.

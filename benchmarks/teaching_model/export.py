@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from workshop.errors import BadInput
 from workshop.teaching_model import FOLDER
 from workshop.teaching_model.quantize import Quantized
-from workshop.teaching_model.schemes import Result
+from workshop.teaching_model.schemes import QuantizedModel
 
 FORMATS = {
     "none": "bf16",
@@ -33,7 +33,7 @@ AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # which output goes into which nibble, lea
 OTHER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 
 
-def write(result: Result, folder: Path, *, dequantized: bool = False) -> Path:
+def write(result: QuantizedModel, folder: Path, *, dequantized: bool = False) -> Path:
     """Write the checkpoint and return its folder; dequantized: in bfloat16, with the values that the codes stand for.
 
     Raises:
@@ -62,7 +62,7 @@ def write(result: Result, folder: Path, *, dequantized: bool = False) -> Path:
     return folder
 
 
-def quantization_config(result: Result) -> dict:
+def quantization_config(result: QuantizedModel) -> dict:
     """Return what config.json says of it, as the tools that make such checkpoints write it."""
     s = result.scheme
     if s.method == "gptq":

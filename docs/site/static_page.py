@@ -36,7 +36,7 @@ a:focus-visible, summary:focus-visible {{ outline: 3px solid {style.ORANGE}; out
 h1, h2, h3 {{ line-height: 1.25; margin: 1.6em 0 .5em; }}
 h1 {{ font-size: 30px; margin-top: .8em; }} h2 {{ font-size: 22px; }} h3 {{ font-size: 18px; }}
 .anchor-link {{ display: none; }}
-img, svg {{ max-width: 100%; }} .w-html svg, .output svg {{ height: auto; }}
+img, svg {{ max-width: 100%; }} .output svg {{ height: auto; }}
 code, pre {{ font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 13px; }}
 :not(pre) > code {{ background: var(--code); border-radius: 4px; padding: 1px 4px; overflow-wrap: anywhere; }}
 .highlight, .output pre, main > div > pre {{ background: var(--code); border-radius: 6px; margin: 10px 0 0; }}
@@ -56,15 +56,6 @@ summary {{ cursor: pointer; font-weight: 600; }}
 .widget {{ border: 1px solid {style.LINE}; border-radius: 8px; padding: 12px 14px; margin: 10px 0 18px;
   overflow-x: auto; }}
 .widget > p {{ margin: 0 0 8px; font-size: 12px; color: {style.MUTED}; }}
-.w-column > * {{ margin-bottom: 6px; }} .w-row {{ display: flex; flex-wrap: wrap; gap: 4px 16px; align-items: center; }}
-.w-control {{ display: inline-flex; gap: 8px; align-items: center; font-size: 13px; max-width: 100%; }}
-.w-label {{ min-width: 76px; }} .w-wide {{ display: flex; }}
-.w-wide > input, .w-wide > textarea {{ flex: 1; min-width: 0; font: inherit; }}
-.w-control input[type=range] {{ width: 130px; accent-color: {style.BLUE}; }}
-.w-stack {{ display: flex; flex-wrap: wrap; align-items: center; }} .w-stack > input {{ accent-color: {style.BLUE}; }}
-.w-page {{ display: none; order: 1; flex: 0 0 100%; }} .w-stack > input:checked + .w-page {{ display: block; }}
-.w-html:empty {{ display: none; }} .w-button {{ font: inherit; font-size: 13px; padding: 3px 10px; }}
-.w-chosen {{ border-color: {style.BLUE}; font-weight: 600; }}
 .note {{ background: var(--jp-layout-color2); border-radius: 6px; padding: 8px 14px; font-size: 14px; }}
 @media (prefers-color-scheme: dark) {{ .formula {{ filter: invert(.9); }} }}
 @media print {{ header, footer, .note {{ display: none; }} }}

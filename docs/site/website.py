@@ -3,7 +3,7 @@
     python docs/site/website.py [--to site] [--only 00_start …] [--home FOLDER] [--saved] [--live | --no-live] [--fresh]
 
 Each notebook is run (on a server of its own, which is stopped afterwards) and becomes one page without scripts and
-without any request to elsewhere: widgets appear with their first state, solutions behind a fold. Beside them lie the
+without any request to elsewhere: widgets appear in their static form, solutions behind a fold. Beside them lie the
 planner and the X-ray (live/pages.py); --live builds these alone. A build that was stopped goes on where
 it stopped: a page is built anew only if its notebook or the code behind it changed.
 """
@@ -18,11 +18,8 @@ import re
 import signal
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -32,40 +29,18 @@ from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from nbconvert.filters import markdown2html
 from static_page import local_links, neighbours, page, with_formulas, with_pictures
-from static_widgets import VIEW, Widgets
 
 from workshop import install_words
-from workshop.cli.say import Bar
 from workshop.course.progress.course_map import Chapter, CourseMap, chapters
 from workshop.errors import WorkshopError
-from workshop.servers.progress import Progress
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 CELL_TIMEOUT_S = 600
-AT_ONCE = 2  # notebooks: most wait for the server, or for an import
-# They start a second engine, or measure time.
-ALONE = ("06_many_prompts", "11_inside_the_engine", "12_guess_and_check", "14_agents")
-LOOK_S = 1.0  # between two looks at the progress
-_drawing = threading.Lock()  # matplotlib, which draws the formulas, is for one thread at a time
-_kernels: set[int] = set()  # processes of the notebooks that run
+VIEW = "application/vnd.jupyter.widget-view+json"
 SOURCES = (".py", ".toml", ".css", ".json", ".js")  # of what a page is made
 INSTALLED = {"node_modules", "tools"}  # what npm and pip put below docs/site: it makes no page
 COLOR = re.compile(r"\x1b\[[0-9;]*m")  # of a terminal, in a notebook's error
-TYPICAL_S = 45.0  # of a notebook that is not in SECONDS
-SAVED_S = 1.0  # of one that is not run
-# Seconds of each notebook on two quiet cores, measured; only the estimate needs them.
-SECONDS: dict[str, float] = {
-    "00_start": 18,
-    "01_memory": 19,
-    "03_server": 15,
-    "06_many_prompts": 101,
-    "07_offline_batching": 94,
-    "08_elsewhere": 18,
-    "11_inside_the_engine": 104,
-    "13_scale_out": 90,
-    "14_agents": 150,
-}
 TEMPLATE = """
 {%- extends 'basic/index.html.j2' -%}
 {% block any_cell %}{% if 'solution' in cell.metadata.tags -%}
@@ -156,25 +131,16 @@ def write_notebooks(
         print(f"{there} of {len(wanted)} notebooks are there already (--fresh: build them anew).")
     if not due:
         return 0
-    together = [item for item in due if item[1].name not in ALONE]
-    alone = [item for item in due if item[1].name in ALONE]
-    estimate = Estimate([chapter.name for _, chapter, _ in due], run)
-
-    def build(item: tuple[int, Chapter, str]) -> str:
-        """Write the page of one notebook; return its name."""
-        number, chapter, stamp = item
-        body = render(chapter, run=run)
-        text = page(chapter.title, body, **neighbours(everything, number))
-        write(options.to, chapter.name, text + stamp)
-        return chapter.name
-
     done = 0
     try:
-        with server(options.home, needed=run), Bar("Notebooks") as bar:
-            for items, at_once in ((together, AT_ONCE), (alone, 1)):
-                for name in in_threads(build, items, at_once, lambda: bar(estimate.progress())):
-                    estimate.finished(name)
-                    done += 1
+        with server(options.home, needed=run):
+            for number, chapter, stamp in due:
+                text = page(
+                    chapter.title, render(chapter, run=run), **neighbours(everything, number)
+                )
+                write(options.to, chapter.name, text + stamp)
+                done += 1
+                print(f"✓ {chapter.name} ({done} of {len(due)})", flush=True)
     except WorkshopError as error:
         print(f"✗ {error}", file=sys.stderr)
     except KeyboardInterrupt:
@@ -184,79 +150,6 @@ def write_notebooks(
         print(f"{left} of {len(wanted)} notebooks are missing; the same command goes on with them.")
         return 1
     return 0
-
-
-def in_threads(build, items: list, at_once: int, look: Callable[[], None]) -> Iterator[str]:
-    """Yield what `build` returns for each item, some of them at once; call `look` every second meanwhile.
-
-    An interruption, or an error of one of them, ends the kernels of the others.
-    """
-    with ThreadPoolExecutor(at_once) as pool:
-        left = list(items)
-        waiting: set[Future[str]] = set()
-        try:
-            while left or waiting:
-                while left and len(waiting) < at_once:
-                    waiting.add(pool.submit(build, left.pop(0)))
-                look()
-                finished, waiting = wait(waiting, LOOK_S, return_when=FIRST_COMPLETED)
-                # what is done counts, also if another one failed in the same second
-                for future in sorted(
-                    finished, key=lambda completed: completed.exception() is not None
-                ):
-                    yield future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for pid in list(_kernels):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            raise
-
-
-class Estimate:
-    """Return how long the rest takes: the seconds measured once, times how much slower this machine has been so far."""
-
-    def __init__(self, names: list[str], run: bool):
-        self._count = len(names)
-        self._left = list(names)
-        self._run = run
-        self._all_s = sum(map(self._expected_s, names))
-        self._began = time.monotonic()
-
-    def _expected_s(self, name: str) -> float:
-        if not self._run:
-            return SAVED_S
-        seconds = SECONDS.get(name, TYPICAL_S)
-        if name in ALONE:
-            return seconds
-        return seconds / AT_ONCE
-
-    def finished(self, name: str) -> None:
-        """Record that a notebook is done."""
-        self._left.remove(name)
-
-    @property
-    def fraction(self) -> float:
-        """The part of the work that is done, from 0 to 1."""
-        return 1 - sum(map(self._expected_s, self._left)) / self._all_s
-
-    @property
-    def left_s(self) -> float:
-        """The seconds that are probably left."""
-        left_s = sum(map(self._expected_s, self._left))
-        done_s = self._all_s - left_s
-        if not done_s:
-            return left_s
-        return left_s * (time.monotonic() - self._began) / done_s
-
-    def progress(self) -> Progress:
-        """Return how far the work is, with the time that is left."""
-        done = self._count - len(self._left)
-        return Progress(self.fraction, f"{done} of {self._count} are built, {self}")
-
-    def __str__(self) -> str:
-        minutes = max(1, round(self.left_s / 60))
-        return f"about {minutes} {'minute' if minutes == 1 else 'minutes'} left"
 
 
 def digest_of_sources() -> str:
@@ -318,20 +211,21 @@ def render(chapter: Chapter, run: bool) -> str:
     """
     path = install_words.course_folder() / f"{chapter.name}.ipynb"
     notebook = nbformat.read(path, as_version=4)
-    first = execute(notebook, path) if run else {}
-    with _drawing:
-        return html_of(notebook, first)
+    if run:
+        execute(notebook, path)
+    return html_of(notebook)
 
 
-def html_of(notebook: nbformat.NotebookNode, first: dict[str, str]) -> str:
-    """Return the HTML of a notebook's cells; `first`: of widgets as they were shown first."""
-    draw_widgets(notebook, first)
-    notebook.metadata.pop("widgets", None)  # else nbconvert writes all their states into a script
+def html_of(notebook: nbformat.NotebookNode) -> str:
+    """Return the HTML of a notebook's cells."""
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = with_formulas(cell.source)
-    exporter = HTMLExporter(raw_template=TEMPLATE, exclude_output_prompt=True)
-    body, _ = exporter.from_notebook_node(notebook)
+        for output in cell.get("outputs", ()):
+            if VIEW in output.get("data", {}):
+                show_static_form(output["data"])
+    notebook.metadata.pop("widgets", None)  # else nbconvert writes all their states into a script
+    body, _ = exporter().from_notebook_node(notebook)
     note = (
         '<p class="note">A picture of the notebook: it was run, and its widgets show their first state. To move '
         "them, and to answer, open it in JupyterLab: <code>make workshop</code>.</p>"
@@ -339,33 +233,26 @@ def html_of(notebook: nbformat.NotebookNode, first: dict[str, str]) -> str:
     return note + body
 
 
-def execute(notebook: nbformat.NotebookNode, path: Path) -> dict[str, str]:
-    """Run a notebook in place, in its own folder; return the widgets' HTML as of the cell that first showed them.
+@cache
+def exporter() -> HTMLExporter:
+    """Return what renders notebooks; making it compiles its templates, which takes longest."""
+    return HTMLExporter(raw_template=TEMPLATE, exclude_output_prompt=True)
 
-    Later cells, solutions among them, move the controls; a reader is to see what a learner sees first.
-    """
-    first: dict[str, str] = {}
 
-    def keep(cell: nbformat.NotebookNode, cell_index: int, execute_reply: dict) -> None:
-        state = {
-            key: {"model_name": widget_state["_model_name"], "state": widget_state}
-            for key, widget_state in client.widget_state.items()
-        }
-        for model_id in views(cell):
-            first.setdefault(model_id, Widgets(state, output_html).html(model_id))
+def show_static_form(data: dict[str, str]) -> None:
+    """Leave of a widget's output the form that it gives to pages without widgets, HTML or text."""
+    del data[VIEW]
+    if "text/html" in data:
+        shown = f'<div class="widget"><p>Interactive in JupyterLab</p>{data["text/html"]}</div>'
+        data["text/html"] = shown
 
-    own_kernels: set[int] = set()
 
-    def note_kernel(cell: nbformat.NotebookNode, cell_index: int) -> None:
-        own_kernels.add(client.km.provisioner.pid)
-        _kernels.update(own_kernels)
-
+def execute(notebook: nbformat.NotebookNode, path: Path) -> None:
+    """Run a notebook in place, in its own folder."""
     client = NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT_S,
         kernel_name="python3",
-        on_cell_start=note_kernel,
-        on_cell_executed=keep,
         resources={"metadata": {"path": str(path.parent)}},
     )
     # Over sockets of this user's: over TCP each kernel warns that others on this machine could listen.
@@ -375,14 +262,16 @@ def execute(notebook: nbformat.NotebookNode, path: Path) -> dict[str, str]:
         kernel.ip = str(Path(folder) / "kernel")
         try:
             client.execute()
+        except AssertionError:  # nbclient's own, after Ctrl-C has stopped its kernel
+            raise KeyboardInterrupt from None
         except Exception as error:
             reason = last_line(error)
             raise WorkshopError(
                 f"{path.name} does not run: {reason}", "Mend that cell first."
             ) from None
         finally:
-            _kernels.difference_update(own_kernels)
-    return first
+            # nbclient, which stops its kernel at these signals, has left them without a handler
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def last_line(error: Exception) -> str:
@@ -391,39 +280,6 @@ def last_line(error: Exception) -> str:
     if not lines:
         return type(error).__name__
     return lines[-1][:300]
-
-
-def views(cell: nbformat.NotebookNode) -> list[str]:
-    """Return the ids of the widgets that a cell shows."""
-    return [
-        output["data"][VIEW]["model_id"]
-        for output in cell.get("outputs", ())
-        if VIEW in output.get("data", {})
-    ]
-
-
-def draw_widgets(notebook: nbformat.NotebookNode, first: dict[str, str]) -> None:
-    """Replace every view of a widget by its HTML: the given one, else the state that the notebook was saved with."""
-    saved = Widgets.of(notebook, output_html)
-    for cell in notebook.cells:
-        for output in cell.get("outputs", ()):
-            if VIEW in output.get("data", {}):
-                model_id = output["data"][VIEW]["model_id"]
-                drawn = first[model_id] if model_id in first else saved.html(model_id)
-                output["data"] = {
-                    "text/html": f'<div class="widget"><p>Interactive in JupyterLab</p>{drawn}</div>'
-                }
-
-
-def output_html(output: dict) -> str:
-    """Return what an Output widget holds: HTML, a picture or text."""
-    data = output.get("data", {})
-    if "text/html" in data:
-        return data["text/html"]
-    if "image/png" in data:
-        alt = html.escape(data.get("text/plain", ""), quote=True)
-        return f'<img alt="{alt}" src="data:image/png;base64,{data["image/png"]}">'
-    return f"<pre>{html.escape(output.get('text') or data.get('text/plain', ''))}</pre>"
 
 
 def title_of(path: Path) -> str:

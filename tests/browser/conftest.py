@@ -18,6 +18,28 @@ def page(browser, request):
     context.close()
 
 
+@pytest.fixture
+def open_offline(browser):
+    """Return a function that opens a page from its file with the network cut, and waits until it is ready."""
+    contexts, urls, wrong = [], [], []
+
+    def open_page(address: str, **options: object):
+        context = browser.new_context(offline=True, **options)
+        contexts.append(context)
+        opened = context.new_page()
+        opened.on("request", lambda request: urls.append(request.url))
+        opened.on("pageerror", lambda error: wrong.append(str(error)))
+        opened.goto(address)
+        opened.wait_for_function("document.documentElement.dataset.ready", timeout=120_000)
+        return opened
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not wrong
+    assert not [url for url in urls if not url.startswith(("file:", "blob:", "data:"))]
+
+
 @pytest.fixture(scope="session")
 def shared_lab(tmp_path_factory):
     import lab_page

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
+import cells
 import pytest
-from lab_page import ROOT
 from widget_page import CUT, PICTURE, SILENT, Widget
 
 pytestmark = [pytest.mark.browser]
@@ -13,8 +11,7 @@ pytestmark = [pytest.mark.browser]
 
 def cells_with(notebook: str, *texts: str) -> list[str]:
     """Return the code cells of a notebook that have one of these texts."""
-    cells = json.loads((ROOT / "notebooks" / f"{notebook}.ipynb").read_text())["cells"]
-    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    code = cells.code(notebook)
     return [source for source in code if any(text in source for text in texts)]
 
 

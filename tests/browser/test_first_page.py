@@ -28,27 +28,14 @@ def built(tmp_path_factory):
 
 
 @pytest.fixture
-def opened(browser, built):
-    """Return a function that opens the page on a phone, the network cut, and waits until the model runs in it."""
-    contexts, urls, wrong = [], [], []
+def opened(open_offline, built):
+    """Return a function that opens the page on a phone."""
 
     def open_page(scheme: str = "light", **options: object):
-        context = browser.new_context(
-            viewport={"width": 390, "height": 844}, color_scheme=scheme, offline=True, **options
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("request", lambda request: urls.append(request.url))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.goto(built.as_uri())
-        page.wait_for_function("document.documentElement.dataset.ready", timeout=120_000)
-        return page
+        phone = {"width": 390, "height": 844}
+        return open_offline(built.as_uri(), viewport=phone, color_scheme=scheme, **options)
 
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert not wrong
-    assert not [url for url in urls if not url.startswith(("file:", "data:"))]
+    return open_page
 
 
 def test_on_a_phone_words_branch_as_she_types_and_as_the_temperature_moves(opened):

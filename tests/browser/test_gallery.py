@@ -10,6 +10,7 @@ import json
 import re
 from pathlib import Path
 
+import cells
 import pytest
 from widget_page import CUT, SILENT, UNNAMED, Widget, choose_theme
 
@@ -286,12 +287,7 @@ def test_each_notebook_opens_at_a_clean_page(page, course_lab):
 
 def test_no_line_of_code_is_cut(page, course_lab):
     """25 lines of notebook 1 were, at 1280 pixels with the file browser open."""
-    cells = [
-        cell
-        for name in NOTEBOOKS
-        for cell in json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
-    ]
-    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    code = [source for name in NOTEBOOKS for source in cells.code(name)]
     page.page.goto(course_lab.notebook("code", *code))
     page.page.locator(".jp-CodeCell .cm-line").first.wait_for()
     show_file_browser(page, True)

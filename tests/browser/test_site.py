@@ -56,14 +56,10 @@ def test_pages_with_widgets_need_nothing_from_elsewhere(browser, server, live_ho
             lab_page.OUTPUT.mkdir(parents=True, exist_ok=True)
             page.screenshot(path=lab_page.OUTPUT / f"site_{name}_{scheme}.png", full_page=True)
         assert page.locator(".widget [role=img]").count(), "the explorer's picture is there"
-        explorer = page.locator(".widget", has=page.locator("label", has_text="temperature")).first
+        explorer = page.locator(".widget", has=page.get_by_text("temperature:")).first
         box = explorer.locator("[role=img]").first.bounding_box()
         assert explorer.is_visible() and box["width"] > 300 and box["height"] > 100
-        assert explorer.locator("input[type=range][disabled]").count() == 1, (
-            "temperature comes first"
-        )
-        sliders = page.locator(".widget input[type=range][disabled]")
-        assert sliders.count() >= 4, "and further sliders join it"
+        assert not page.locator("input, button").count(), "nothing pretends that it can be moved"
         assert page.locator("details.solution").first.locator("pre").first.is_hidden(), (
             "solutions are folded"
         )

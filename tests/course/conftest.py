@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 
+import cells
 import pytest
 
 from workshop.course.notebooks import extra_servers
-
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
 @pytest.fixture
@@ -27,9 +24,8 @@ def run_to_its_end(without_vllm, monkeypatch, capsys) -> Callable[[str], tuple[d
 
     def run(file_name: str) -> tuple[dict, str]:
         names: dict = {}
-        for cell in json.loads((NOTEBOOKS / file_name).read_text())["cells"]:
-            if cell["cell_type"] == "code":
-                exec("".join(cell["source"]), names)
+        for source in cells.code(file_name.removesuffix(".ipynb")):
+            exec(source, names)
         return names, capsys.readouterr().out
 
     return run

@@ -102,39 +102,14 @@ def test_the_table_says_which_check_fails_for_how_many(folder):
     assert all(f"2026-11-22 0{hour}:00 " in table for hour in (9, 8, 7)), "of other zones, too"
 
 
-BAD = {
-    "no JSON": "{",
-    "no checks": json.dumps({"name": "ada"}),
-    "checks of text": json.dumps(GOOD | {"checks": {"memory.weights_405b": "many"}}),
-    "no time": json.dumps(GOOD | {"updated": "yesterday"}),
-}
-
-
-def test_a_bad_file_is_passed_over(folder, subtests):
-    for what in BAD:
-        with subtests.test(str(what)):
-            (folder / "good.json").write_text(json.dumps(GOOD | {"checks": TRIED}))
-            (folder / "bad.json").write_text(BAD[what])
-            [learner], [passed] = read(all_exercises())
-            assert learner.name == "ada" and passed.startswith("bad.json: ")
+def test_a_file_that_cannot_be_read_is_passed_over(folder, subtests):
+    (folder / "good.json").write_text(json.dumps(GOOD | {"checks": TRIED}))
+    for bad in ("{", {"name": "ada"}, GOOD | {"checks": {"memory.weights_405b": "many"}}):
+        with subtests.test(str(bad)):
+            (folder / "bad.json").write_text(bad if isinstance(bad, str) else json.dumps(bad))
             done = CliRunner().invoke(cli.command, ["--shared"])
-            assert (
-                done.exit_code == 0
-                and "ada" in done.stdout
-                and "passed over: bad.json" in done.stderr
-            )
-
-
-def test_what_is_no_file_is_passed_over(folder, tmp_path):
-    os.mkfifo(folder / "fifo.json")
-    (folder / "folder.json").mkdir()
-    (folder / "loop.json").symlink_to("loop.json")
-    (tmp_path / "secret").write_text(json.dumps(GOOD))
-    (folder / "secret.json").symlink_to(tmp_path / "secret")
-    (folder / "notes.txt").write_text("not for the table")
-    learners, passed = read(all_exercises())
-    assert learners == [] and len(passed) == 4
-    assert "secret.json: it is a link, not a file" in passed
+            assert done.exit_code == 0 and "ada" in done.stdout
+            assert "passed over: bad.json" in done.stderr
 
 
 def test_words_of_a_file_are_shown_and_never_obeyed(folder):
@@ -224,15 +199,6 @@ def test_questions_are_asked_one_by_one_until_each_has_a_letter(folder):
     )
 
 
-def test_the_longest_progress_fits_into_a_file_that_is_read(folder, workshop_home):
-    share({key: {"tries": 9999, "done": False} for key in all_exercises()}, "x" * 40)
-    [path] = folder.iterdir()
-    assert (
-        len(read(all_exercises())[0]) == 1
-        and path.stat().st_size < class_progress.record_file.MAX_BYTES / 2
-    )
-
-
 def test_a_withdrawal_that_did_not_happen_is_not_reported_as_one(folder, tmp_path, workshop_home):
     share({})
     folder.rename(tmp_path / "away")
@@ -242,23 +208,9 @@ def test_a_withdrawal_that_did_not_happen_is_not_reported_as_one(folder, tmp_pat
     assert withdraw() and list(folder.iterdir()) == [] and not withdraw()
 
 
-@pytest.mark.parametrize("kind", ["pipe", "cut", "folder"])
-def test_odd_files_of_ones_own_never_hang(folder, workshop_home, kind):
+def test_a_damaged_note_of_ones_own_stops_no_check(folder, workshop_home):
     workshop_home.mkdir(exist_ok=True)
-    note = workshop_home / class_progress.NOTE
-    if kind == "pipe":
-        os.mkfifo(note)
-    elif kind == "folder":
-        note.mkdir()
-    else:
-        note.write_text('{"path": ')
-    class_progress.renew({})
+    (workshop_home / class_progress.NOTE).write_text('{"path": ')
     with pytest.raises(WorkshopError, match="cannot be removed"):
         withdraw()
     assert checking.check("memory.weights_405b", 810)
-
-
-def test_a_home_folder_of_nobody_is_one_sentence(monkeypatch):
-    monkeypatch.setenv("WORKSHOP_SHARED", "~no-such-user-here/class")
-    with pytest.raises(BadInput, match="There is no folder ~no-such-user-here"):
-        class_progress.folder()

@@ -7,6 +7,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import cells
 import pytest
 
 from workshop.course.exercises import checking
@@ -27,13 +28,13 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def write_progress(home: Path, entries: dict[str, dict]) -> None:
-    """Write the progress file of a learner, as an earlier edition may have left it."""
+    """Write the progress file of a learner."""
     home.mkdir(mode=0o700, exist_ok=True)
     (home / "progress.json").write_text(json.dumps(entries))
 
 
-def cells(path: Path) -> list[str]:
-    return ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"]]
+def sources(path: Path) -> list[str]:
+    return [cell.source for cell in cells.cells(path.stem)]
 
 
 class Page(HTMLParser):
@@ -59,11 +60,11 @@ def test_every_notebook_is_on_the_map_with_its_minutes_and_its_checks(workshop_h
     assert sorted(on_map) == sorted(checking.all_exercises()), "each check, once"
     for chapter, path in zip(all_chapters, NOTEBOOKS, strict=True):
         assert (
-            f"{chapter.minutes} minutes" in cells(path)[0]
+            f"{chapter.minutes} minutes" in sources(path)[0]
             and chapter.needs
             and "[" not in chapter.needs
         )
-        checks = set(re.findall(r'check\("([\w.]+)"', "\n".join(cells(path))))
+        checks = set(re.findall(r'check\("([\w.]+)"', "\n".join(sources(path))))
         on_map = {*chapter.checks, *chapter.deeper}
         assert checks == on_map, "the checks of the map are those of the notebook"
 
@@ -72,7 +73,7 @@ def test_checks_below_deeper_are_those_that_the_path_does_not_count(subtests):
     for path in NOTEBOOKS:
         with subtests.test(path.stem):
             in_deeper, below_deeper = False, set()
-            for source in cells(path):
+            for source in sources(path):
                 if source.startswith("## "):
                     in_deeper = source.startswith("## Deeper")
                 if in_deeper:
@@ -178,80 +179,21 @@ def test_half_of_a_notebook_takes_half_of_its_time(workshop_home):
     )
 
 
-EARLIER = {
-    "memory.kv_bytes_per_token": {"tries": 2, "done": True},
-    "memory.weights_405b": {"tries": 2, "done": True},  # in Deeper today
-    "start.stop": {"tries": 1, "done": True, "first": "b"},
-    "memory.how_many": {
-        "options": ["less than 16 GB", "more than 16 GB"],
-        "predicted": "less than 16 GB",
-        "result": "more than 16 GB",
-    },
-    "no.longer_there": {"tries": 1, "done": True},
-    "course.path": {"name": "of another edition"},
-}
+def test_what_the_course_no_longer_has_counts_for_nothing(workshop_home):
+    stored = {"no.longer_there": {"tries": 1, "done": True}, "course.path": {"name": "no longer"}}
+    write_progress(workshop_home, stored)
+    assert course_map().path == "core" and course_map().summary().startswith("0 of")
 
 
-def test_progress_of_an_earlier_edition_still_counts(workshop_home):
-    write_progress(workshop_home, EARLIER)
-    current_map = course_map()
-    assert current_map.path == "core"
-    assert "2 of" in current_map.summary() and "1 of" in current_map.summary().split("·")[1]
-    assert current_map.done.intersection(current_map.chapters[1].deeper) == {"memory.weights_405b"}
-    course_map(path="scale")
-    stored = json.loads((workshop_home / "progress.json").read_text())
-    assert stored == {**EARLIER, "course.path": {"name": "scale"}}, "nothing of theirs is lost"
-
-
-def asked_in_course() -> dict[str, str]:
-    """Return each recall question's key, and the number of the notebook that it asks about."""
-    numbers = {}
+def test_a_recall_question_is_about_a_notebook_that_its_path_has():
+    """The core, or an earlier notebook of the same role."""
     for key, exercise in checking.all_exercises().items():
-        number = paths.recalls(exercise.title)
-        if number is not None:
-            numbers[key] = number
-    return numbers
-
-
-def test_no_question_is_about_a_notebook_that_the_path_leaves_out(
-    workshop_home, monkeypatch, subtests
-):
-    for path in paths.NAMES:
-        with subtests.test(str(path)):
-            monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
-            course_map(path=path)
-            learners_map = course_map()
-            numbers = {chapter.name.split("_")[0] for chapter in learners_map.on_path}
-            every = checking.all_exercises()
-            assert len(asked_in_course()) >= 8
-            for key, number in asked_in_course().items():
-                shown = checking.check(key)
-                assert isinstance(shown, checking.Question) == (number in numbers), key
-                counted = {
-                    check
-                    for chapter in learners_map.chapters
-                    for check in learners_map.checks(chapter)
-                    if chapter.name == every[key].notebook
-                }
-                assert (key in counted) == (number in numbers)
-
-
-def test_a_recall_question_is_asked_once_its_notebook_was_begun(workshop_home, monkeypatch):
-    monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
-    left_out = {
-        key: number
-        for key, number in asked_in_course().items()
-        if number not in paths.CORE.notebooks
-    }
-    key, number = next(iter(left_out.items()))
-    assert "Go on to the next cell" in repr(checking.check(key))
-    other = next(
-        name
-        for name, exercise in checking.all_exercises().items()
-        if exercise.notebook.startswith(number) and not exercise.options
-    )
-    write_progress(workshop_home, {other: {"tries": 1, "done": True}})
-    assert isinstance(checking.check(key), checking.Question)
+        recalled = re.match(r"From notebook (\d+):", exercise.title)
+        if recalled:
+            number = f"{int(recalled[1]):02}"
+            parts = [part for part in (paths.CORE, *paths.ROLES) if part.has(exercise.notebook)]
+            assert any(number in part.notebooks for part in (paths.CORE, *parts)), key
+            assert number < exercise.notebook[:2], key
 
 
 def test_predictions_stand_beside_their_results(workshop_home):
@@ -286,7 +228,7 @@ def test_links_are_reachable_by_keyboard_and_progress_is_said(workshop_home):
     assert "Course map" in page.labels
     by_name = {chapter.name: chapter for chapter in chapters()}
     assert [label for label in page.labels if label.endswith("checks")] == [
-        f"0 of {len(course_map().checks(by_name[name]))} checks" for name in in_order
+        f"0 of {len(by_name[name].checks)} checks" for name in in_order
     ]
 
 
@@ -357,7 +299,7 @@ def test_an_unknown_notebook_names_those_there_are(workshop_home):
 
 
 def test_the_map_stands_near_the_top_and_the_line_at_the_end():
-    assert "course_map()" in cells(NOTEBOOKS[0])[4], "after the box and the story"
+    assert "course_map()" in sources(NOTEBOOKS[0])[4], "after the box and the story"
     for path in NOTEBOOKS:
-        assert f'course_map("{path.stem}")' in cells(path)[-1]
+        assert f'course_map("{path.stem}")' in sources(path)[-1]
     assert the_map.__doc__

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from types import SimpleNamespace
 
+import cells
 import needs
 import pytest
 
@@ -13,8 +12,6 @@ from workshop.course.notebooks import extra_servers, live, nb11
 from workshop.errors import WorkshopError
 from workshop.servers import local
 from workshop.vllm_package import installed
-
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
 def test_where_memory_is_short_the_lab_is_recorded(monkeypatch, capsys):
@@ -96,12 +93,7 @@ def test_what_was_recorded_is_what_is_simulated():
     """The notebook's own cell, run: a change of the clock has to be recorded, too."""
     if not installed()[1]:
         needs.lacking("vLLM is not installed: make workshop installs it")
-    cells = json.loads((NOTEBOOKS / "11_inside_the_engine.ipynb").read_text())["cells"]
-    (cell,) = [
-        source
-        for notebook_cell in cells
-        if "def simulated(budget)" in (source := "".join(notebook_cell["source"]))
-    ]
+    cell = cells.with_text("11_inside_the_engine", "def simulated(budget)")
     namespace = {"given": None}  # no falling back on what was recorded
     exec(cell, namespace)
     for budget, row in nb11.engine_lab()["budgets"].items():

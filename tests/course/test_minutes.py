@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import course_minutes
 import pytest
 
 from workshop.course.progress import paths
-from workshop.course.progress.course_map import chapters
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,12 +77,3 @@ def test_the_stated_minutes_are_the_computed_ones(subtests):
 
 def test_the_core_takes_three_and_a_half_hours_at_most():
     assert sum(course_minutes.times(name).minutes for name in CORE) <= 210
-
-
-def test_map_and_readme_state_what_the_heads_state():
-    rows = dict(
-        re.findall(r"\(notebooks/(\w+)\.ipynb\) \|.*\| (\d+) \|", (ROOT / "README.md").read_text())
-    )
-    for chapter in chapters():
-        assert chapter.minutes == course_minutes.stated(chapter.name)
-        assert int(rows[chapter.name]) == chapter.minutes, chapter.name

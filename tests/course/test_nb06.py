@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
+import cells
 import pytest
 from needs import lacking
 
 from workshop.course.notebooks import nb06
 from workshop.course.topics.timeline import Span
-
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "06_many_prompts.ipynb"
 
 # three batches of four: the longest answers have 120, 90 and 100 tokens
 STEPS = 120 + 90 + 100
@@ -54,8 +50,7 @@ def test_transformers_writes_all_tokens_that_were_asked_for():
 
 def test_throughput_stops_at_the_first_number_near_the_highest(subtests):
     results: list[str] = []
-    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-    (cell,) = [cell for cell in cells if cell["id"] == "many-flat_after-result"]
+    cell = cells.with_text("06_many_prompts", 'predict("many.flat_after", result=')
     at_once = (1, 2, 4, 8, 16, 32, 64, 128)
     for tokens_per_s, stops in [
         # measured on a busy machine: two numbers dip, and their doubles recover
@@ -69,5 +64,5 @@ def test_throughput_stops_at_the_first_number_near_the_highest(subtests):
                 "sweep": {n: (rate, 0.1) for n, rate in zip(at_once, tokens_per_s, strict=True)},
                 "predict": lambda key, result: results.append(result),
             }
-            exec("".join(cell["source"]), names)
+            exec(cell, names)
             assert results.pop() == stops

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
+import cells
 import pytest
 
 from workshop.course.notebooks import nb10
 from workshop.errors import BadInput, WorkshopError
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "10_chat.ipynb"
 QUESTION = {"role": "user", "content": "What is Boston?"}
 ARGUMENTS = '{"city": "Boston"}'
 CALL = {
@@ -77,9 +76,7 @@ def test_tokens_are_asked_for_and_come_as_they_are_read():
 
 
 def notebook_cells() -> dict[str, str]:
-    return {
-        cell["id"]: "".join(cell["source"]) for cell in json.loads(NOTEBOOK.read_text())["cells"]
-    }
+    return {cell.id: cell.source for cell in cells.cells("10_chat")}
 
 
 def test_without_vllm_the_notebook_gets_a_recorded_answer_to_each_of_its_requests(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import doctest
-import importlib.util
 import json
 from pathlib import Path
 
+import assignment
+import checks
 import nbformat
 import pytest
 
@@ -17,17 +18,8 @@ ROOT = Path(__file__).parents[2]
 CHAPTERS = chapters()
 
 
-def tool(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def made(name: str):
-    return tool("assignment").assignment(
-        json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())
-    )
+    return assignment.assignment(json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text()))
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
@@ -75,7 +67,7 @@ def test_right_answers_earn_the_point_and_wrong_or_open_ones_do_not(workshop_hom
 
 
 def test_the_page_says_of_checks_what_their_words_say():
-    checks, page = tool("checks"), (ROOT / "docs" / "checks.md").read_text()
+    page = (ROOT / "docs" / "checks.md").read_text()
     assert page == checks.page(), "run: python docs/checks.py"
     for key, exercise in all_exercises().items():
         assert f"(`{key}`)" in page and all(why in page for why in exercise.wrong.values())
@@ -83,5 +75,5 @@ def test_the_page_says_of_checks_what_their_words_say():
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
 def test_every_notebook_has_questions_and_key_points(chapter):
-    questions, points = tool("checks").words_of(chapter.name)
+    questions, points = checks.words_of(chapter.name)
     assert questions.count("?") >= 2 and len(points) >= 3

@@ -5,7 +5,6 @@ The cluster, the Hub and the server are stand-ins; what starts a real server run
 
 from __future__ import annotations
 
-import asyncio
 import grp
 import json
 import os
@@ -14,14 +13,13 @@ import shlex
 import socket
 import subprocess
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 from click.testing import CliRunner
 from hub_server import FakeHub, model, point_to
-from stand_ins import LLAMA_70B, downloaded
+from small_server import Handler, serving
+from stand_ins import LLAMA_70B, downloaded, stand_in
 from test_teaching import GUIDE, ROOT, commands
 
 from workshop import timestamps
@@ -143,9 +141,7 @@ class Cluster:
             monkeypatch.delenv(name, raising=False)
 
     def command(self, name: str, line: str) -> None:
-        path = self.folder / "bin" / name
-        path.write_text(f"#!/bin/bash\n{line}\n")
-        path.chmod(0o755)
+        stand_in(self.folder / "bin", name, line)
 
     def queue(self, job: str) -> None:
         """Let squeue show the job 4711 in this state, to whoever asks for it by number or name."""
@@ -167,52 +163,38 @@ def cluster(tmp_path, monkeypatch, workshop_home):
         yield Cluster(tmp_path / "cluster", Path(shared), monkeypatch)
 
 
-@pytest.fixture
-def model_server():
-    """The address of a server that streams short answers, as vLLM's API does."""
-    loop = asyncio.new_event_loop()
+class Model(Handler):
+    """Streams short answers, as vLLM's API does."""
 
-    async def models(request):
+    def do_GET(self):
         entry = {"id": "Llama-3.1-70B-Instruct", "max_model_len": 32768}
-        return web.json_response({"object": "list", "data": [entry]})
+        self.reply({"object": "list", "data": [entry]})
 
-    async def complete(request):
-        body = await request.json()
+    def do_POST(self):
+        body = self.body()
         number = body.get("n", 1)
         usage = {"prompt_tokens": 5, "completion_tokens": number}
-        common = {"id": request.headers.get("X-Request-Id", "x"), "model": body["model"]}
-        chat = "messages" in body
+        common = {"id": self.headers.get("X-Request-Id", "x"), "model": body["model"]}
+        is_chat = "messages" in body
+        if body.get("stream"):
+            self.begin_stream()
+            for index in range(number):
+                text = {"delta": {"content": " a"}} if is_chat else {"text": " a"}
+                piece = {"index": index, "finish_reason": "stop", **text}
+                self.event({**common, "choices": [piece], "usage": usage})
+            self.wfile.write(b"data: [DONE]\n\n")
+            return
         choices = []
         for index in range(number):
-            text = {"message": {"content": " a"}} if chat else {"text": " a"}
+            text = {"message": {"content": " a"}} if is_chat else {"text": " a"}
             choices.append({"index": index, "finish_reason": "stop", "logprobs": None, **text})
-        if not body.get("stream"):
-            return web.json_response({**common, "choices": choices, "usage": usage})
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        for choice in choices:
-            text = {"delta": {"content": " a"}} if chat else {"text": " a"}
-            piece = {"index": choice["index"], "finish_reason": "stop", **text}
-            data = {**common, "choices": [piece], "usage": usage}
-            await response.write(b"data: " + json.dumps(data).encode() + b"\n\n")
-        await response.write(b"data: [DONE]\n\n")
-        return response
+        self.reply({**common, "choices": choices, "usage": usage})
 
-    async def start():
-        app = web.Application()
-        app.router.add_get("/v1/models", models)
-        app.router.add_post("/v1/completions", complete)
-        app.router.add_post("/v1/chat/completions", complete)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        return site._server.sockets[0].getsockname()[1]
 
-    port = loop.run_until_complete(start())
-    threading.Thread(target=loop.run_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{port}/v1"
-    loop.call_soon_threadsafe(loop.stop)
+@pytest.fixture
+def model_server():
+    with serving(Model) as root:
+        yield f"{root}/v1"
 
 
 @pytest.fixture

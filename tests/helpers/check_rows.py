@@ -1,6 +1,6 @@
 """What rows of test_every_check share: tests/course/rows has a file of them a notebook, with its name.
 
-ROWS = {key: (right answers, wrong answers, each with words that it gets)}
+ROWS = {key: (right answers, wrong answers, each with words that it gets)}; typical wrong answers are in the set itself.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from cells import Cell, cells
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 FOLDED = re.compile(r"<details>.*?</details>", re.DOTALL)
-HOVER = re.compile(r'<abbr title="[^"]*">(.*?)</abbr>', re.DOTALL)
 NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
 
 # The right option of each prediction with the teaching model on a CPU, and other words that would tell it.
@@ -115,18 +115,13 @@ class Prediction:
     between: tuple[str, ...]  # from the buttons to the result
 
 
-def is_folded(cell: dict) -> bool:
-    return bool(cell["metadata"].get("jupyter", {}).get("source_hidden"))
-
-
-def seen(cell: dict) -> str:
+def seen(cell: Cell) -> str:
     """Return a cell as a learner sees it before opening anything: no folded code, no folded texts, no hovers."""
-    if is_folded(cell):
+    if cell.is_hidden:
         return ""
-    text = "".join(cell["source"])
-    if cell["cell_type"] == "markdown":
-        text = HOVER.sub(r"\1", FOLDED.sub("", text))
-    return text
+    if cell.kind == "markdown":
+        return FOLDED.sub("", cell.source)
+    return cell.source
 
 
 def options_of(source: str, key: str) -> tuple[str, ...]:
@@ -136,23 +131,20 @@ def options_of(source: str, key: str) -> tuple[str, ...]:
 
 
 def predictions(path: Path) -> list[Prediction]:
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    sources = ["".join(cell["source"]) for cell in cells]
+    every = cells(path.stem)
     in_notebook = []
-    for number, source in enumerate(sources):
-        for key in re.findall(r'predict\(\s*"([\w.]+)",\s*\(', source):
+    for number, cell in enumerate(every):
+        for key in re.findall(r'predict\(\s*"([\w.]+)",\s*\(', cell.source):
             result = next(
-                n for n, text in enumerate(sources) if f'predict("{key}", result=' in text
+                n for n, later in enumerate(every) if f'predict("{key}", result=' in later.source
             )
             start = max(
-                n
-                for n in range(number)
-                if cells[n]["cell_type"] == "markdown" and "#" in sources[n]
+                n for n in range(number) if every[n].kind == "markdown" and "#" in every[n].source
             )
-            first = re.split(r"^#+ .*$", seen(cells[start]), flags=re.MULTILINE)[-1]
-            before = (first, *(seen(cells[n]) for n in range(start + 1, number)))
-            between = tuple(seen(cells[n]) for n in range(number + 1, result))
-            in_notebook.append(Prediction(key, options_of(source, key), before, between))
+            first = re.split(r"^#+ .*$", seen(every[start]), flags=re.MULTILINE)[-1]
+            before = (first, *map(seen, every[start + 1 : number]))
+            between = tuple(map(seen, every[number + 1 : result]))
+            in_notebook.append(Prediction(key, options_of(cell.source, key), before, between))
     return in_notebook
 
 

@@ -6,15 +6,15 @@ import ast
 import dataclasses
 import doctest
 import importlib
-import importlib.util
 import inspect
-import json
 import pydoc
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import api
+import cells
 import pytest
 from inference_planner.split.settings import Settings
 
@@ -90,9 +90,6 @@ def test_help_begins_with_an_index_of_all_names():
 
 
 def test_the_page_of_names_is_what_their_docstrings_say():
-    spec = importlib.util.spec_from_file_location("api", ROOT / "docs/api.py")
-    api = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(api)
     page = api.page()
     assert [name for name in workshop.__all__ if f"\n## {name}\n" not in page] == []
 
@@ -137,10 +134,7 @@ def test_an_unknown_keyword_of_plan_names_the_nearest(keyword, meant):
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_import_from_the_front_door_and_modules_of_notebooks_alone(notebook):
-    cells = [
-        cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"
-    ]
-    code = "\n".join("".join(cell["source"]) for cell in cells)
+    code = "\n".join(cells.code(notebook.stem))
     imports = re.findall(
         r"^\s*(?:from (workshop[\w.]*) import (.+)|import (workshop[\w.]*))", code, re.MULTILINE
     )

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Container
 from pathlib import Path
 
+import cells
 import pytest
 import tree
 import yaml
@@ -234,7 +235,7 @@ def test_every_target_of_the_readme_exists_in_the_makefile():
 def test_the_readme_lists_every_notebook_with_its_title_and_minutes():
     readme = (ROOT / "README.md").read_text()
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        first = "".join(json.loads(path.read_text())["cells"][0]["source"])
+        first = cells.cells(path.stem)[0].source
         title = re.match(r"# ((?:\d\. )?[^:\n]+)", first)[1]
         minutes = re.search(r"(\d+) minutes", first)[1]
         row = re.search(

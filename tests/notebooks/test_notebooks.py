@@ -13,6 +13,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import cells
 import pandas as pd
 import pytest
 
@@ -101,12 +102,12 @@ def test_notebook_runs(notebook, runs):
 def test_notebook_is_as_the_house_writes_them(subtests):
     for notebook in NOTEBOOKS:
         with subtests.test(notebook.stem):
-            cells = json.loads(notebook.read_text())["cells"]
-            code = [cell for cell in cells if cell["cell_type"] == "code"]
+            every = json.loads(notebook.read_text())["cells"]
+            code = [cell for cell in every if cell["cell_type"] == "code"]
             assert not any(cell["outputs"] or cell["execution_count"] for cell in code), (
                 "outputs are stripped"
             )
-            first = "".join(cells[0]["source"])
+            first = "".join(every[0]["source"])
             assert (
                 first.startswith("# ")
                 and "You will be able to" in first
@@ -137,17 +138,15 @@ def test_notebook_is_as_the_house_writes_them(subtests):
 def test_no_text_near_an_exercise_says_its_number(subtests):
     for notebook in NOTEBOOKS:
         with subtests.test(notebook.stem):
-            cells = json.loads(notebook.read_text())["cells"]
-            sources = ["".join(cell["source"]) for cell in cells]
+            every = cells.cells(notebook.stem)
+            sources = [cell.source for cell in every]
             for key in of_notebook(notebook.stem):
                 if "answer" not in sets.texts(f"e{notebook.stem}").get(key, {}):
                     continue
                 at = next(n for n, source in enumerate(sources) if f'check("{key}"' in source)
-                near = range(max(0, at - 4), min(len(cells), at + 5))
-                text = "\n".join(sources[n] for n in near if cells[n]["cell_type"] == "markdown")
-                text = re.sub(
-                    r"<[^>]*>|(?m:^ *\d+\. )", "", text
-                )  # a glossary's hover; numbers of a list
+                near = every[max(0, at - 4) : at + 5]
+                text = "\n".join(cell.source for cell in near if cell.kind == "markdown")
+                text = re.sub(r"<[^>]*>|(?m:^ *\d+\. )", "", text)  # numbers of a list
                 numbers = re.findall(r"(?<![\d.])\d[\d,]*(?:\.\d+)?", text)
                 told = [
                     number
@@ -178,12 +177,8 @@ def values_of_assertions(source: str) -> list[object]:
 def test_no_visible_assertion_behind_an_exercise_has_its_answer(subtests):
     for notebook in NOTEBOOKS:
         with subtests.test(notebook.stem):
-            code = [
-                cell
-                for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-                if cell["cell_type"] == "code" and not cell["metadata"].get("jupyter")
-            ]
-            sources = ["".join(cell["source"]) for cell in code]
+            every = cells.cells(notebook.stem)
+            sources = [cell.source for cell in every if cell.kind == "code" and not cell.is_hidden]
             for key in of_notebook(notebook.stem):
                 exercise = all_exercises()[key]
                 if exercise.options:
@@ -206,12 +201,8 @@ def accepts(exercise: Exercise, value: object) -> bool:
 def test_every_prediction_is_asked_before_its_result(subtests):
     for notebook in NOTEBOOKS:
         with subtests.test(notebook.stem):
-            code = [
-                "".join(cell["source"])
-                for cell in json.loads(notebook.read_text())["cells"]
-                if cell["cell_type"] == "code"
-            ]
-            calls = re.findall(r'predict\("([\w.]+)", (\(|result=)', "\n".join(code))
+            code = "\n".join(cells.code(notebook.stem))
+            calls = re.findall(r'predict\("([\w.]+)", (\(|result=)', code)
             predicted = [key for key, what in calls if what == "("]
             shown = [key for key, what in calls if what == "result="]
             assert (
@@ -220,11 +211,10 @@ def test_every_prediction_is_asked_before_its_result(subtests):
                 and len(set(predicted)) == len(predicted)
             )
             assert all(calls.index((key, "(")) < calls.index((key, "result=")) for key in predicted)
-            for cell in json.loads(notebook.read_text())["cells"]:
-                if "result=" in (source := "".join(cell["source"])) and "predict(" in source:
-                    assert cell["metadata"]["jupyter"]["source_hidden"] and source.startswith(
-                        "# What you predicted"
-                    ), "its code would give the result away: it is folded"
+            for cell in cells.cells(notebook.stem):
+                if "result=" in cell.source and "predict(" in cell.source:
+                    is_folded = cell.is_hidden and cell.source.startswith("# What you predicted")
+                    assert is_folded, "its code would give the result away"
             assert {key.split(".")[0] for key in predicted} <= {
                 key.split(".")[0] for key in of_notebook(notebook.stem)
             }
@@ -233,14 +223,9 @@ def test_every_prediction_is_asked_before_its_result(subtests):
 def test_a_predictions_result_can_be_run_again_at_any_time(subtests):
     for notebook in NOTEBOOKS:
         with subtests.test(notebook.stem):
-            code = [
-                cell
-                for cell in json.loads(notebook.read_text())["cells"]
-                if cell["cell_type"] == "code"
-            ]
+            code = [cell for cell in cells.cells(notebook.stem) if cell.kind == "code"]
             tables = [
-                symtable.symtable("".join(cell["source"]), notebook.stem, "exec").get_symbols()
-                for cell in code
+                symtable.symtable(cell.source, notebook.stem, "exec").get_symbols() for cell in code
             ]
             assigned = {
                 symbol.get_name()
@@ -257,7 +242,7 @@ def test_a_predictions_result_can_be_run_again_at_any_time(subtests):
                     for symbol in symbols
                     if symbol.is_assigned() or symbol.is_imported()
                 }
-                if "prediction" in cell["metadata"].get("tags", []):
+                if "prediction" in cell.tags:
                     used = {symbol.get_name() for symbol in symbols} - bound
                     assert not used & later, (
                         "a learner who predicts late runs this cell again, after those below it"
@@ -268,11 +253,7 @@ def test_a_predictions_result_can_be_run_again_at_any_time(subtests):
 def test_a_notebook_asks_before_it_teaches_and_says_where_to_go_on(subtests):
     for notebook in NUMBERED:
         with subtests.test(notebook.stem):
-            texts = [
-                "".join(cell["source"])
-                for cell in json.loads(notebook.read_text())["cells"]
-                if cell["cell_type"] == "markdown"
-            ]
+            texts = [cell.source for cell in cells.cells(notebook.stem) if cell.kind == "markdown"]
             assert "**Questions:**" in texts[0]
             assert all(
                 part in texts[-1] for part in ("## Recap", "**At home:**", "**Further reading:**")
@@ -286,12 +267,7 @@ def test_a_notebook_asks_before_it_teaches_and_says_where_to_go_on(subtests):
 
 
 def test_the_page_to_hand_in_is_written_with_open_exercises(tmp_path, monkeypatch, capsys):
-    cells = json.loads((ROOT / "notebooks" / "capstone.ipynb").read_text())["cells"]
-    cell = next(
-        text
-        for notebook_cell in cells
-        if "show.hand_in" in (text := "".join(notebook_cell["source"]))
-    )
+    cell = cells.with_text("capstone", "show.hand_in")
     namespace = {
         "model": "llama-3.1-8b",
         "gpu": "h200",
@@ -310,10 +286,5 @@ def test_the_page_to_hand_in_is_written_with_open_exercises(tmp_path, monkeypatc
 
 @pytest.mark.filterwarnings("error")
 def test_the_table_beside_the_h200_is_drawn_without_a_warning():
-    cells = json.loads((ROOT / "notebooks" / "06_many_prompts.ipynb").read_text())["cells"]
-    cell = next(
-        text
-        for notebook_cell in cells
-        if "8B, one H200" in (text := "".join(notebook_cell["source"]))
-    )
+    cell = cells.with_text("06_many_prompts", "8B, one H200")
     exec(cell, {"pd": pd, "sweep": {1: (100.0, 0.1), 2: (150.0, 0.2)}})

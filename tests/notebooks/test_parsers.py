@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from pathlib import Path
 
+import cells
 import needs
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "10_chat.ipynb"
 ROW = re.compile(r"^\| .+? \| `(\w+)` \| (?:`(\w+)`|\(does not think\)) \|$", re.M)
 REGISTERED = re.compile(r'^    "([\w-]+)": \(', re.M)
 
@@ -24,10 +23,7 @@ def registered(package: str) -> set[str]:
 
 
 def test_every_parser_of_the_table_is_one_of_vllms():
-    cells = json.loads(NOTEBOOK.read_text())["cells"]
-    (table,) = [
-        "".join(c["source"]) for c in cells if "| `--tool-call-parser` |" in "".join(c["source"])
-    ]
+    table = cells.with_text("10_chat", "| `--tool-call-parser` |")
     rows = ROW.findall(table)
     assert len(rows) == 11
     tools, thoughts = registered("tool_parsers"), registered("reasoning")

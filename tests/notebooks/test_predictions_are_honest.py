@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
+import cells
 from predictions import FOLDED, NOTEBOOKS, RIGHT, Prediction, predictions, seen, told
 
 ALL = [(path.stem, prediction) for path in NOTEBOOKS for prediction in predictions(path)]
@@ -30,8 +29,8 @@ def test_the_question_does_not_hold_its_answer(subtests):
 def test_what_you_should_see_is_folded(subtests):
     for path in NOTEBOOKS:
         with subtests.test(path.stem):
-            for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-                text = "".join(cell["source"])
+            for cell in cells.cells(path.stem):
+                text = cell.source
                 assert "What you should see" not in FOLDED.sub("", text), text[:100]
                 assert (
                     text.count("<details>") == text.count("</details>") == text.count("<summary>")
@@ -43,5 +42,5 @@ def test_a_spoiled_prediction_is_found():
     assert told("assert without[-1] / with_cache[-1] == 32.5", prediction)
     assert told("It takes 32 times as long.", prediction)
     assert not told("for 64 tokens, with vectors of 16 numbers", prediction)
-    folded = {"cell_type": "markdown", "metadata": {}, "source": ["<details>32.5</details>"]}
-    assert not seen(folded)
+    folded = "<details>32.5</details>"
+    assert not seen(cells.Cell(0, "", "markdown", folded, (), (), is_hidden=False, is_deeper=False))

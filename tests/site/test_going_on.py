@@ -29,7 +29,6 @@ def build(monkeypatch, tmp_path):
         return f"<p>{chapter.name}</p>"
 
     monkeypatch.setattr(module, "render", render)
-    monkeypatch.setattr(module, "AT_ONCE", 1)
     monkeypatch.setattr(module, "digest_of_sources", lambda: "one version")
 
     # test_site.py renders them all
@@ -102,15 +101,3 @@ def test_what_npm_and_pip_have_installed_makes_no_page_anew(build, tmp_path, mon
     assert build.module.digest_of_sources() == before
     (site / "website.py").write_text("second")
     assert build.module.digest_of_sources() != before
-
-
-def test_the_estimate_follows_this_machines_speed(build, monkeypatch):
-    clock = [100.0]
-    monkeypatch.setattr(build.module.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(build.module, "SECONDS", {"a": 60.0, "b": 120.0})
-    estimate = build.module.Estimate(["a", "b"], run=True)
-    assert str(estimate) == "about 3 minutes left" and estimate.fraction == 0
-    clock[0] += 180.0  # three times as long as on a quiet machine
-    estimate.finished("a")
-    assert str(estimate) == "about 6 minutes left"
-    assert estimate.fraction == pytest.approx(1 / 3)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import types
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 pytest.importorskip("ipywidgets")
 
 from workshop.client import client
+from workshop.course.exercises import checking
 from workshop.course.widgets import page_answer
 from workshop.course.widgets.page_answer import ANSWER_S, CAUSES
 from workshop.course.widgets.sampling import first_words
@@ -177,6 +179,10 @@ def test_every_view_has_a_static_form_for_pages_without_widgets():
     }
     assert sliders.picture.value in bundle["text/html"]
     assert "model: <b>llama-3.1" in bundle["text/html"]
+    assert "GPU: <b>H100 SXM5" in bundle["text/html"] and "GPUs: <b>1<" in bundle["text/html"]
+    question = checking.Question("memory.training")
+    for text, _ in question.exercise.options.values():
+        assert escape(text, quote=False) in question._repr_mimebundle_()["text/html"]
 
 
 def test_without_a_server_the_first_picture_waits_for_no_client(tmp_path):

@@ -28,19 +28,15 @@ def growth():
 class TestScheduler:
     @settings(max_examples=60, deadline=None)
     @given(requests, st.integers(8, 24))
-    def test_blocks_are_held_once_and_hold_all_tokens(self, lengths, blocks):
+    def test_blocks_are_held_once_and_every_request_gets_its_tokens(self, lengths, blocks):
         queue = tuple(Request("ABCDEF"[n], *sizes) for n, sizes in enumerate(lengths))
-        for state in simulate(blocks, queue):
+        states = simulate(blocks, queue)
+        for state in states:
             block_numbers = [block for shown in state.requests for block in shown.blocks]
             assert len(block_numbers) == len(set(block_numbers)) == state.used
             assert state.tokens == sum(shown.tokens for shown in state.requests)
             assert all(len(shown.blocks) == -(-shown.tokens // 16) for shown in state.requests)
-
-    @settings(max_examples=60, deadline=None)
-    @given(requests, st.integers(8, 24))
-    def test_every_request_gets_all_its_tokens(self, lengths, blocks):
-        queue = tuple(Request("ABCDEF"[n], *sizes) for n, sizes in enumerate(lengths))
-        last = simulate(blocks, queue)[-1]
+        last = states[-1]
         assert [shown.generated for shown in last.requests] == [r.output for r in queue]
         assert all(shown.state == "finished" for shown in last.requests)
         assert last.used == 0

@@ -13,10 +13,10 @@ from workshop import MemorySliders
 from workshop.course.drawing import plots
 from workshop.course.exercises.checking import all_exercises
 from workshop.course.exercises.sets.e01_memory import TIGHT
-from workshop.course.widgets.memory.case import Case, memory
+from workshop.course.widgets.memory.case import MemoryCase, memory
 from workshop.course.widgets.reconcile.view import recorded_errors
 
-TIGHT_CASE = Case(**TIGHT)
+TIGHT_CASE = MemoryCase(**TIGHT)
 
 
 def test_the_exercise_starts_where_some_have_to_wait():

@@ -10,7 +10,7 @@ from inference_planner.answer.command import command_of
 from inference_planner.catalog import list_models, load_model
 from inference_planner.model.attention import kinds
 
-from workshop.course.widgets.memory.case import Case, memory, remedies, verdict
+from workshop.course.widgets.memory.case import MemoryCase, memory, remedies, verdict
 from workshop.course.widgets.memory.picture import picture, spoken
 from workshop.course.widgets.memory.view import MemorySliders
 from workshop.engine.planning import plan
@@ -24,7 +24,7 @@ def sliders():
 
 class TestCase:
     def test_it_says_what_the_plan_says(self):
-        result = memory(Case("llama-3.1-70b", gpu="h200", gpus=4, context=131072))
+        result = memory(MemoryCase("llama-3.1-70b", gpu="h200", gpus=4, context=131072))
         planned = plan(
             "llama-3.1-70b", "h200", tensor_parallel_size=4, usage="serve", max_model_len=131072
         )
@@ -37,20 +37,20 @@ class TestCase:
 
     def test_bytes_of_a_request_are_those_of_its_tokens(self):
         # 80 layers × 2 × 8 KV heads × 128 × 2 bytes = 327,680 bytes a token (config.json), on 4 ranks
-        result = memory(Case("llama-3.1-70b", gpus=4, context=8192, requests=3))
+        result = memory(MemoryCase("llama-3.1-70b", gpus=4, context=8192, requests=3))
         assert result.request_bytes == 8192 * 327_680 // 4
         assert result.tightest.requested_kv == 3 * result.request_bytes
 
     def test_each_state_has_its_sentence(self, subtests):
         for case, state, says in [
-            (Case(), "fits", "room for"),
-            (Case("llama-3.1-405b", gpus=8), "refused", "does not fit"),
+            (MemoryCase(), "fits", "room for"),
+            (MemoryCase("llama-3.1-405b", gpus=8), "refused", "does not fit"),
             (
-                Case("llama-3.1-70b", gpus=2, context=131072, requests=1),
+                MemoryCase("llama-3.1-70b", gpus=2, context=131072, requests=1),
                 "refused",
                 "refuse to start",
             ),
-            (Case("llama-3.1-8b", context=131072, requests=64), "waits", "the others wait"),
+            (MemoryCase("llama-3.1-8b", context=131072, requests=64), "waits", "the others wait"),
         ]:
             with subtests.test(str(case)):
                 result = memory(case)
@@ -59,9 +59,9 @@ class TestCase:
 
     def test_a_remedy_that_names_gpus_works(self, subtests):
         for case in [
-            Case("llama-3.1-405b", gpus=8),
-            Case("llama-3.1-8b", context=131072, requests=64),
-            Case("llama-3.1-70b", gpus=2, context=131072, requests=8),
+            MemoryCase("llama-3.1-405b", gpus=8),
+            MemoryCase("llama-3.1-8b", context=131072, requests=64),
+            MemoryCase("llama-3.1-70b", gpus=2, context=131072, requests=8),
         ]:
             with subtests.test(str(case)):
                 from dataclasses import replace
@@ -80,39 +80,41 @@ class TestCase:
             ("falcon-7b", 4, (1, 4)),
         ]:
             with subtests.test(model):
-                result = memory(Case(model, gpus=gpus))
+                result = memory(MemoryCase(model, gpus=gpus))
                 assert (result.fit.tp, result.fit.pp) == sizes
 
     def test_absurd_numbers_are_refused(self):
         with pytest.raises(BadInput, match="requests is 0"):
-            memory(Case(requests=0))
+            memory(MemoryCase(requests=0))
         with pytest.raises(BadInput, match="gpu_memory_utilization"):
-            memory(Case(gpu_memory_utilization=1.5))
+            memory(MemoryCase(gpu_memory_utilization=1.5))
 
     def test_slices_are_not_joined_as_in_the_plan(self):
         """NCCL cannot join MIG slices; one of them alone is planned."""
-        slices = Case(gpu="h100-mig-3g.40gb", gpus=2)
+        slices = MemoryCase(gpu="h100-mig-3g.40gb", gpus=2)
         with pytest.raises(BadInput, match="slice"):
             plan(slices.model, slices.gpu, tensor_parallel_size=2)
         with pytest.raises(BadInput, match="slice"):
             memory(slices)
-        assert memory(Case(gpu="h100-mig-3g.40gb")).state == "fits"
+        assert memory(MemoryCase(gpu="h100-mig-3g.40gb")).state == "fits"
 
     def test_what_vllm_refuses_does_not_fit(self):
         """A hybrid has its default of max_num_seqs lowered; all of the memory is never free."""
-        hybrid = memory(Case("qwen3.5-35b-a3b", requests=1))
+        hybrid = memory(MemoryCase("qwen3.5-35b-a3b", requests=1))
         planned = plan(
             "qwen3.5-35b-a3b", "h100", tensor_parallel_size=1, max_model_len=hybrid.case.context
         )
         assert hybrid.state == "fits" and command_of(hybrid.deployment) == planned.command
         assert "--max-num-seqs" in planned.command
-        whole = memory(Case(gpu_memory_utilization=1.0, requests=1))
+        whole = memory(MemoryCase(gpu_memory_utilization=1.0, requests=1))
         assert whole.state == "refused" and "would refuse to start" in verdict(whole)
 
     def test_the_command_holds_what_was_chosen(self):
         line = command_of(
             memory(
-                Case("llama-3.1-405b", gpus=16, context=4096, kv_cache_dtype="fp8", weights="fp8")
+                MemoryCase(
+                    "llama-3.1-405b", gpus=16, context=4096, kv_cache_dtype="fp8", weights="fp8"
+                )
             ).deployment
         )
         for part in (
@@ -130,21 +132,21 @@ class TestPicture:
     def test_every_kind_of_attention_can_be_drawn(self, subtests):
         for name in {kinds(load_model(name)): name for name in list_models()}.values():
             with subtests.test(name):
-                result = memory(Case(name, gpus=8, gpu="h200", context=1024))
+                result = memory(MemoryCase(name, gpus=8, gpu="h200", context=1024))
                 assert verdict(result).split(" Nearest")[0][:40] in picture(result).replace(
                     "&#x27;", "'"
                 )
 
     def test_a_bar_a_gpu_and_words_for_screen_readers(self):
-        result = memory(Case("llama-3.1-70b", gpus=4))
+        result = memory(MemoryCase("llama-3.1-70b", gpus=4))
         text = picture(result)
         assert [f"GPU {n}</span>" in text for n in range(5)] == [True] * 4 + [False]
         assert 'role="img" aria-label="Memory of llama-3.1-70b on 4' in text
         assert "KV cache asked for" in spoken(result)
 
     def test_too_much_is_drawn_as_too_much(self):
-        assert 'too much"' in picture(memory(Case("llama-3.1-405b", gpus=8)))
-        assert 'too much"' not in picture(memory(Case()))
+        assert 'too much"' in picture(memory(MemoryCase("llama-3.1-405b", gpus=8)))
+        assert 'too much"' not in picture(memory(MemoryCase()))
 
 
 class TestView:

@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 
 pytest.importorskip("ipywidgets")
 
 from workshop.client.sampling_settings import DEFAULTS, Settings
 from workshop.course.topics import abstracts
-from workshop.course.widgets.sampling.source import Position
+from workshop.course.widgets.sampling.source import TeachingModel
 from workshop.course.widgets.sampling.view import SLIDERS, SamplingExplorer
 from workshop.errors import BadInput
-from workshop.servers.local import TEACHING_FOLDER
 
 LABEL = abstracts.prompt(abstracts.load()[480]["text"])
 ROOT = "Think of numbers.\nA root is a"
-
-
-class TeachingModel:
-    """The teaching model in this process, as a source of the explorer."""
-
-    def __init__(self):
-        transformers = pytest.importorskip("transformers")
-        self.torch = pytest.importorskip("torch")
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(TEACHING_FOLDER)
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(TEACHING_FOLDER).eval()
-        self.position = cache(self.position)
-
-    def describe(self) -> str:
-        return "the teaching model"
-
-    def position(self, prompt: str, output: tuple[int, ...] = ()) -> Position:
-        ids = tuple(self.tokenizer(prompt).input_ids)
-        with self.torch.no_grad():
-            logits = self.model(self.torch.tensor([[*ids, *output]])).logits[0, -1].float()
-        logprobs = logits.log_softmax(0)
-        order = logprobs.argsort(descending=True).tolist()
-        return Position({token: logprobs[token].item() for token in order}, None, ids)
-
-    def text(self, tokens: tuple[int, ...]) -> str:
-        return self.tokenizer.decode(list(tokens))
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +51,9 @@ def test_temperature_2_shrinks_the_longest_bar_and_grows_the_short_ones(model):
 def test_top_k_2_leaves_two_bars_and_top_p_cuts_again(model):
     explorer = SamplingExplorer(model, LABEL, show=("temperature", "top_k", "top_p", "min_p"))
     explorer.sliders["top_k"].value = 2
-    assert list(bars(explorer).values()) == pytest.approx([0.73, 0.27], abs=0.01)
+    assert list(bars(explorer).values()) == pytest.approx(
+        [0.73, 0.27], abs=0.02
+    )  # as served, in 16 bits
     explorer.sliders["top_p"].value = 0.7
     assert list(bars(explorer)) == [" psychology"]
     explorer.set(DEFAULTS)

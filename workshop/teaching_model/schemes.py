@@ -78,7 +78,7 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class Result:
+class QuantizedModel:
     """A quantized model, and what its checkpoint stores."""
 
     scheme: Scheme
@@ -136,7 +136,9 @@ def _first_reader(name: str) -> str:
     return ".".join([*layer, SAME_INPUT.get(part, part)])
 
 
-def quantize(model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | None = None) -> Result:
+def quantize(
+    model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | None = None
+) -> QuantizedModel:
     """Return the model with its Linears quantized. Embeddings and norms stay as they are, as in vLLM.
 
     Raises BadInput: an unknown scheme, a group that does not divide, or GPTQ and AWQ without calibration.
@@ -159,7 +161,7 @@ def quantize(model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | Non
     for name, w in model.weights.items():
         part = parts.get(name.removesuffix(".weight"))
         stored_bytes += part.stored_bytes if part else 2 * w.size
-    return Result(s, Llama(weights, model.config, _through(s)), parts, stored_bytes)
+    return QuantizedModel(s, Llama(weights, model.config, _through(s)), parts, stored_bytes)
 
 
 def scheme_of(scheme: str | Scheme) -> Scheme:
@@ -221,7 +223,7 @@ def _through(s: Scheme) -> Through:
     return through
 
 
-def weight_error(model: Llama, result: Result) -> float:
+def weight_error(model: Llama, result: QuantizedModel) -> float:
     """Return ‖ΔW‖ / ‖W‖ over all Linears; NaN for AWQ, whose weights are scaled on purpose."""
     if result.scheme.method == "awq":
         return float("nan")

@@ -43,6 +43,9 @@ OURS = "distributed-inference-workshop"
 NEEDED = "ipython", "ipywidgets", "pyyaml", "jinja2", "prometheus-client"
 # what they draw in and a page has no use for
 NOT_HERE = {"pexpect", "psutil", "colorama", "widgetsnbextension"}
+# What a page has no use for, and imports: each says so when it is used. Those that do more are in stand_ins/.
+UNAVAILABLE = ("aiohttp", "grp", "pandas", "pydantic", "uvloop", "yarl")
+STAND_IN = 'from not_here import missing\n\n__getattr__ = missing("{}")\n'
 # it asks the machine, and its parser is all that is used of it
 UNREAD = {"prometheus_client/__init__.py"}
 # A browser gives a page from a file no modules and no workers.
@@ -268,8 +271,6 @@ def ours() -> bytes:
         "workshop/client/page_client.py": HERE / "page_client.py",
         "workshop/client/llama.js": HERE / "llama.js",
     }
-    folder = HERE / "stand_ins"
-    stand_ins = {str(path.relative_to(folder)): path for path in folder.rglob("*.py")}
     version = importlib.metadata.version(OURS)
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted((ROOT / "workshop").rglob("*")):
@@ -287,11 +288,22 @@ def ours() -> bytes:
         ]
         # the map is drawn of these, scripts and manifests are shown
         course = {str(path.relative_to(ROOT)): path for path in read}
-        for inside, path in {**overlay, **stand_ins, **course}.items():
+        for inside, path in {**overlay, **course}.items():
             archive.write(path, inside)
+        for inside, text in stand_ins().items():
+            archive.writestr(inside, text)
         about = f"Metadata-Version: 2.1\nName: {OURS}\nVersion: {version}\n"
         archive.writestr(f"{OURS.replace('-', '_')}-{version}.dist-info/METADATA", about)
     return packed.getvalue()
+
+
+def stand_ins() -> dict[str, str]:
+    """Return the modules that answer for packages that no browser has, by their paths in the wheel."""
+    modules = {f"{name}.py": STAND_IN.format(name) for name in UNAVAILABLE}
+    folder = HERE / "stand_ins"
+    for path in sorted(folder.rglob("*.py")):
+        modules[str(path.relative_to(folder))] = path.read_text(encoding="utf-8")
+    return modules
 
 
 def for_the_page(path: Path) -> str:

@@ -8,24 +8,18 @@ from types import SimpleNamespace
 import numpy as np
 
 from workshop.course.exercises.sets.e01_memory import TIGHT
-from workshop.course.widgets.memory.case import Case
+from workshop.course.widgets.memory.case import MemoryCase
 
-TIGHT_CASE = Case(**TIGHT)
+TIGHT_CASE = MemoryCase(**TIGHT)
 
 ROWS = {
     "memory.weights_405b": (
         [810, 405e9 * 2 / 1e9],
         [
-            (405, "16 bits"),
-            (1620, "float32"),
-            (754.4, "GiB"),
-            (810e9, "10**9"),
-            (6480, "gigabits"),
             (807, "too small"),
             (800, "too small"),
             (820, "too large"),
             ("810", "without quotes"),
-            (811.7, "405·10⁹"),
             ("405*2", "without quotes"),
             ((405, 2), "write * between them"),
             ("810 GB", "without the unit"),
@@ -51,18 +45,11 @@ ROWS = {
     "memory.kv_bytes_per_token": (
         [131072, (2, 32, 8, 128, 2), [2, 32, np.int64(8), 128.0, 2]],
         [
-            (65536, "K or V"),
-            ((8, 128), "all five"),
             ((2, 32, 32, 128, 2), "8 KV heads"),
             ((2, 32, 8, 64, 2), "K or V"),
             ((131, 72), "commas"),
             ((2, 32, 8, 128), "give 5 numbers"),
             ((2, 32, "8", 128, 2), "give 8 as a number"),
-            (524288, "8 KV heads"),
-            (262144, "already the factor 2"),
-            (4096, "one layer"),
-            (128, "KiB"),
-            (1048576, "bits"),
             (131000, "too small"),
             ("128 KiB", "without the unit: it is bytes"),
         ],
@@ -70,29 +57,13 @@ ROWS = {
     "memory.kv_request_70b": (
         [39.0625, 39.06, 39.1],
         [
-            (40.0, "131,072"),
-            (39, "one more digit"),
-            (15.625, "70B has 80"),
-            (0.3125, "one token"),
-            (41.943, "GB"),
-            (41_943_040_000, "bytes"),
-            (312.5, "64 heads"),
-            (19.53, "twice as much"),
             (39.4, "too large"),
-            ((2, 80, 8, 128, 2, 128_000), "multiply them"),
             ([80, 8, 128, 2, 2, 128_000], "is it in GiB"),
         ],
     ),
     "memory.fewest_h100": (
         [3],
         [
-            (1, "80 GB"),
-            (2, "not one request"),
-            (4, "pipeline_parallel_size"),
-            (8, "more than needed"),
-            (16, "two nodes"),
-            ((1, 3), "that is the split"),
-            ((3, 1), "does not divide the 64 heads"),
             (5, "too large"),
         ],
     ),

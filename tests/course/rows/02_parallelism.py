@@ -28,12 +28,6 @@ ROWS = {
     "parallelism.nvlink": (
         [1800],
         [
-            (900, "one direction"),
-            (450, "three neighbours"),
-            (3600, "every pair once"),
-            (1200, "more than four pairs"),
-            (600, "more pairs"),
-            (300, "one pair"),
             (1780, "too small"),
         ],
     ),
@@ -80,25 +74,13 @@ ROWS = {
     "parallelism.all_reduce_bytes": (
         [8_257_536, (2, 126, 16384, 2), [126, 2, 2, 16384]],
         [
-            (4_128_768, "two all-reduces"),
-            (65536, "one layer"),
-            (252, "the messages"),
-            (8 * 8_257_536, "however many GPUs"),
-            (16 * 8_257_536, "one token"),
-            (7.875, "MiB"),
             (8_000_000, "too small"),
-            (8.26e6, "every digit"),
             ((126, 16384, 2), "give 4 numbers"),
         ],
     ),
     "parallelism.tokens_tp2": (
         [131072],
         [
-            (65536, "one rank"),
-            (32768, "more room"),
-            (262144, "not four"),
-            (1024, "bytes of one token"),
-            (512, "on each rank"),
             (131000, "too small"),
         ],
     ),

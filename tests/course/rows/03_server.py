@@ -11,11 +11,6 @@ ROWS = {
     "server.hand_tokens": (
         [65536, 64 * 2**20 / 1024, 65_536],
         [
-            (64, "those are MiB"),
-            (62500, "with 64 MB"),
-            (67108864, "those are bytes"),
-            (64 * 2**30, "not times"),
-            (64000, "not 1,000"),
             (65000, "too small"),
         ],
     ),
@@ -42,11 +37,8 @@ ROWS = {
     "server.split": (
         [(8, 2), [8, 2]],
         [
-            ((16, 1), "all 16"),
             ((8, 4), "product is 32"),
             ((1, 16), "stays inside a node"),
-            ((4, 4), "counts more"),
-            ((2, 8), "other way round"),
             (4, "two numbers"),
             (("4", "4"), "two numbers"),
         ],
@@ -55,34 +47,21 @@ ROWS = {
         [3248, 3247.2, 3240, 3250, 405.9e9 * 2 / 0.25e9],
         [
             (3248 / 60, "minutes"),
-            (203, "not times"),
-            (4148, "15 minutes"),
-            (1624, "two bytes"),
-            (3248 * 8, "Gbit"),
             (3300, "too large"),
         ],
     ),
     "server.weights_gib": (
         [131.56, (32.89, 4), [4, 32.89], 131.6, 132],
         [
-            (32.89, "one rank"),
             ((32.89, 1), "one rank"),
-            (141.26, "GB"),
-            (8.2225, "divided"),
             ((32.89, 3), "from 0 to 3"),
-            (65.78, "more ranks"),
             (128, "too small"),
         ],
     ),
     "server.kv_tokens": (
         [1_229_264],
         [
-            ((1, 229, 264), "leave out the commas"),
             ("1,229,264", "without quotes"),
-            (93.79, "GiB per GPU"),
-            (32.89, "weights"),
-            (131_072, "max_model_len"),
-            (243_696, "405b-fp8"),
             (1_229_000, "too small"),
         ],
     ),

@@ -20,21 +20,12 @@ def surprising(rows):
 ROWS = {
     "logprobs.entries": (
         [6],
-        [
-            (5, "if it is not"),
-            (1, "logprobs=0"),
-            (4, "always there"),
-            (10, "besides"),
-            (8192, "vocabulary"),
-        ],
+        [],
     ),
     "logprobs.generated": (
         [("20", "49"), ["20", "49"], (" 20", "49 ")],
         [
             (("49", "20"), "other way round"),
-            (("20-minute", "49"), "two tokens"),
-            (("20", "20"), "nearer to 0"),
-            (("49", "49"), "begins with"),
             ("20", "two texts"),
             (("a", "b"), "are not the two"),
         ],
@@ -43,43 +34,27 @@ ROWS = {
         [("San", "Question"), ["San", "Question"], ("san", " question")],
         [
             (("Question", "San"), "other way round"),
-            (("San", "San"), "not have rank 1"),
-            (("Question", "Question"), "what was really there"),
-            (("San Francisco", "Question"), "two tokens"),
             ("San", "two texts"),
         ],
     ),
     "logprobs.probability": (
         [math.exp(-8.533774), 0.000197, 0.000196, 0.0002],
         [
-            (-8.5338, "logprob itself"),
-            (12.31, "surprise in bits"),
-            (0.01966, "percent"),
-            (5085, "the sign"),
-            (0.0027, "not 2"),
             (0.0003, "too large"),
         ],
     ),
     "logprobs.bits": (
         [10],
         [
-            (6.931, "nats"),
-            (-10, "positive"),
-            (1024, "halvings"),
-            (3.0103, "base 10"),
             (0.0009766, "probability itself"),
         ],
     ),
     "logprobs.perplexity": (
         [math.exp(2), 7.389, 7.39, 7.4],
         [
-            (2.0, "exponentiate"),
             (math.exp(6), "number of tokens"),
             (math.exp(-2), "the sign"),
-            (4, "with e"),
             (math.e, "all three"),
-            (-2, "turn its sign"),
-            (7, "one more digit"),
             (7.6, "too large"),
         ],
     ),
@@ -87,8 +62,6 @@ ROWS = {
         [math.exp(-1.25), 0.2865, 0.287, 0.29],
         [
             (math.exp(-1.25 / 3), "take the sum"),
-            (-1.25, "undo the logarithm"),
-            (28.65, "not percent"),
             (math.exp(1.25 / 3), "perplexity"),
             (math.exp(-1.2), "doubtful token alone"),
             (math.exp(1.25), "negative"),
@@ -149,11 +122,6 @@ ROWS = {
     "logprobs.raw": (
         [math.log(0.4), -0.916, -0.92, -0.9],
         [
-            (0.0, "processed one"),
-            (0.4, "logarithm"),
-            (0.9163, "negative"),
-            (-1.3219, "bits"),
-            (-0.3979, "base 10"),
             (-0.8, "too large"),
         ],
     ),

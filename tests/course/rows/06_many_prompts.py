@@ -65,8 +65,6 @@ ROWS = {
         [1 - 550 / 1240, 0.5565, 0.556, 0.557],
         [
             (550 / 1240, "somebody wanted"),
-            (55.65, "not percent"),
-            (690, "those are tokens"),
             (690 / 550, "those that were wanted"),
             (1 - 550 / 1440, "longest of all"),
             (1 - 170 / 310, "compare tokens"),

@@ -24,11 +24,6 @@ ROWS = {
     "engine.critical": (
         [206, 206.04, 206.041667, 989 / 4.8],
         [
-            (412.08, "the two cancel"),
-            (103.02, "the two cancel"),
-            (0.20604, "same prefix"),
-            (0.0048534, "other way round"),
-            (295.22, "an H100"),
             (250, "too large"),
             ("206 tokens", "without the unit"),
         ],

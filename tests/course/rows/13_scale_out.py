@@ -31,12 +31,6 @@ ROWS = {
     "scale.moved": (
         [26.2144, 26.2, 4000 * 327680 / 50e9 * 1e3],
         [
-            (0.0262144, "in seconds"),
-            (3.2768, "a byte has 8 bits"),
-            (209.7152, "bytes already"),
-            (0.0065536, "one token"),
-            (26214.4, "µs"),
-            (1310.72, "megabytes"),
             (30, "too large"),
             ("26.2 ms", "without the unit: it is ms"),
         ],

@@ -51,23 +51,12 @@ ROWS = {
     "agents.fit": (
         [5, (4096 - 480) // 672],
         [
-            (3, "counted once for each session"),
-            (5.38, "give a whole number"),
-            (6, "round down"),
-            (8, "six"),
-            (36, "keeps all its turns"),
             (400, "too large"),
         ],
     ),
     "scale.in_flight": (
         [240, 1800 / 60 * 8],
         [
-            (30, "still there"),
-            (1800, "the people"),
-            (14400, "people times seconds"),
-            (225, "a part of this minute"),
-            (211.7647, "a part of this minute"),
-            (3.75, "the other way round"),
             (241, "too large"),
         ],
     ),

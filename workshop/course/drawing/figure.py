@@ -77,7 +77,7 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
         from matplotlib.figure import Figure
         from matplotlib.style import context
     except ImportError:
-        axes = figure_svg.Axes(width, height)
+        axes = figure_svg.SvgAxes(width, height)
         draw(axes, data, kind, colours, names=names, limit=limit)
         return axes.picture(title, xlabel, ylabel, description)
     with context(STYLE):
@@ -141,7 +141,7 @@ def draw(
             _stacked_bars(axes, in_rows, colours)
         else:
             _bars(axes, in_rows, colours)
-    if not isinstance(axes, figure_svg.Axes):
+    if not isinstance(axes, figure_svg.SvgAxes):
         _finish(axes, series, kind, legend)
 
 
@@ -194,7 +194,7 @@ def _lines(axes, series: list[Series], colours: Mapping[str, str], names: Sequen
 
 def _label_height(axes) -> float:
     """Return the share of the height of axes that the label of a line needs."""
-    if isinstance(axes, figure_svg.Axes):
+    if isinstance(axes, figure_svg.SvgAxes):
         return axes.label_height
     rows = axes.get_subplotspec().get_gridspec().nrows
     height = axes.figure.get_figheight() * 72 / rows

@@ -14,7 +14,7 @@ SCALE = 0.84
 BASE_LINE = {"top": 12, "center": 4, "bottom": -4}  # of a text, below the place that it is for
 
 
-class Axes:
+class SvgAxes:
     """The methods of matplotlib's axes that `figure.draw` calls, and `picture`, which shows them.
 
     Their arguments are matplotlib's; what only matplotlib needs (`_`) changes nothing.

@@ -35,7 +35,7 @@ from workshop.course.drawing.html import (
 )
 from workshop.course.exercises import sets, slips
 from workshop.course.exercises.judging import Exercise, letter
-from workshop.course.progress import class_progress, paths, progress_file
+from workshop.course.progress import class_progress, progress_file
 from workshop.errors import BadInput, WorkshopError
 
 if TYPE_CHECKING:
@@ -287,34 +287,7 @@ class Question:
         return View(question, buttons, reply, max_width="760px")
 
 
-def _is_left_out(exercise: Exercise) -> bool:
-    """Return True if a question is about a notebook neither begun nor on the learner's path."""
-    if strict() or paths.recalls(exercise.title) is None:
-        return False
-    stored = progress()
-    every = all_exercises()
-    begun = {every[key].notebook for key in stored if key in every}
-    return paths.is_left_out(exercise.title, paths.chosen(stored), begun)
-
-
-class LeftOut:
-    """In place of a question about a notebook that is not on the learner's path."""
-
-    def __init__(self, key: str):
-        self.key = key
-
-    def __repr__(self) -> str:
-        number = int(paths.recalls(all_exercises()[self.key].title) or 0)
-        return (
-            f"This question is about notebook {number}, which is not on your path. "
-            f"Go on to the next cell. (After notebook {number}: run this cell again.)"
-        )
-
-    def _repr_html_(self) -> str:
-        return alone(panel(muted(repr(self))))
-
-
-def check(key: str, answer: object = ...) -> Result | Question | LeftOut:
+def check(key: str, answer: object = ...) -> Result | Question:
     """Check an answer to an exercise; `...` stands for "not answered yet".
 
     `...` may also be a part of a tuple, list or dict.
@@ -343,8 +316,6 @@ def check(key: str, answer: object = ...) -> Result | Question | LeftOut:
     shell = _watch_cells()
     exercise = all_exercises()[key]
     if exercise.options and answer is ...:
-        if _is_left_out(exercise):
-            return LeftOut(key)
         return Question(key)
     if _has_open_part(answer):
         part = "each ... that is left"

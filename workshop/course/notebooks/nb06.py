@@ -24,7 +24,7 @@ TURNS = 2  # of each way with Transformers: the faster one counts
 
 
 @dataclass(frozen=True)
-class Run:
+class TimedAnswers:
     """The time or the steps of some answers, and their tokens.
 
     `unit` is "seconds", or "steps" where Transformers is missing and no time can be measured.
@@ -47,12 +47,12 @@ def has_transformers() -> bool:
     return all(map(importlib.util.find_spec, ("torch", "transformers")))
 
 
-def one_after_another(prompts: Sequence[str], lengths: Sequence[int]) -> Run:
+def one_after_another(prompts: Sequence[str], lengths: Sequence[int]) -> TimedAnswers:
     """Write each answer alone, with Transformers."""
     return batches(prompts, lengths, at_once=1)
 
 
-def batches(prompts: Sequence[str], lengths: Sequence[int], at_once: int) -> Run:
+def batches(prompts: Sequence[str], lengths: Sequence[int], at_once: int) -> TimedAnswers:
     """Write the answers with Transformers in static batches.
 
     A batch is padded, and ends with its longest answer. The faster of two turns counts: other work
@@ -67,7 +67,7 @@ def batches(prompts: Sequence[str], lengths: Sequence[int], at_once: int) -> Run
         longest.append(max(lengths[start : start + at_once]))
     computed_tokens = at_once * sum(longest)
     if not has_transformers():
-        return Run(sum(longest), "steps", sum(lengths), computed_tokens)
+        return TimedAnswers(sum(longest), "steps", sum(lengths), computed_tokens)
     _generate(prompts[:1], 2)  # the first one loads the model; it does not count
     took_s = []
     for _ in range(TURNS):
@@ -75,10 +75,10 @@ def batches(prompts: Sequence[str], lengths: Sequence[int], at_once: int) -> Run
         for number, tokens in enumerate(longest):
             _generate(prompts[number * at_once : (number + 1) * at_once], tokens)
         took_s.append(time.perf_counter() - began)
-    return Run(min(took_s), "seconds", sum(lengths), computed_tokens)
+    return TimedAnswers(min(took_s), "seconds", sum(lengths), computed_tokens)
 
 
-def served(spans: Sequence[Span], at_once: int) -> Run:
+def served(spans: Sequence[Span], at_once: int) -> TimedAnswers:
     """Return what vLLM took for the answers, in the same unit as Transformers.
 
     Args:
@@ -88,11 +88,11 @@ def served(spans: Sequence[Span], at_once: int) -> Run:
     """
     tokens = sum(span.tokens for span in spans)
     if has_transformers():
-        return Run(max(span.ended for span in spans), "seconds", tokens, tokens)
+        return TimedAnswers(max(span.ended for span in spans), "seconds", tokens, tokens)
     places = [0] * at_once
     for span in spans:
         places[places.index(min(places))] += span.tokens
-    return Run(max(places), "steps", tokens, tokens)
+    return TimedAnswers(max(places), "steps", tokens, tokens)
 
 
 def slots(lengths: Sequence[int], at_once: int) -> list[tuple[int, int]]:

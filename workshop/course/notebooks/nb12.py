@@ -23,7 +23,7 @@ RUNS = {
 USERS = (1, 8, 32, 128)
 
 
-def tokens_per_step(counted: speculation.Run) -> float:
+def tokens_per_step(counted: speculation.DraftRun) -> float:
     """Return how many tokens a step with guesses wrote on average, by vLLM's counters.
 
     The accepted guesses, and one token of the target's own.

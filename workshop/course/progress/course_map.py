@@ -145,27 +145,15 @@ class CourseMap:
                 result.add(chapter.name)
         return result
 
-    def checks(self, chapter: Chapter) -> tuple[str, ...]:
-        """Return the checks that count: not those about a notebook that the learner has not met."""
-        every = checking.all_exercises()
-        counted = []
-        for key in chapter.checks:
-            question = ""
-            if key in every:
-                question = every[key].title
-            if key in self.done or not paths.is_left_out(question, self.path, self.begun):
-                counted.append(key)
-        return tuple(counted)
-
     def answered(self, chapter: Chapter) -> int:
-        return len(self.done.intersection(self.checks(chapter)))
+        return len(self.done.intersection(chapter.checks))
 
     def state(self, chapter: Chapter) -> str:
         """Return "done", "begun" or "" (also of a notebook without checks)."""
         answered = self.answered(chapter)
         if not answered:
             return ""
-        if answered == len(self.checks(chapter)):
+        if answered == len(chapter.checks):
             return "done"
         return "begun"
 
@@ -191,10 +179,9 @@ class CourseMap:
         """
         minutes = 0.0
         for chapter in chapters:
-            checks = self.checks(chapter)
             share = 1
-            if checks:
-                share = 1 - self.answered(chapter) / len(checks)
+            if chapter.checks:
+                share = 1 - self.answered(chapter) / len(chapter.checks)
             minutes += chapter.minutes * share
         return round(minutes)
 
@@ -230,10 +217,9 @@ class CourseMap:
         return f'{names} · {in_hours(self.minutes_left(chapters))} · course_map(path="{part.name}")'
 
     def count(self, chapter: Chapter) -> str:
-        checks = self.checks(chapter)
-        if not checks:
+        if not chapter.checks:
             return "nothing to check"
-        return f"{self.answered(chapter)} of {len(checks)} checks"
+        return f"{self.answered(chapter)} of {len(chapter.checks)} checks"
 
     def made(self, chapters: Sequence[Chapter]) -> str:
         """Return how many predictions of these notebooks were made and came true, as text.
@@ -263,7 +249,7 @@ class CourseMap:
         chapters = self.on_path
         checks, answered = 0, 0
         for chapter in chapters:
-            checks += len(self.checks(chapter))
+            checks += len(chapter.checks)
             answered += self.answered(chapter)
         done = f"{answered} of {checks} checks of {self.title} answered"
         return " · ".join(filter(None, (done, self.made(chapters), self.to_go())))
@@ -331,10 +317,10 @@ class CourseMap:
         return tag("details", tag("summary", predictions), shown, cls="note")
 
     def dots(self, chapter: Chapter) -> Html:
-        checks = self.checks(chapter)
-        if not checks:
+        if not chapter.checks:
             return span(self.count(chapter), cls="note")
-        return span(checking.dots(checks, self.done), role="img", aria_label=self.count(chapter))
+        shown = checking.dots(chapter.checks, self.done)
+        return span(shown, role="img", aria_label=self.count(chapter))
 
 
 def link_to(name: str) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workshop.errors import BadInput
 from workshop.lab.places import CORE_NOTEBOOKS
 
 CHOICE = "course.path"  # the entry of progress.json with the path that the learner chose
-RECALL = re.compile(r"^From notebook (\d+):")
 
 
 @dataclass(frozen=True)
@@ -70,31 +68,3 @@ def chosen(stored: Mapping[str, dict]) -> str:
     if name in NAMES:
         return name
     return CORE.name
-
-
-def recalls(question: str) -> str | None:
-    """Return the number of the notebook that a recall question asks about ("01").
-
-    None for another question.
-    """
-    recall = RECALL.match(question)
-    if recall:
-        return f"{int(recall[1]):02}"
-    return None
-
-
-def is_left_out(question: str, path: str, begun: Collection[str]) -> bool:
-    """Return whether a question asks about a notebook that the learner has not met.
-
-    Args:
-        question: its text.
-        path: the name of the learner's path.
-        begun: notebooks in which something was answered.
-    """
-    number = recalls(question)
-    if number is None:
-        return False
-    for part in path_of(path):
-        if number in part.notebooks:
-            return False
-    return not any(notebook.startswith(number) for notebook in begun)

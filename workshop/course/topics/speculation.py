@@ -28,7 +28,7 @@ __all__ = [
     "DRAFT",
     "FOLDER",
     "PROMPTS",
-    "Run",
+    "DraftRun",
     "agreement",
     "ask",
     "choices",
@@ -54,7 +54,7 @@ DRAFT_REQUEST_MS = 0.006  # and each request's share of a draft token (EAGLE-3, 
 
 
 @dataclass(frozen=True)
-class Run:
+class DraftRun:
     """Answers to some prompts, one after the other, and what the server counted meanwhile."""
 
     answers: tuple  # (prompt, answer) as token ids
@@ -67,7 +67,7 @@ class Run:
 
 def ask(
     client: Client | None, recorded: str, *, temperature: float = 0.0, max_tokens: int = 64
-) -> Run:
+) -> DraftRun:
     """Send PROMPTS to the teaching model's server.
 
     Where there is none, return the run that was recorded.
@@ -75,7 +75,7 @@ def ask(
     if client is None or client.model != TEACHING_MODEL:
         name = f"{recorded}, temperature {temperature:g}"
         print(f"Recorded: {name}.")
-        return Run(**recorded_data.read("guesses.json")["runs"][name])
+        return DraftRun(**recorded_data.read("guesses.json")["runs"][name])
     client.complete(PROMPTS[0], max_tokens=WARM_UP_TOKENS)
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "return_token_ids": True}
     before = metrics.fetch(client.url, client.record.api_key)
@@ -91,7 +91,7 @@ def ask(
     accepted_at = []
     for earlier, later in zip(before.accepted_at, after.accepted_at, strict=True):
         accepted_at.append(int(later - earlier))
-    return Run(
+    return DraftRun(
         tuple(answers),
         took_ms / tokens,
         drafts=_grown(before.drafts_total, after.drafts_total),
@@ -120,7 +120,7 @@ def token_texts(ids: Sequence[int]) -> list[str]:
     return [reference.decode([int(token)]) for token in ids]
 
 
-def agreement(run: Run) -> list[list[bool]]:
+def agreement(run: DraftRun) -> list[list[bool]]:
     """Return for each answer whether the draft proposes each token after the first.
 
     The draft sees the tokens that come before.

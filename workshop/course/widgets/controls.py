@@ -84,8 +84,28 @@ def _static_parts(children: Iterable[Any]) -> Iterator[html.Html]:
             yield from _static_parts(child.children)
         elif isinstance(child, widgets.HTML):
             yield html.Html(child.value)
-        elif not isinstance(child, widgets.Button):
-            yield html.panel(html.muted(f"{child.description}: ", html.bold(child.value)))
+        elif isinstance(child, widgets.ToggleButtons):
+            for place, option in enumerate(child.options):
+                name = _name_of(option)
+                if place == child.index:
+                    name = html.bold(name)
+                yield html.panel(html.div(name))
+        elif not isinstance(child, widgets.Button | widgets.Play):
+            yield html.panel(html.muted(f"{child.description}: ", html.bold(_in_words(child))))
+
+
+def _in_words(control: Any) -> object:
+    """Return a control's value as its page writes it: of a list, the name of what is chosen."""
+    if getattr(control, "index", None) is None:
+        return control.value
+    return _name_of(control.options[control.index])
+
+
+def _name_of(option: object) -> object:
+    """Return what a list shows of an option: its name, where it has one of its own."""
+    if isinstance(option, tuple):
+        return option[0]
+    return option
 
 
 class Watching(View):

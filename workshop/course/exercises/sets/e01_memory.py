@@ -1,7 +1,7 @@
 from dataclasses import fields
 
 from workshop.course.exercises.judging import not_a_number
-from workshop.course.widgets.memory.case import Case, memory
+from workshop.course.widgets.memory.case import MemoryCase, memory
 
 GPU_MEMORY_GB = {"H100": 80, "A100": 40}
 EASIER = {"requests": "fewer requests", "context": "a shorter context", "model": "another model"}
@@ -30,11 +30,11 @@ def gpus_405b(answer: dict) -> str | None:
 
 def one_change(answer: object) -> str | None:
     answer = getattr(answer, "case", answer)  # of the sliders themselves
-    if not isinstance(answer, Case):
+    if not isinstance(answer, MemoryCase):
         return "give sliders.case: what the controls say"
-    start = Case(**TIGHT)
+    start = MemoryCase(**TIGHT)
     changed = []
-    for field in fields(Case):
+    for field in fields(MemoryCase):
         if getattr(answer, field.name) != getattr(start, field.name):
             changed.append(field.name)
     if not changed:

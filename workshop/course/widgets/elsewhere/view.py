@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.resources import files
 
 import yaml
 from inference_planner.answer.parallelism import Plan
@@ -15,11 +14,11 @@ from workshop.course.widgets.controls import Explorer, choice, gpus, models
 from workshop.engine.planning import plan
 from workshop.errors import WorkshopError
 from workshop.servers import kubernetes, vm
-from workshop.servers.kubernetes import KubernetesServer, Options
+from workshop.servers.slurm.submit import plain
 
 # fact → (what it is in words, how a line that spells it looks)
 GPUS = r"--nodes|gpus-per-node|nvidia\.com/gpu|--gpus all|replicas|size:|min_gpu"
-MODEL = "MODELS|/models|claimName|persistentVolume|storage"
+MODEL = "MODEL=|/models|claimName|persistentVolume|storage"
 FACTS = {
     "gpus": ("how many GPUs, and of which kind", GPUS),
     "split": (
@@ -38,9 +37,7 @@ FACTS = {
     "memory": ("memory that the ranks share", "shm|--ipc|medium: Memory|sizeLimit"),
     "key": ("who may ask", r"[Kk]ey|KEY|RequireKey|127\.0\.0\.1"),
 }
-SUBMISSION = (files("workshop.course.widgets.elsewhere") / "submission.txt").read_text(
-    encoding="utf-8"
-)
+COMMENT = re.compile(r"#(?!SBATCH)")
 COLOURS = dict(
     zip(FACTS, ("blue", "orange", "purple", "yellow", "sky", "grey", "green"), strict=True)
 )
@@ -73,18 +70,14 @@ class Elsewhere:
 
 
 def three(plan: Plan) -> Elsewhere:
-    """Return the plan as a SLURM submission, a Kubernetes manifest and a VM's container line."""
-    model = plan.model
-    if plan.deployment.model.hub_ids:
-        model = plan.deployment.model.hub_ids[0]
+    """Return the plan as a SLURM script, a Kubernetes manifest and a VM's container line."""
     options = f"--gpu {plan.gpu} --gpus-per-node {plan.gpus // plan.nodes}"
     if plan.nodes > 1:
         options += f" --nodes {plan.nodes}"
     options += f" --max-model-len {plan.deployment.settings.max_model_len}"
-    submit = f"workshop slurm submit {model.split('/')[-1]} {options} --dry-run"
     command = f"workshop plan {plan.model} {options}"
     places = (
-        _place("SLURM", submit, slurm_lines, plan),
+        _place("SLURM", f"{command} --as sbatch", slurm_lines, plan),
         _place("Kubernetes", f"{command} --as kubernetes", kubernetes_lines, plan),
         _place("A VM", f"{command} --as systemd", vm_lines, plan),
     )
@@ -110,27 +103,26 @@ def _line(text: str) -> Line:
 
 def vm_lines(plan: Plan) -> list[str]:
     """Return the command that starts the server's container on a VM."""
-    return vm.container(vm.VmServer(plan), "podman").splitlines()
+    return vm.container(vm.Case(plan), "podman").splitlines()
 
 
 def slurm_lines(plan: Plan) -> list[str]:
-    """Return the lines of slurm/model.sbatch that hold the choices of the plan.
-
-    `workshop slurm submit` writes them.
-    """
+    """Return the lines of the job script that spell a fact, with one flag of vLLM a line."""
     if not plan.fits:
         remedy = ""
         if plan.advice:
             remedy = plan.advice[0]
         raise WorkshopError(f"{plan.model} does not fit on {plan.gpus} × {plan.gpu}.", remedy)
-    case = KubernetesServer(plan, Options())
-    sizes = {
-        "folder": case.folder.removeprefix("/models/"),
-        "least_gib": int(plan.deployment.gpu.engine_gib),
-    }
-    return SUBMISSION.format(
-        p=plan, case=case, gpus_per_node=plan.gpus // plan.nodes, **sizes
-    ).splitlines()
+    script = plain.render(plan)
+    start, end = script.index("exec vllm serve"), script.index("--nnodes")
+    flags = re.sub(r"(?<! ) (?=--)", " \\\n        ", script[start:end])
+    lines = (script[:start] + flags + script[end:]).splitlines()
+    return [line for line in lines if not COMMENT.match(line) and _is_telling(line)]
+
+
+def _is_telling(line: str) -> bool:
+    """Return whether a line of a script spells a fact, or is the command that the flags belong to."""
+    return bool(_line(line).fact) or "vllm serve" in line
 
 
 def kubernetes_lines(plan: Plan) -> list[str]:
@@ -160,7 +152,7 @@ def kubernetes_lines(plan: Plan) -> list[str]:
 
 
 class ThreePlaces(Explorer[Elsewhere]):
-    """The same plan as a SLURM submission, a Kubernetes manifest and a VM's container.
+    """The same plan as a SLURM script, a Kubernetes manifest and a VM's container.
 
     Equal colours mark equal facts.
 

@@ -38,7 +38,7 @@ CHANGES = {  # a rule of advise → what it changes
 
 
 @dataclass(frozen=True)
-class Case:
+class MemoryCase:
     """The values of the sliders.
 
     `context` tokens for each of `requests`; `weights` is one of WEIGHTS.
@@ -83,7 +83,7 @@ class Memory:
     States: fits, waits (some requests wait), refused (vLLM would not start).
     """
 
-    case: Case
+    case: MemoryCase
     deployment: Deployment
     fit: Fit
     stages: tuple[Stage, ...]
@@ -132,7 +132,7 @@ def weight_words(model: ModelConfig, weights: str) -> str:
     return f"{q.method}, {q.weight_bits} bits per weight"
 
 
-def deployment(case: Case) -> Deployment:
+def deployment(case: MemoryCase) -> Deployment:
     """Return the plan's deployment of a case, split over all of its GPUs.
 
     Raises:
@@ -142,7 +142,7 @@ def deployment(case: Case) -> Deployment:
 
 
 @lru_cache(maxsize=512)
-def _deployment(case: Case, learned: tuple[Start, ...]) -> Deployment:
+def _deployment(case: MemoryCase, learned: tuple[Start, ...]) -> Deployment:
     model = load_model(case.model)
     quantization = None
     if case.weights != "as published":
@@ -157,7 +157,7 @@ def _deployment(case: Case, learned: tuple[Start, ...]) -> Deployment:
     return with_seqs_that_start(choose.split_over(with_records(deployment), case.gpus))
 
 
-def memory(case: Case) -> Memory:
+def memory(case: MemoryCase) -> Memory:
     """Return the memory of a case.
 
     Raises:
@@ -223,13 +223,13 @@ def _problem(result: Memory) -> str:
     return f"It starts, but {concurrent} fill the KV cache at full length; the others wait."
 
 
-def remedies(case: Case) -> tuple[str, ...]:
+def remedies(case: MemoryCase) -> tuple[str, ...]:
     """Return the single changes that would make the whole case fit, the cheapest first."""
     return _remedies(case, kept_starts(exact=False))
 
 
 @lru_cache(maxsize=256)
-def _remedies(case: Case, learned: tuple[Start, ...]) -> tuple[str, ...]:
+def _remedies(case: MemoryCase, learned: tuple[Start, ...]) -> tuple[str, ...]:
     deployment = _deployment(replace(case, requests=1), learned)
     remedies = []
     for rule in (advise.kv_fp8, advise.weights_fp8, advise.more_gpus, advise.weights_awq):

@@ -10,8 +10,8 @@ from workshop.course.widgets.memory.case import (
     CONTEXTS,
     GPU_COUNTS,
     WEIGHTS,
-    Case,
     Memory,
+    MemoryCase,
     memory,
     weight_words,
 )
@@ -47,7 +47,7 @@ class MemorySliders(make.Explorer[Memory]):
 
     def __init__(self, model: str = "llama-3.1-8b", *, remedies: bool = True, **case):
         self.remedies = remedies
-        start = Case(model=model, **case)
+        start = MemoryCase(model=model, **case)
         weights = [(label, name) for name, label in LABELS.items()]
         kv_cache = (("16 bit", "auto"), ("fp8", "fp8"))
         utilization = start.gpu_memory_utilization
@@ -95,10 +95,10 @@ class MemorySliders(make.Explorer[Memory]):
         self._context.value = chosen
 
     @property
-    def case(self) -> Case:
+    def case(self) -> MemoryCase:
         values = self.values
         values["gpu_memory_utilization"] = round(values["gpu_memory_utilization"], 2)
-        return Case(**values)
+        return MemoryCase(**values)
 
     def compute(self) -> Memory:
         return memory(self.case)

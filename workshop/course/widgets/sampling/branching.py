@@ -19,7 +19,7 @@ STEM_CHARACTERS = 26  # of the text's end, beside the stem
 NOTHING = Html()
 
 
-class Steps:
+class SliderSteps:
     """The steps of a picture: those of a slider that is dragged come fast, one after the other."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Place:
+class BranchPlace:
     """Places of a word's branch: where it leaves the stem and where it ends, in pixels from the top."""
 
     begin: float
@@ -52,7 +52,7 @@ class Place:
     width: float  # of its branch
 
 
-def places(shares: Sequence[float]) -> list[Place]:
+def places(shares: Sequence[float]) -> list[BranchPlace]:
     """Return the places of words by their shares; all rows together have the same height for any shares."""
     begin = (height(len(shares)) - WHOLE_PX * sum(shares)) / 2
     top = 0.0
@@ -60,7 +60,7 @@ def places(shares: Sequence[float]) -> list[Place]:
     for share in shares:
         width = share * WHOLE_PX
         row = LABEL_PX + width
-        result.append(Place(begin + width / 2, top + row / 2, row, width))
+        result.append(BranchPlace(begin + width / 2, top + row / 2, row, width))
         begin += width
         top += row
     return result
@@ -126,21 +126,21 @@ def branching(
     )
 
 
-def _branch(word: Word, new: Place, old: Place) -> Html:
+def _branch(word: Word, new: BranchPlace, old: BranchPlace) -> Html:
     """Return a branch: a curve from the stem to its word, placed by a transform, which CSS can move."""
     place = f"transform:{_transform(new)};stroke-width:{_width(new)}"
     place += f";--t0:{_transform(old)};--w0:{_width(old)}"
     return Html(f'<path class="of-{word.look}" d="M0 0C.5 0 .5 1 1 1" style="{place}"/>')
 
 
-def _transform(place: Place) -> str:
+def _transform(place: BranchPlace) -> str:
     rise = place.end - place.begin
     if abs(rise) < 0.01:  # a transform that flattens the curve would hide it
         rise = 0.01
     return f"translateY({place.begin:.2f}px) scaleY({rise:.2f})"
 
 
-def _width(place: Place) -> str:
+def _width(place: BranchPlace) -> str:
     if place.width == 0:
         return "0px"
     return f"{max(THINNEST_PX, place.width):.2f}px"

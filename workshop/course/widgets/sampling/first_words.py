@@ -16,7 +16,7 @@ from workshop.course.drawing.readable_numbers import percent
 from workshop.course.widgets.controls import Explorer, button, in_a_row, made, real
 from workshop.course.widgets.page_answer import PageAnswer, Verdict
 from workshop.course.widgets.sampling import picture as draws
-from workshop.course.widgets.sampling.branching import Steps, Word, branching
+from workshop.course.widgets.sampling.branching import SliderSteps, Word, branching
 from workshop.course.widgets.sampling.source import (
     END,
     Distributions,
@@ -65,7 +65,7 @@ class FirstWords(Explorer[Pipeline]):
         self._position: Position | None = None
         self._text = text  # what was last asked about
         self._drawn: draws.Bars | None = None
-        self._steps = Steps()
+        self._steps = SliderSteps()
         self._random = random.Random()
         self.answer = PageAnswer()
         self.add = button("Add a word", self.add_word, button_style="primary", icon="plus")

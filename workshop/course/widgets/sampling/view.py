@@ -19,7 +19,7 @@ from workshop.course.widgets.controls import (
     whole,
 )
 from workshop.course.widgets.sampling import picture as draws
-from workshop.course.widgets.sampling.branching import Steps
+from workshop.course.widgets.sampling.branching import SliderSteps
 from workshop.course.widgets.sampling.picture import USUAL
 from workshop.course.widgets.sampling.source import (
     END,
@@ -94,7 +94,7 @@ class SamplingExplorer(Explorer[Pipeline]):
         self.output: list[Token] = []  # what was generated
         self._shown: list[Token] = []  # what has a row
         self._drawn: draws.Bars | None = None  # what is on the screen
-        self._steps = Steps()
+        self._steps = SliderSteps()
         self._position: Position | None = None
         self._model: Step | None = None
         self.head = widgets.HTML()
