@@ -103,7 +103,7 @@ def _line(text: str) -> Line:
 
 def vm_lines(plan: Plan) -> list[str]:
     """Return the command that starts the server's container on a VM."""
-    return vm.container(vm.Case(plan), "podman").splitlines()
+    return vm.container(vm.VmServer(plan), "podman").splitlines()
 
 
 def slurm_lines(plan: Plan) -> list[str]:
