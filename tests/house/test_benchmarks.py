@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+import tree
 
 ROOT = Path(__file__).parents[2]
 LEFT_OUT = {
@@ -58,3 +61,21 @@ def test_a_small_run_ends_with_its_figures():
     options = ("--rows", 300, "--at-once", 4, "--rounds", 1)
     process = started("benchmarks/batch/clients.py", *options)
     assert process.returncode == 0 and '"ratio":' in process.stdout, process.stderr
+
+
+def test_a_data_file_is_named_by_a_page_a_script_or_a_record():
+    comparison = json.loads((ROOT / "tests/data/simulate/comparison.json").read_text())
+    records = {row["record"] for row in comparison}  # each with its file of predictions
+    suffixes = (".json", ".md", ".py")
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for path in tree.files()
+        if path.suffix in suffixes and path.name != "CHANGELOG.md"
+    }
+    unnamed = []
+    for path in [*tree.files("benchmarks", ".json"), *tree.files("tests/data/gpu", ".json")]:
+        if path.parent.name == "predictions" and path.stem in records:
+            continue
+        if not any(path.stem in text for other, text in texts.items() if other != path):
+            unnamed.append(str(path.relative_to(ROOT)))
+    assert not unnamed
