@@ -1,8 +1,4 @@
-"""Renew the pages, tables and pictures that a script makes without a GPU or hours: `make docs`.
-
-python docs/make.py        renew the pages
-python docs/make.py api    print the page of all names of `workshop`, which is not in git
-"""
+"""Renew the pages, tables and pictures that a script makes without a GPU or hours: `make docs`."""
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ GENERATORS = {
     "docs/checks.py": "docs/checks.md, from the exercises and notebooks",
     "docs/cards.py": "docs/cards.md, from the public measurements and logs",
     "docs/hardware.py": "the record of the table of `workshop models`, in the planner's data",
-    "docs/dashboard.py": "docs/monitoring/grafana.json, the dashboard of a server",
     "benchmarks/gpu/report.py": "the tables of docs/gpu.md and docs/figures.md, from the recorded runs",
     "benchmarks/accuracy/accuracy.py": "docs/accuracy.md and its picture, from the recorded runs",
     "benchmarks/quantization/page.py": "the tables of docs/quantization.md, from the recorded measurement",
@@ -25,8 +20,6 @@ GENERATORS = {
     "benchmarks/exact.py page": "the table of architectures in docs/exact.md, from the recorded builds",
     "slides/figures.py": "slides/figures, from what the planner computes",
 }
-# pages of some hundred generated lines, printed when somebody reads them
-PRINTED = {"api": "docs/api.py"}
 
 
 def run(command: str) -> int:
@@ -36,13 +29,8 @@ def run(command: str) -> int:
     return subprocess.run(command_line, cwd=ROOT).returncode
 
 
-def main(arguments: list[str]) -> int:
-    """Print the page that is named, or run each generator; return the first exit code that is not 0."""
-    if arguments:
-        if len(arguments) > 1 or arguments[0] not in PRINTED:
-            print(f"Give no argument, or one of: {', '.join(PRINTED)}.", file=sys.stderr)
-            return 2
-        return run(PRINTED[arguments[0]])
+def main() -> int:
+    """Run each generator; return the first exit code that is not 0."""
     for command, what in GENERATORS.items():
         print(what, flush=True)
         code = run(command)
@@ -52,4 +40,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

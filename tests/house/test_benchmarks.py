@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+import tree
 
 ROOT = Path(__file__).parents[2]
 LEFT_OUT = {
@@ -47,3 +50,21 @@ def test_every_benchmark_can_be_imported_or_shows_its_options():
     command = [sys.executable, "-P", "-c", START, str(ROOT), *map(str, scripts)]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
+
+
+def test_a_data_file_is_named_by_a_page_a_script_or_a_record():
+    comparison = json.loads((ROOT / "tests/data/simulate/comparison.json").read_text())
+    records = {row["record"] for row in comparison}  # each with its file of predictions
+    suffixes = (".json", ".md", ".py")
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for path in tree.files()
+        if path.suffix in suffixes and path.name != "CHANGELOG.md"
+    }
+    unnamed = []
+    for path in [*tree.files("benchmarks", ".json"), *tree.files("tests/data/gpu", ".json")]:
+        if path.parent.name == "predictions" and path.stem in records:
+            continue
+        if not any(path.stem in text for other, text in texts.items() if other != path):
+            unnamed.append(str(path.relative_to(ROOT)))
+    assert not unnamed

@@ -89,11 +89,6 @@ def test_help_begins_with_an_index_of_all_names():
     ] == []
 
 
-def test_the_page_of_names_is_what_their_docstrings_say():
-    page = api.page()
-    assert [name for name in workshop.__all__ if f"\n## {name}\n" not in page] == []
-
-
 def test_asking_for_a_name_loads_no_more_than_it_needs():
     heavy = ("torch", "vllm", "pandas", "matplotlib", "openai", "ipywidgets")
     source = "import sys\nfrom workshop import errors, plan\nplan('llama-3.1-8b', 'h100')"
