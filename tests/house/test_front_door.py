@@ -13,7 +13,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import api
 import cells
 import pytest
 from inference_planner.split.settings import Settings

@@ -124,7 +124,6 @@ class Traits:
     mxfp4_kernels: bool = False  # gpt-oss' kernels of 4-bit experts, without a workspace
     experts_in_runner_v2: bool = False  # vLLM 0.25.1 runs its experts by model runner V2
     cuts_shared_experts: bool = False  # over ranks, also where work is split by tokens (Qwen2-MoE)
-    experts_in_one_tensor: bool = False  # the checkpoint has all experts of a layer in one
 
 
 @dataclass(frozen=True)

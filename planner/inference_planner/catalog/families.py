@@ -360,8 +360,6 @@ ARCHITECTURE_TRAITS: dict[str, dict[str, bool]] = {
     "DeepseekV2ForCausalLM": {"experts_in_runner_v2": True},
     "Qwen2MoeForCausalLM": {"experts_in_runner_v2": True, "cuts_shared_experts": True},
     "GptOssForCausalLM": {"mxfp4_kernels": True},
-    "Llama4ForConditionalGeneration": {"experts_in_one_tensor": True},
-    "Qwen3VLMoeForConditionalGeneration": {"experts_in_one_tensor": True},
 }
 # Multimodal configs, whose text model is nested under text_config.
 NESTED = {

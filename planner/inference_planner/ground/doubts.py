@@ -102,14 +102,6 @@ def _may_miss_what_hybrids_missed(deployment: Deployment) -> bool:
 # On MI300X, weights in BF16 of checkpoints with all experts of a layer in one tensor were 1.37 and
 # 1.35 times what tensors say (Qwen3-VL 30B on one, Llama 4 Maverick on eight, 0.11 to 0.18); those of
 # Qwen3 235B, one tensor for each expert, 1.03 times. Why is not known.
-def _may_keep_experts_twice(deployment: Deployment) -> bool:
-    return (
-        deployment.model.traits.experts_in_one_tensor
-        and deployment.model.quantization is None
-        and platforms.name(deployment.gpu) == platforms.ROCM
-    )
-
-
 # Every formula comes from NVIDIA's cards. A public start on an MI300X had 5.59 GiB of activations
 # and 3.9 of CUDA graphs with a model of 2B (0.29.1).
 ANOTHER_VENDOR_GIB = 5.0
@@ -152,15 +144,9 @@ DOUBTS = (
         lambda deployment, ground: bool(platforms.name(deployment.gpu)),
         gib=ANOTHER_VENDOR_GIB,
     ),
-    Doubt(
-        "experts in one tensor on AMD's GPUs, which took up to 1.37 times their size",
-        lambda deployment, ground: _may_keep_experts_twice(deployment),
-        weights_share=0.38,
-    ),
     Doubt("several ranks", lambda deployment, ground: deployment.tp > 1, gib=0.15, time_share=0.05),
-    # 70B on four H200 or B200 under 0.18 and 0.19 had 1.65 GiB less for its KV cache than the
-    # formulas say, DeepSeek R1 on eight H200 1.8; under 0.16 and before, nothing is missing. Why is
-    # not known.
+    # FlashInfer's buffers (versions.py, fused_all_reduce_bytes) were missing from 70B on four H200 or
+    # B200; DeepSeek R1 and V3.2 on eight B200, Kimi K2.5 and GLM-5.1 on eight H200 did not miss them.
     Doubt(
         "several ranks, under 0.17 to 0.24",
         lambda deployment, ground: (

@@ -89,7 +89,7 @@ def overheads(deployment: Deployment, stage: int) -> Iterator[Overhead]:
 
 
 def _communicator(deployment: Deployment, is_last: bool) -> Iterator[Overhead]:
-    """Yield the buffers of a second communicator of tensor-parallel ranks, if one is opened.
+    """Yield the buffers of what tensor-parallel ranks open beside their first communicator.
 
     Ranks that quantize weights to FP8 agree on the largest of them while they load. Where FP8 has a
     scale for each block of weights, they need not. Source: quantization/utils/quant_utils.py
@@ -105,6 +105,23 @@ def _communicator(deployment: Deployment, is_last: bool) -> Iterator[Overhead]:
         reason = "buffers that the first gather of logits over the tensor-parallel ranks opens"
         source = "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"
         yield Overhead("NCCL", COMMUNICATOR, reason, source)
+    size = deployment.settings.version.fused_all_reduce_bytes
+    if size and _fuses_all_reduce(deployment):
+        reason = "buffers of FlashInfer's all-reduce, which vLLM fuses with the norm after it"
+        yield Overhead(
+            "fused all-reduce", size, reason, "flashinfer/comm/mnnvl.py (0.6.4 to 0.6.8)"
+        )
+
+
+def _fuses_all_reduce(deployment: Deployment) -> bool:
+    """Return True if vLLM fuses an all-reduce with the norm after it, over tensor-parallel ranks alone.
+
+    Source: vLLM 0.17.0, config/vllm.py enable_allreduce_rms_fusion. FlashInfer has 2, 4 or 8 ranks
+    (config/compilation.py, PassConfig.flashinfer_max_size).
+    """
+    is_split_alone = deployment.pp == 1 and deployment.dp == 1 and deployment.tp in (2, 4, 8)
+    has_kernels = deployment.gpu.compute_capability in ("9.0", "10.0", "10.3")
+    return is_split_alone and has_kernels and deployment.settings.compiles
 
 
 def _activations(deployment: Deployment, stage: int, encoder: EncoderRun | None) -> Overhead:

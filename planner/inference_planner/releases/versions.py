@@ -88,6 +88,13 @@ class Version:
             loads at home (0.25.1 to 0.33.0). First tokens of the public points of 0.15 to 0.19
             (docs/speed.md) say half, on hosts of which nothing is known; those of 0.12, where the
             GPUs wait for every step, say no more than that.
+        fused_all_reduce_bytes: three buffers of FlashInfer's all-reduce that is fused with a norm, each
+            rounded up to the 512 MiB of a multicast object. vLLM fuses them on Hopper and Blackwell
+            since 0.17.0 (config/vllm.py, enable_allreduce_rms_fusion); FlashInfer 0.6.4 to 0.6.8,
+            which come with 0.17 to 0.21, round so (comm/trtllm_ar.py and mnnvl.py), 0.6.11, of
+            0.22.0, does not. Seven public starts on four GPUs (0.18.0) had 1.60 to 1.65 GiB less.
+        rounds_ungated_experts: FP8 experts without a gate have a width of whole 128
+            (quantization/utils/flashinfer_utils.py).
         mxfp4_layer_us: what the small kernels of a layer with 4-bit experts take longer than those
             of a usual one: three runs of gpt-oss on Hopper, and 94 public points of 0.15 and 0.18.
         fp8_blocks_layer_us: the same of a layer with experts in FP8 blocks: 0 in Qwen3-Next on an
@@ -130,6 +137,8 @@ class Version:
     needs_block_per_state: bool = True
     schedules_ahead: bool = True
     launch_waits: float = 0.0
+    fused_all_reduce_bytes: int = 0
+    rounds_ungated_experts: bool = True
     mxfp4_layer_us: float = 23.0
     fp8_blocks_layer_us: float = 0.0
 
@@ -222,8 +231,9 @@ ROWS = (V0_25_1, V0_26_0, V0_27_1, V0_28_0, V0_29_0, V0_30_0, V0_31_0, V0_32_0, 
 # The newer model runner came to dense models one family after another: to Llama and Mistral with
 # 0.23.0, to all with 0.25.0 (their release notes).
 BEFORE_0_23 = replace(V0_25_1, name="0.22.0", model_runner_v2_for_dense=False)
+BEFORE_0_22 = replace(BEFORE_0_23, name="0.21.0", fused_all_reduce_bytes=3 * 512 * MIB)
 BEFORE_0_20 = replace(
-    BEFORE_0_23,
+    BEFORE_0_22,
     name="0.19.0",
     default_utilization=0.9,
     loads_whole_blocks=False,
@@ -240,6 +250,8 @@ BEFORE_0_17 = replace(
     BEFORE_0_20,
     name="0.16.0",
     sampler_logits="sorted in 32 bit",
+    fused_all_reduce_bytes=0,
+    rounds_ungated_experts=False,
     fp8_blocks_layer_us=50.0,
 )
 BEFORE_0_14 = replace(BEFORE_0_17, name="0.13.0", schedules_ahead=False, launch_waits=0.0)
@@ -253,6 +265,7 @@ OLDER_ROWS = {
     "0.14": BEFORE_0_14,
     "0.17": BEFORE_0_17,
     "0.20": BEFORE_0_20,
+    "0.22": BEFORE_0_22,
     "0.23": BEFORE_0_23,
 }
 OLDEST = "0.10"  # the first release that a plan is made for

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, present
+from inference_planner.catalog.fields import Fields
 from inference_planner.catalog.gpus import MIB
 from inference_planner.catalog.tower import tower_weights
 from inference_planner.catalog.weight import ExpertSplit
@@ -24,6 +25,7 @@ from inference_planner.model.weights import (
     stand_ins,
     tensor_bytes,
 )
+from inference_planner.releases import platforms
 from inference_planner.releases.registries import registries
 from inference_planner.split.allocator import (
     ALWAYS_SPLIT,
@@ -36,6 +38,8 @@ from inference_planner.split.deployment import Deployment, partition_layers
 # ranks; kernels of experts can (moe_wna16.py), and 4-bit floats are padded.
 # Source: vLLM 0.32.0, quantization/auto_awq.py and utils/marlin_utils.py.
 GROUPED = {"awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors", "auto-round"}
+EXPERTS = ("mlp.experts.w13", "mlp.experts.w2")
+UNGATED_WIDTH = 128
 DEEP_GEMM_WORKSPACE = 32 * MIB  # PyTorch's cuBLAS workspace on Hopper
 
 
@@ -323,12 +327,66 @@ def loaded_bytes(deployment: Deployment) -> list[int]:
             size += drafts.weight_bytes(
                 deployment.model, draft, deployment.tp, deployment.expert_split
             )
+        size += _rows_apart(deployment, layers) + _rounded_width(deployment, layers)
         if lora:
             size += adapters.buffer_bytes(
                 deployment.model, lora, deployment.tp, layers, deployment.expert_split
             )
         sizes.append(size)
     return sizes
+
+
+def _rows_apart(deployment: Deployment, layers: range) -> int:
+    """Return what experts in 16 bit take beyond their size on AMD's GPUs, of some layers.
+
+    A tensor whose rows are whole 512 bytes is copied once loaded, with 256 bytes between the rows.
+    The copy of a layer's second tensor takes the block that the first has left, and keeps the rest
+    of it: Llama 4 Maverick on eight MI300X (0.11.2) is met within 0.2 GiB of 127, Qwen3 235B on four
+    and eight within 0.2.
+    Source: fused_moe/unquantized_fused_moe_method.py _maybe_pad_weight (0.11.2 to 0.32.0).
+    """
+    model = deployment.model
+    is_rocm = platforms.name(deployment.gpu) == platforms.ROCM
+    if not is_rocm or model.moe is None or model.quantization:
+        return 0
+    experts = {part.weight.name: part.weight for _, part in parts(model)}
+    held = left = 0
+    for _ in set(layers) & set(model.moe.layers):
+        for name in EXPERTS:
+            weight, cut = experts[name].distributed(deployment.tp, deployment.expert_split)
+            rows, cols = weight.shape_on_rank(cut)
+            row_bytes = cols * DTYPE_BYTES[model.dtype]
+            if row_bytes % 512 == 0:
+                size = weight.copies * rows * row_bytes
+                copy = weight.copies * rows * (row_bytes + 256)
+                held += (left if left >= copy else copy) - size
+                left = size
+    # which memory of the device counted until 0.19, and blocks that are in use count since 0.20
+    return held if deployment.settings.version.loads_whole_blocks else held + left
+
+
+def _rounded_width(deployment: Deployment, layers: range) -> int:
+    """Return what rounding the width of FP8 experts without a gate takes, of some layers.
+
+    FlashInfer's kernels want multiples of UNGATED_WIDTH. Nemotron 3 Nano had 0.88 GiB more on an H200
+    under 0.18.0 than under 0.13.0 (0.92 here).
+    Source: vLLM 0.18.0, quantization/utils/flashinfer_utils.py align_fp8_moe_weights_for_fi; 0.16.0
+    rounds to 16.
+    """
+    model, quantization = deployment.model, deployment.model.quantization
+    if model.moe is None or quantization is None or model.traits.gated_mlp:
+        return 0
+    is_fp8 = quantization.weight_bits == 8 and not (quantization.integers or quantization.block)
+    has_kernels = deployment.gpu.hopper_or_newer and not platforms.name(deployment.gpu)
+    if not (is_fp8 and has_kernels and deployment.settings.version.rounds_ungated_experts):
+        return 0
+    cut, dealt = deployment.tp, 1
+    if deployment.expert_split:
+        cut, dealt = deployment.expert_split.cut, deployment.expert_split.dealt
+    added = -(model.moe.intermediate_size // cut) % UNGATED_WIDTH
+    inputs = Fields(model.raw, model.name).int("moe_latent_size", model.hidden_size)
+    experts = -(-model.moe.num_experts // dealt)
+    return 2 * experts * added * inputs * len(set(layers) & set(model.moe.layers))
 
 
 def offloaded_bytes(deployment: Deployment, stage: int) -> int:

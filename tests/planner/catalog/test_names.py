@@ -51,11 +51,13 @@ PUBLISHED = {
     "ernie-4.5-0.3b": 0.36,  # its card
     "ernie-4.5-21b-a3b": 21.83,  # llama-bench
     "falcon3-10b": 10.31,  # the Hub
+    "gemma-2b": 2.51,  # table 2 of its report (arXiv 2403.08295)
     "glm-4-9b": 9.40,  # the Hub
     "glm-4-9b-chat": 9.40,  # the Hub
     "glm-4-9b-0414": 9.40,  # the Hub
     "glm-4.1v-9b": 9.40,  # its text model is GLM-4-9B-0414
     "glm-z1-9b-0414": 9.40,  # the Hub, of GLM-4-9B-0414
+    "granite-4.0-1b": 1.63,  # its model card
     "granite-3.2-2b": 2.53,  # a public table of parameters, of Granite 3.1 2B
     "lfm2.5-8b-a1b": 8.30,  # its model card
     "lfm2.5-vl-1.6b": 1.17,  # LFM2.5-1.2B's model card; its text model
@@ -215,7 +217,7 @@ def test_a_name_that_looks_like_one_of_the_catalog_is_not_that_model():
         "google/medgemma-12b-it",
         "inclusionAI/Ling-mini-2.5",
         "moonshotai/Kimi-Dev-7B",
-        "01-ai/Yi-1.5-9B-Chat",
+        "01-ai/Yi-1.5-12B-Chat",
         "BAAI/bge-m4",
         "intfloat/multilingual-e5-base",
         "someone/Qwen3-8B-Pruned-6B",

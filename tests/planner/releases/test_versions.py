@@ -121,7 +121,7 @@ def test_memory_for_graphs_is_set_aside_from_0_20_on():
 def test_a_log_of_a_release_without_a_row_takes_the_nearest():
     assert versions.nearest("0.10.1") == versions.nearest("0.8.5") == "0.11.0"
     assert versions.nearest("0.11.2") == "0.11.0" and versions.nearest("0.12.0") == "0.13.0"
-    assert versions.nearest("0.18.0") == "0.19.0" and versions.nearest("0.20.2") == "0.22.0"
+    assert versions.nearest("0.18.0") == "0.19.0" and versions.nearest("0.20.2") == "0.21.0"
     assert versions.nearest("0.24.0") == versions.nearest_formulas("0.11.2") == "0.25.1"
     assert versions.get("0.24.0") is versions.get("0.25.1")
 
@@ -164,6 +164,44 @@ def test_the_newest_release_is_named_where_its_logs_are_read():
     assert CHECKED_RELEASES[1] == minor
     page = (ROOT / "docs/reconcile.md").read_text(encoding="utf-8")
     assert f"The formulas are of vLLM 0.25 to {minor}." in page
+
+
+# vLLM's own lines, as ashishkamra/vllm-memory-estimator keeps them (test_data/validation_db.json)
+ON_FOUR_GPUS = [
+    ("llama-3.3-70b", "h200", "0.18.0", 91.57),
+    ("llama-3.3-70b", "b200", "0.18.0", 127.03),
+]
+
+
+def test_buffers_of_the_fused_all_reduce_count_from_0_17_to_0_21():
+    for model, gpu, version, logged_gib in ON_FOUR_GPUS:
+        settings = {"tensor_parallel_size": 4, "max_model_len": 8192}
+        p = plan(model, gpu, vllm_version=version, **settings, gpu_memory_utilization=0.92)
+        assert p.available_kv_gib_per_gpu == pytest.approx(logged_gib, abs=0.2), gpu
+    for version, count in (("0.16.0", 0), ("0.21.0", 3), ("0.22.0", 0), ("0.32.0", 0)):
+        assert versions.get(version).fused_all_reduce_bytes == count * 512 * 2**20, version
+    stages = plan("llama-3.3-70b", "h200", vllm_version="0.18.0", pipeline_parallel_size=2)
+    assert "fused all-reduce" not in [item.name for item in stages.overheads]
+
+
+# Weights of a rank of public logs (the same source) and what vLLM does to experts once loaded
+EXPERTS_ONCE_LOADED = [
+    ("meta-llama/Llama-4-Maverick-17B-128E-Instruct", "mi300x", "0.11.2", 8, 126.72),
+    ("Qwen/Qwen3-235B-A22B-Instruct-2507", "mi300x", "0.11.2", 4, 112.61),
+    ("Qwen/Qwen3-235B-A22B-Instruct-2507", "mi300x", "0.11.2", 8, 56.65),
+    ("Qwen/Qwen3-VL-30B-A3B-Instruct", "mi300x", "0.18.0", 1, 79.29),
+    ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "h200", "0.18.0", 1, 31.40),
+    ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", "h200", "0.17.1", 2, 59.91),
+    ("RedHatAI/Ministral-3-14B-Instruct-2512", "h200", "0.18.0", 1, 14.71),
+]
+
+
+@pytest.mark.parametrize(("model", "gpu", "version", "tp", "logged_gib"), EXPERTS_ONCE_LOADED)
+def test_weights_that_vllm_copies_or_pads_once_loaded_are_those_of_logs(
+    model, gpu, version, tp, logged_gib
+):
+    p = plan(model, gpu, vllm_version=version, tensor_parallel_size=tp, max_model_len=8192)
+    assert p.weights_gib_per_gpu == pytest.approx(logged_gib, rel=0.02)
 
 
 def test_other_releases_are_refused_with_those_that_there_are():
