@@ -38,7 +38,7 @@ from workshop import install_words
 from workshop.cli.say import Bar
 from workshop.course.progress.course_map import Chapter, CourseMap, chapters
 from workshop.errors import WorkshopError
-from workshop.servers.progress import Progress
+from workshop.servers.progress import TaskProgress
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
@@ -249,10 +249,10 @@ class Estimate:
             return left_s
         return left_s * (time.monotonic() - self._began) / done_s
 
-    def progress(self) -> Progress:
+    def progress(self) -> TaskProgress:
         """Return how far the work is, with the time that is left."""
         done = self._count - len(self._left)
-        return Progress(self.fraction, f"{done} of {self._count} are built, {self}")
+        return TaskProgress(self.fraction, f"{done} of {self._count} are built, {self}")
 
     def __str__(self) -> str:
         minutes = max(1, round(self.left_s / 60))
