@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from workshop.guard import fairshare
 from workshop.guard.asgi import path_of
 from workshop.guard.fairshare import FairShare
-from workshop.guard.limits import copies, pace, request_body
+from workshop.guard.limits import allow_list, copies, pace, request_body
 
 
 class Engine:
@@ -197,8 +197,8 @@ def test_no_other_path_of_the_running_vllm_is_open_to_a_class(server):
 
     routes = re.findall(r"Route: (\S+), Methods: (\S.*)", Path(server.log).read_text())
     for method, expected in (
-        ("POST", set(fairshare.OPEN)),
-        ("GET", {fairshare.HEALTH, *copies.SECONDS}),
+        ("POST", set(allow_list.OPEN)),
+        ("GET", {allow_list.HEALTH, *allow_list.SECONDS}),
     ):
         paths = {path for path, methods in routes if method in methods}
         assert len(paths) > 5 and len(paths & expected) > 2
@@ -234,7 +234,7 @@ def test_what_learners_look_at_is_made_once_and_the_metrics_once_a_second(monkey
         app = FairShare(engine)
         assert (await ask(app, "ada", {}, "/version", method="GET"))[0] == 503
         is_ready = True
-        for path in copies.SECONDS:
+        for path in allow_list.SECONDS:
             made.clear()
             answers = await asyncio.gather(
                 *(ask(app, f"ada{path}", {}, path, method="GET") for _ in range(30)),
@@ -246,7 +246,7 @@ def test_what_learners_look_at_is_made_once_and_the_metrics_once_a_second(monkey
         for seconds, expected in ((0.9, 0), (0.2, 1), (5000, 1)):
             made.clear()
             now[0] += seconds
-            for path in copies.SECONDS:
+            for path in allow_list.SECONDS:
                 assert (await ask(app, "ada", {}, path, method="GET"))[0] == 200
             assert made == ["/metrics"] * expected
 

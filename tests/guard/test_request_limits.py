@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from workshop.course.notebooks import class_steps
 from workshop.guard.fairshare import FairShare
 from workshop.guard.limits import request_limits
-from workshop.guard.limits.open_fields import FIELDS, UNLIMITED
+from workshop.guard.limits.allow_list import FIELDS, UNLIMITED
 
 CLOSED = [
     "chat_template",

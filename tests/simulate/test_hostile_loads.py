@@ -13,7 +13,7 @@ from workshop.errors import BadInput
 from workshop.simulate import arrivals
 from workshop.simulate.arrivals import (
     Arrival,
-    Texts,
+    SimulatedTexts,
     check_size,
     drawn,
     read_trace,
@@ -98,7 +98,7 @@ def test_prompts_share_the_tokens_of_their_common_pieces_and_nothing_else():
         Arrival(0, 60, 1, (a, b)),
         Arrival(0, 60, 1, (b, a)),
     ]
-    texts = Texts(load)
+    texts = SimulatedTexts(load)
     tokens = [texts.prompt(arrival, number) for number, arrival in enumerate(load)]
     assert [len(prompt) for prompt in tokens] == [arrival.prompt_tokens for arrival in load]
     shared = {(5, 6): 50}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from machines import NODES, Machines, children, what_is_missing
 
-__all__ = ["SMALL", "UNENDED", "Cluster", "Job", "what_is_missing"]
+__all__ = ["SMALL", "UNENDED", "Cluster", "Job", "doctor", "what_is_missing", "workshop"]
 
 UNENDED = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}  # states of a job that is not over
 # Lines of a site whose nodes start the small engine in vLLM's place
@@ -215,3 +217,33 @@ class Job:
         reasons = re.findall(r"^\[workshop\] ended: (.*)$", self.text("error"), re.MULTILINE)
         self.cluster.note(time.monotonic() - self.since, reasons[-1] if reasons else "")
         return self.state
+
+
+def workshop(
+    cluster: Cluster,
+    *arguments: str,
+    user: str = "teacher",
+    host: str = "login",
+    check: bool = True,
+    cwd: Path | None = None,
+    **env: str,
+) -> str:
+    """Run the `workshop` command as a person does in the course's folder."""
+    course = {"PYTHONPATH": str(cluster.course), "WORKSHOP_SLURM": str(cluster.course / "slurm")}
+    return cluster.run(
+        host,
+        sys.executable,
+        "-m",
+        "workshop",
+        *arguments,
+        user=user,
+        check=check,
+        cwd=cwd or cluster.course,
+        env={**course, **env},
+    )
+
+
+def doctor(cluster: Cluster, **env: str) -> dict[str, dict]:
+    """Return the checks of `workshop doctor` by their names."""
+    out = workshop(cluster, "doctor", "--json", check=False, **env)
+    return {check["name"]: check for check in json.loads(out[out.index("{") :])["checks"]}

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from cluster import SMALL, Job
+from cluster import SMALL, Job, doctor, workshop
 from test_refusals import SECONDS, ended, gpus
-from test_server import START_S, TWO_NODES, python, workshop
+from test_server import START_S, TWO_NODES, python
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]  # a busy machine starts engines slowly
 ONE = ("--gpus-per-node=1", "--nodelist=node01")
@@ -183,25 +183,13 @@ def test_a_batch_that_cannot_be_is_refused_before_the_engine(cluster, options, i
 
 def test_a_folder_that_cannot_hold_the_jobs_files_is_refused_before_sbatch(cluster):
     arguments = ("slurm", "submit", "70b", "--gpus-per-node", "1")
-    env = {"PYTHONPATH": str(cluster.course), "WORKSHOP_SLURM": str(cluster.course / "slurm")}
     for more, message in (
         ((), "may not write"),
         (("--job-name=a/b",), "a/b"),
         (("--job-name", "a b"), "'a b'"),
     ):
         cwd = cluster.course if more else cluster.bed
-        out = cluster.run(
-            "login",
-            sys.executable,
-            "-m",
-            "workshop",
-            *arguments,
-            *more,
-            user="teacher",
-            cwd=cwd,
-            check=False,
-            env=env,
-        )
+        out = workshop(cluster, *arguments, *more, cwd=cwd, check=False)
         assert message in out and "✓ job" not in out, out
 
 
@@ -216,22 +204,7 @@ def test_the_administrators_site_counts_until_the_file_is_edited(cluster):
         env = {"PYTHONPATH": str(course), "WORKSHOP_SLURM": str(course / "slurm")}
 
         def site() -> dict:
-            out = cluster.run(
-                "login",
-                sys.executable,
-                "-m",
-                "workshop",
-                "doctor",
-                "--json",
-                user="teacher",
-                check=False,
-                env=env,
-            )
-            return next(
-                check
-                for check in json.loads(out[out.index("{") :])["checks"]
-                if check["name"] == "Site's settings"
-            )
+            return doctor(cluster, **env)["Site's settings"]
 
         assert "/etc/workshop/site.sh" in site()["found"]
         line = "source slurm/site.sh && sbatch --parsable --gpus-per-node=1 slurm/70b.sbatch"

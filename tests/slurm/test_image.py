@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from cluster import SMALL, Job
+from cluster import SMALL, Job, workshop
 from test_refusals import SECONDS
-from test_server import record, workshop
+from test_server import record
 
 pytestmark = pytest.mark.slurm
 COMMANDS = {

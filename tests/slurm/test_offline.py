@@ -8,8 +8,7 @@ import re
 import time
 
 import pytest
-from cluster import SMALL, UNENDED
-from test_server import workshop
+from cluster import SMALL, UNENDED, workshop
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]  # a busy machine starts engines slowly
 ONE_NODE = ("--nodes=1", "--gpus-per-node=1")

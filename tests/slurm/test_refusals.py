@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
-import sys
 import time
 
+import cluster as cluster_module
 import pytest
 
 pytestmark = pytest.mark.slurm
@@ -118,20 +119,7 @@ def test_the_record_of_a_refused_job_says_why(cluster):
     assert record["job_id"] == str(job.id) and record["where"] == "slurm"
 
 
-def workshop(cluster, *arguments: str) -> str:
-    return cluster.run(
-        "login",
-        sys.executable,
-        "-m",
-        "workshop",
-        *arguments,
-        user="teacher",
-        check=False,
-        cwd=cluster.course,
-        env={"PYTHONPATH": str(cluster.course), "WORKSHOP_SLURM": str(cluster.course / "slurm")},
-    )
-
-
+workshop = functools.partial(cluster_module.workshop, check=False)
 SMALL = ("slurm", "submit", "70b", "--gpus-per-node=1", "--mem=1G", "--cpus-per-task=1")
 
 
@@ -205,22 +193,7 @@ def doctor(cluster, site: str = "") -> dict[str, dict]:
     """`workshop doctor` with the site's file, and lines added to it."""
     path = cluster.course / "site-doctor.sh"
     path.write_text((cluster.course / "slurm/site.sh").read_text() + f"\n{site}\n")
-    out = cluster.run(
-        "login",
-        sys.executable,
-        "-m",
-        "workshop",
-        "doctor",
-        "--json",
-        user="teacher",
-        check=False,
-        env={
-            "PYTHONPATH": str(cluster.course),
-            "WORKSHOP_SITE": str(path),
-            "WORKSHOP_SLURM": str(cluster.course / "slurm"),
-        },
-    )
-    return {check["name"]: check for check in json.loads(out[out.index("{") :])["checks"]}
+    return cluster_module.doctor(cluster, WORKSHOP_SITE=str(path))
 
 
 def test_doctor_holds_site_sh_against_the_cluster(cluster):

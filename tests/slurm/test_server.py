@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cluster import SMALL, Job
+from cluster import SMALL, Job, workshop
 
 from workshop.engine import trace_writer
 from workshop.guard import fairshare
@@ -21,28 +21,6 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]  # a busy machine st
 WITHIN_S = 90.0  # from a fault to a job that has ended with its reason; alone it takes less than 30
 START_S = 480.0  # two engines start on two cores, beside other tests
 TWO_NODES = ("--nodes=2", "--gpus-per-node=1")
-
-
-def workshop(
-    cluster,
-    *arguments: str,
-    user: str = "teacher",
-    host: str = "login",
-    check: bool = True,
-    **env: str,
-) -> str:
-    """Run the `workshop` command as a person does in the course's folder."""
-    return cluster.run(
-        host,
-        sys.executable,
-        "-m",
-        "workshop",
-        *arguments,
-        user=user,
-        check=check,
-        cwd=cluster.course,
-        env={"PYTHONPATH": str(cluster.course), **env},
-    )
 
 
 def python(

@@ -24,12 +24,18 @@ from typing import Any
 
 from workshop.guard.asgi import header_of, path_of, refuse
 from workshop.guard.limits import bodies, request_limits
+from workshop.guard.limits.allow_list import (
+    GENERATE,
+    HEALTH,
+    MAX_IDENTIFIER,
+    OPEN,
+    SECONDS,
+    UNLIMITED,
+)
 from workshop.guard.limits.bodies import BodyRefused, once_more
-from workshop.guard.limits.copies import SECONDS, Copies
-from workshop.guard.limits.open_fields import MAX_IDENTIFIER, UNLIMITED
+from workshop.guard.limits.copies import Copies
 from workshop.guard.limits.pace import REFUSED, LearnerPace, Width, weight
 from workshop.guard.limits.request_body import (
-    ANSWER_LENGTHS,
     TOKENS,
     Unclear,
     answer_tokens,
@@ -40,9 +46,6 @@ from workshop.guard.limits.request_body import (
 
 MIDDLEWARE = "workshop.guard.fairshare.FairShare"  # what --middleware takes
 HEADER = "x-workshop-limits"
-GENERATE = tuple(ANSWER_LENGTHS)
-OPEN = (*GENERATE, "/tokenize", "/detokenize", "/v1/messages/count_tokens")
-HEALTH = "/health"  # it answers everybody, a probe without a key as well
 LEARNER = b"x-workshop-learner"
 REQUEST_ID = b"x-request-id"
 MAX_WAITING = 64  # of one learner; then 429

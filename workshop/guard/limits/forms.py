@@ -1,4 +1,4 @@
-"""The structured outputs that a class may ask for: a list of what is open, and nothing else.
+"""Checks the structured outputs of a request against the allow-list, and refuses all others.
 
 vLLM checks a form in the event loop that answers everybody, so a form of a few hundred bytes can
 stop a class: twenty patterns under an `allOf` take minutes. What a form costs cannot be told from
@@ -14,58 +14,31 @@ import json
 import re
 from typing import Any, NoReturn
 
+from workshop.guard.limits.allow_list import (
+    BESIDE_A_REFERENCE,
+    FORMAT,
+    FORMAT_TYPES,
+    HOLDERS,
+    KEYWORDS,
+    MAX_ANY_OF,
+    MAX_DEPTH,
+    MAX_DIGITS,
+    MAX_FORM_BYTES,
+    MAX_ITEMS,
+    MAX_LENGTH,
+    MAX_NUMBER,
+    MAX_PARTS,
+    MAX_PATTERN,
+    MAX_REPEATS,
+    MAX_TEXT,
+    STRUCTURED,
+    TEXTS,
+    TOOL,
+    TOOL_TYPES,
+    TYPES,
+)
 from workshop.guard.limits.request_body import Unclear, read_json
 
-# Of all forms of one request together.
-MAX_BYTES = 64 * 1024
-MAX_PARTS = 1000  # schemas, required names, choices, and values of enum
-MAX_ITEMS = 2000  # the sum of minItems and maxItems
-MAX_DIGITS = 600  # of all minimum and maximum: 40 of 15 digits
-# Of each.
-MAX_DEPTH = 40  # objects and lists inside each other; vLLM allows 64
-MAX_ANY_OF = 8
-MAX_TEXT = 500  # characters of a name, a value or a choice
-MAX_LENGTH = 10_000  # minLength, maxLength
-MAX_NUMBER = 10**15  # minimum, maximum
-MAX_PATTERN = 200  # characters
-MAX_REPEATS = 20  # the largest number in {1,20}
-
-TYPES = ("string", "number", "integer", "boolean", "null", "object", "array")
-TEXTS = f"a list of texts of up to {MAX_TEXT} characters"
-SCHEMAS = 'an object as {"name": {"type": "string"}}'
-# The keywords of a schema that are open, and what their values may be.
-KEYWORDS = {
-    "type": f"{', '.join(TYPES)}, or a list of them",
-    "properties": SCHEMAS,
-    "required": TEXTS,
-    "additionalProperties": "true or false",
-    "items": 'a schema as {"type": "string"}',
-    "minItems": f"whole numbers from 0 to {MAX_ITEMS:,}",
-    "maxItems": f"whole numbers from 0 to {MAX_ITEMS:,}",
-    "minLength": f"whole numbers from 0 to {MAX_LENGTH:,}",
-    "maxLength": f"whole numbers from 0 to {MAX_LENGTH:,}",
-    "minimum": f"numbers up to {MAX_NUMBER:,}",
-    "maximum": f"numbers up to {MAX_NUMBER:,}",
-    "enum": f"texts of up to {MAX_TEXT} characters, numbers, true, false and null",
-    "const": f"a text of up to {MAX_TEXT} characters, a number, true, false or null",
-    "pattern": f"a text of up to {MAX_PATTERN} characters, not inside anyOf",
-    "anyOf": f"a list of 1 to {MAX_ANY_OF} schemas",
-    "$ref": "#/$defs/NAME, a name of the same schema",
-    "$defs": SCHEMAS,
-    "title": "anything",
-    "description": "anything",
-    "default": "anything",
-}
-BESIDE_A_REFERENCE = {"anyOf", "$ref", "$defs", "title", "description", "default"}
-# The fields of a request, and what may stand in them.
-STRUCTURED = ("json", "json_object", "choice", "regex")
-STRUCTURED += ("disable_any_whitespace", "disable_additional_properties")
-FORMAT = ("type", "json_schema", "name", "description", "schema", "strict")
-FORMAT_TYPES = ("text", "json_object", "json_schema")
-TOOL = ("type", "function", "name", "description", "parameters", "input_schema", "strict")
-TOOL += ("cache_control", "defer_loading")
-TOOL_TYPES = ("function", "custom")  # Anthropic calls one with an input_schema custom
-HOLDERS = ("json_schema", "function")  # what stands in them may stand beside them as well
 # xgrammar compiles a maxLength of 100 for 0.4 s with 8,192 tokens, and for minutes with 128,000.
 SLOW = "is slow on this server: leave it out, or ask its owner to start it with --learners"
 
@@ -159,7 +132,7 @@ class _Forms:
             except Unclear as unclear:
                 raise NotOpen(f'"{self._field}" has a schema as text: {unclear}.') from None
         text = json.dumps(schema, ensure_ascii=False)
-        self._count("bytes", len(text.encode("utf-8", "replace")), MAX_BYTES)
+        self._count("bytes", len(text.encode("utf-8", "replace")), MAX_FORM_BYTES)
         if _depth(schema) > MAX_DEPTH:
             self._refuse("objects and lists so deep", f"{MAX_DEPTH} inside each other")
         targets: set[str] = set()

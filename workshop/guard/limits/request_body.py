@@ -8,19 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
-COMPLETIONS = "/v1/completions"
-CHAT = "/v1/chat/completions"
-RESPONSES = "/v1/responses"
-MESSAGES = "/v1/messages"
-EMBEDDINGS = "/v1/embeddings"
-# The routes that make the engine work, and what each calls the longest answer.
-ANSWER_LENGTHS = {
-    COMPLETIONS: ("max_tokens",),
-    CHAT: ("max_tokens", "max_completion_tokens"),
-    RESPONSES: ("max_output_tokens",),
-    MESSAGES: ("max_tokens",),
-    EMBEDDINGS: (),
-}
+from workshop.guard.limits.allow_list import ANSWER_LENGTHS, CHAT, COMPLETIONS, EMBEDDINGS
+
 COMPLETION_TOKENS = 16  # vLLM's default for a completion that names no max_tokens
 TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens")  # of one answer
 COUNTS = ("n", "best_of")  # of answers to one prompt

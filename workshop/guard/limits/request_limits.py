@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from workshop.guard.limits import forms
-from workshop.guard.limits.open_fields import FIELDS, UNLIMITED
+from workshop.guard.limits.allow_list import FIELDS, UNLIMITED
 
 KIB = 1024
 MAX_TEXT_BYTES = 1024 * KIB  # of a request, without the pictures and sounds in it
