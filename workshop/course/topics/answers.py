@@ -12,6 +12,7 @@ from workshop.course.widgets import style
 WIDTH = 640  # of each drawing, in its own units
 COLUMNS = 40  # squares in a row of the field
 SIDE = WIDTH / COLUMNS
+SHOWN_COUNT = 3  # so many squares of one colour have their number written upon them
 GAP = 0.16  # of a square's width, between it and the next
 
 
@@ -120,6 +121,10 @@ def draws(counts: Mapping[str, Mapping[str, int]]) -> chart.Picture:
         for label, count in of_one.items():
             places = [(left + place * width, y) for place in range(number, number + count)]
             body += _squares(places, width, 24, colours.get(label, style.FREE))
+            if count >= SHOWN_COUNT:
+                middle = left + (number + (count - GAP) / 2) * width
+                ink = "#fff" if colours.get(label) == style.BLUE else "#000"
+                body += chart.text(middle, y + 14, str(count), anchor="middle", fill=ink, bold=True)
             number += count
         y += 28
         came = ", ".join(f"{label} {count}" for label, count in of_one.items() if count)
