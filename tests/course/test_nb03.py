@@ -65,10 +65,10 @@ def test_the_plan_of_8b_is_the_one_of_notebook_1():
 
 
 def test_the_plan_is_drawn_beside_the_recorded_start_of_8b():
-    words = repr(nb03.compared(nb03.START_8B, gpu="h100"))
+    description = repr(nb03.compared(nb03.START_8B, gpu="h100"))
     # the log: "Available KV cache memory: 55.05 GiB", "GPU KV cache size: 450,976 tokens"
-    assert "the plan: weights 15.0, 2.8, KV cache 55.08 GiB, 451,248 tokens" in words
-    assert "the log: weights 15.0, 2.8, KV cache 55.05 GiB, 450,976 tokens" in words
+    assert "the plan: weights 15.0, 2.8, KV cache 55.08 GiB, 451,248 tokens" in description
+    assert "the log: weights 15.0, 2.8, KV cache 55.05 GiB, 450,976 tokens" in description
 
 
 def test_the_stages_of_a_start_last_as_the_clock_of_its_log_says():
@@ -82,7 +82,7 @@ def test_the_stages_of_a_start_last_as_the_clock_of_its_log_says():
 
 
 def test_the_cause_of_each_failed_log_is_marked_in_its_place():
-    words = repr(nb03.where_causes_stand())
+    description = repr(nb03.where_causes_stand())
     for letter, line, text in (
         ("A", 39, "Address already in use"),
         ("B", 69, "max seq len (131072)"),
@@ -90,7 +90,7 @@ def test_the_cause_of_each_failed_log_is_marked_in_its_place():
         ("D", 110, "died unexpectedly"),
         ("E", 52, "must be divisible"),
     ):
-        assert f"log {letter}: line {line} of " in words
+        assert f"log {letter}: line {line} of " in description
         assert (str(line), text) in [
             (number, text) for number, shown in nb03.grep(letter, "").rows if text in shown
         ]

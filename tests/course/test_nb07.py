@@ -111,8 +111,8 @@ def test_a_field_shows_what_was_on_disk_and_what_this_run_answered(tmp_path):
     field = nb07.BatchField(prompts, output)
     output.write_text("\n".join(lines))  # the third line is not whole yet
     field()
-    said = "4 rows: 1 on disk before this run, 1 answered by this run, 2 no answer on disk yet."
-    assert said in field.picture.value
+    expected = "4 rows: 1 on disk before this run, 1 answered by this run, 2 no answer on disk yet."
+    assert expected in field.picture.value
     first_run = nb07.BatchField(prompts, tmp_path / "none.jsonl")
     assert "4 rows: 0 answered by this run, 4 no answer on disk yet." in first_run.picture.value
 

@@ -56,8 +56,8 @@ def field(rows: Sequence[object], before: Collection, now: Collection) -> chart.
     for colour, places in looks.items():
         body += _squares(places, SIDE, SIDE, colour)
     height = 28 + SIDE * -(-len(rows) // COLUMNS)
-    words = f"{len(rows)} rows: {', '.join(sentences)}."
-    return chart.Picture(body, WIDTH, round(height), words)
+    description = f"{len(rows)} rows: {', '.join(sentences)}."
+    return chart.Picture(body, WIDTH, round(height), description)
 
 
 def rehearsals(tables: Mapping[str, Sequence[Label]]) -> chart.Picture:
@@ -101,8 +101,10 @@ def tenths(labels: Sequence[Label]) -> chart.Picture:
         body += chart.text(WIDTH, y + 11, f"{wrong} wrong", anchor="end", bold=line == 0)
     for colour, corners in places.items():
         body += _squares(corners, width, 14, colour)
-    words = f"Wrong labels in each tenth, from the least sure to the surest: {', '.join(counts)}."
-    return chart.Picture(body, WIDTH, 28 + 10 * 18, words)
+    description = (
+        f"Wrong labels in each tenth, from the least sure to the surest: {', '.join(counts)}."
+    )
+    return chart.Picture(body, WIDTH, 28 + 10 * 18, description)
 
 
 def draws(counts: Mapping[str, Mapping[str, int]]) -> chart.Picture:

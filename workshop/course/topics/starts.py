@@ -24,7 +24,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Memory:
-    """What fills one GPU, in GiB, and how many tokens its KV cache holds."""
+    """The parts of one GPU's memory in GiB, and how many tokens its KV cache holds."""
 
     weights: float
     work_space: float
