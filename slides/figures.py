@@ -24,6 +24,7 @@ from drawings import (
     requests,
     scale,
     speed,
+    starts,
     xray,
 )
 
@@ -32,6 +33,7 @@ PARTS = (
     memory,
     kv_cache,
     network,
+    starts,
     parallel,
     engine,
     speed,

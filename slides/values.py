@@ -25,8 +25,8 @@ from workshop.course.topics import abstracts, roofline, speculation
 from workshop.course.widgets.xray.case import RECORDED
 from workshop.engine import measured_runs as recorded
 from workshop.engine import trace
+from workshop.engine.log import read as read_log
 from workshop.engine.planning import plan
-from workshop.engine.reconcile.compare import reconcile
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.simulate.choices import ENOUGH
 
@@ -165,9 +165,6 @@ def _log() -> dict[str, str]:
     def line(part: str) -> str:
         return next(text.split("] ", 1)[1] for text in lines if part in text)
 
-    weights, tokens = map(
-        reconcile(LOG, "llama-3.1-8b", "h100").row, ("weights per GPU", "KV cache size")
-    )
     size, at_once = line("Maximum concurrency").split(
         " Maximum"
     )  # one line of the log is two of a slide
@@ -176,11 +173,7 @@ def _log() -> dict[str, str]:
         "log.available": line("Available KV cache memory"),
         "log.tokens": size,
         "log.concurrency": f"    Maximum{at_once}",
-        "recon.weights": f"{weights.predicted:.2f}",
-        "recon.tokens": f"{tokens.predicted:,}",
-        "recon.weights_said": f"{weights.actual:.2f}",
-        "recon.tokens_said": f"{tokens.actual:,}",
-        "tonight.at_once": f"{tokens.actual // ABSTRACT_TOKENS:,}",
+        "tonight.at_once": f"{read_log(LOG).kv_cache_tokens // ABSTRACT_TOKENS:,}",
         "tonight.fields": _number(len(abstracts.FIELDS)),
         "tonight.seconds": f"{TONIGHT_S:.0f}",
     }

@@ -134,6 +134,7 @@ def test_every_rule_is_used():
     assert classes - literal_words - made == {
         "widget-readout",  # of ipywidgets
         "jp-RenderedMarkdown",  # of JupyterLab
+        "jp-OutputArea-output",
     }
 
 

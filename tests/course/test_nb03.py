@@ -64,13 +64,36 @@ def test_the_plan_of_8b_is_the_one_of_notebook_1():
     assert "451,248 tokens" in text and "55.08 GiB are left for the KV cache" in text
 
 
-def test_the_plan_stands_beside_the_recorded_start_of_8b():
-    rows = {name: values for name, *values in nb03.compared(nb03.START_8B, gpu="h100").rows}
-    assert rows["KV cache, tokens"] == ["451,248", "450,976", "+0.1 %"]
-    planned, logged, error = rows["weights, GiB"]
-    # the log's two decimals
-    assert (planned, logged, error) == ("15.00", "15.00", "+0.0 %")
-    assert nb03.start_seconds(nb03.START_8B) == 56  # 01:41:48 to 01:42:44
+def test_the_plan_is_drawn_beside_the_recorded_start_of_8b():
+    description = repr(nb03.compared(nb03.START_8B, gpu="h100"))
+    # the log: "Available KV cache memory: 55.05 GiB", "GPU KV cache size: 450,976 tokens"
+    assert "the plan: weights 15.0, 2.8, KV cache 55.08 GiB, 451,248 tokens" in description
+    assert "the log: weights 15.0, 2.8, KV cache 55.05 GiB, 450,976 tokens" in description
+
+
+def test_the_stages_of_a_start_last_as_the_clock_of_its_log_says():
+    drawn = nb03.timeline(nb03.START_8B, gpu="h100")
+    # 01:41:48, weights until :53, torch.compile until 01:42:12, KV cache at :19, ready at 01:42:44
+    assert repr(drawn) == (
+        "56 seconds: weights 5 s, compiling 19 s, profiling 7 s, warming up and graphs 25 s."
+    )
+    assert nb03.start_seconds(nb03.START_8B) == 56
+    assert "weights 15.00 GiB" in drawn.svg and "KV cache 55.05 GiB" in drawn.svg
+
+
+def test_the_cause_of_each_failed_log_is_marked_in_its_place():
+    description = repr(nb03.where_causes_stand())
+    for letter, line, text in (
+        ("A", 39, "Address already in use"),
+        ("B", 69, "max seq len (131072)"),
+        ("C", 148, "SafetensorError"),
+        ("D", 110, "died unexpectedly"),
+        ("E", 52, "must be divisible"),
+    ):
+        assert f"log {letter}: line {line} of " in description
+        assert (str(line), text) in [
+            (number, text) for number, shown in nb03.grep(letter, "").rows if text in shown
+        ]
 
 
 def test_the_lines_of_a_start_come_in_their_order_and_are_the_logs_own():
@@ -101,8 +124,8 @@ def test_a_learners_own_log_is_taken_once_it_has_come_to_the_kv_cache(workshop_h
 
 
 def test_the_teaching_model_holds_the_tokens_that_its_cache_was_given_for():
-    table = nb03.compared(nb03.START_BY_HAND, nb03.TEACHING_FOLDER)
-    assert ("KV cache, tokens", "65,536", "65,536", "+0.0 %") in table.rows
+    row = nb03.reconcile(nb03.START_BY_HAND, nb03.TEACHING_FOLDER).row("KV cache size")
+    assert (row.predicted, row.actual) == (65_536, 65_536)
 
 
 def test_no_line_says_that_a_size_that_was_given_is_what_was_left():

@@ -13,3 +13,8 @@ def test_bars_have_the_same_rows_the_best_label_first_and_no_label_last():
         "hot": {"physics": 1, "biology": 2, "no label": 3},
     }
     assert all(list(rows) == ["physics", "biology", "no label"] for rows in counts.values())
+
+
+def test_each_answer_is_a_square_in_the_line_of_its_temperature():
+    drawn = nb04.draws({"cold": [" physics"] * 3, "hot": [" physics", " San", " biology"]})
+    assert repr(drawn) == "cold: physics 3. hot: physics 1, biology 1, no label 1."

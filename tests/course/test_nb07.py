@@ -67,10 +67,13 @@ SERVER = ServerRecord(
 
 def test_the_killed_batch_has_the_settings_of_batch_run_and_the_server(monkeypatch, tmp_path):
     commands = []
-    monkeypatch.setattr(nb07, "kill_when_written", lambda command, output: commands.append(command))
+    monkeypatch.setattr(
+        nb07, "kill_when_written", lambda command, output, look: commands.append(command)
+    )
     settings = {"max_tokens": 5, **CHOICE}
     output = tmp_path / "answers.jsonl"
     output.write_text("of the cell's first run")
+    (tmp_path / "prompts.json").write_text("[]")
     nb07.kill_batch(tmp_path / "prompts.json", output, SERVER, **settings)
     *_, limit_flag, limit, flag, sampling, name_flag, name, few_flag, few = commands[0]
     assert (limit_flag, limit, flag) == ("--max-tokens", "5", "--sampling")
@@ -92,11 +95,39 @@ def test_the_line_for_a_terminal_has_the_settings_of_batch_run_and_the_server(tm
     assert "--name" not in nb07.in_terminal(tmp_path / "a.json", tmp_path / "b.jsonl", server)
 
 
-def test_each_tenth_of_a_sorted_table_has_its_wrong_labels():
-    table = SimpleNamespace(right=[number not in (0, 1, 5, 24) for number in range(25)])
-    tenths = nb07.wrong_by_tenth(table)
-    assert len(tenths) == 10 and sum(tenths.values()) == 4
-    assert (tenths["least sure"], tenths["3"], tenths["surest"]) == (2, 1, 1)
+def table_of(right):
+    """Return what label_table of the notebook makes, as far as it is drawn; the first is the least sure."""
+    return SimpleNamespace(
+        confidence=[0.5 + 0.25 * number for number in range(len(right))],
+        label=["physics"] * len(right),
+        ours=["physics" if is_right else "biology" for is_right in right],
+    )
+
+
+def test_each_tenth_of_a_sorted_table_is_drawn_with_its_wrong_labels():
+    drawn = nb07.tenths(table_of([number not in (0, 1, 5, 24) for number in range(25)]))
+    assert repr(drawn).endswith("least sure to the surest: 2, 0, 1, 0, 0, 0, 0, 0, 0, 1.")
+
+
+def test_two_prompts_are_drawn_with_their_right_labels():
+    drawn = nb07.squares(short_prompt=table_of([True, True]), longer_prompt=table_of([False, True]))
+    assert "short prompt: 2 of 2 labels are right; mean confidence 0.62" in repr(drawn)
+    assert "longer prompt: 1 of 2 labels are right; mean confidence 0.62" in repr(drawn)
+    assert "0.50 physics (ours: biology)" in drawn.svg
+
+
+def test_a_field_shows_what_was_on_disk_and_what_this_run_answered(tmp_path):
+    prompts, output = tmp_path / "many.json", tmp_path / "many.jsonl"
+    prompts.write_text(json.dumps([{"id": number, "prompt": "a"} for number in range(4)]))
+    lines = [json.dumps({"metadata": {"id": number}}) for number in range(3)]
+    output.write_text(lines[0] + "\n")
+    field = nb07.BatchField(prompts, output)
+    output.write_text("\n".join(lines))  # the third line is not whole yet
+    field()
+    expected = "4 rows: 1 on disk before this run, 1 answered by this run, 2 no answer on disk yet."
+    assert expected in field.picture.value
+    first_run = nb07.BatchField(prompts, tmp_path / "none.jsonl")
+    assert "4 rows: 0 answered by this run, 4 no answer on disk yet." in first_run.picture.value
 
 
 def test_the_commands_of_the_steps_and_the_card_choose_among_the_fields():

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from workshop.cli.use.xray import command
 from workshop.client import answer_ids
-from workshop.course.widgets.xray import case
+from workshop.course.widgets.xray import case, view
 from workshop.course.widgets.xray.case import RECORDED, Replay, letters, number, page
 from workshop.course.widgets.xray.view import XRay
 from workshop.engine import trace
@@ -326,6 +326,21 @@ def test_following_ends_and_looks_once_more(tmp_path):
     xray = XRay(growing, every_s=3600).start()
     growing.write_bytes(RECORDED.read_bytes())
     assert xray.stop() == len(STEPS)
+
+
+def test_who_follows_a_long_trace_sees_its_last_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(view, "LIVE_STEPS", 5)
+    monkeypatch.setattr(case, "MOST_STEPS", 10)
+    lines = RECORDED.read_text().splitlines(keepends=True)
+    growing = tmp_path / "trace.jsonl"
+    growing.write_text("".join(lines[:30]))
+    xray = XRay(growing, every_s=3600)
+    assert not xray._replay.data()["follow"] and xray.steps == 10
+    xray.start()
+    assert xray._replay.data()["follow"] and xray._replay.first == STEPS[29].step - 4
+    growing.write_text("".join(lines))
+    xray.stop()
+    assert xray._replay.first == STEPS[-1].step - 4 and xray.steps == 5
 
 
 def test_a_trace_that_is_gone_is_said_below_what_was_drawn(tmp_path):

@@ -6,8 +6,8 @@ everywhere.
 >>> from workshop.course.notebooks import nb03
 >>> "#SBATCH --gpus-per-node=1" in nb03.plain("llama-3.1-8b", gpu="h100", max_model_len=8192)
 True
->>> nb03.compared(nb03.START_8B, gpu="h100").rows[2]      # the plan beside vLLM's own log
-('KV cache, tokens', '451,248', '450,976', '+0.1 %')
+>>> nb03.timeline(nb03.START_8B, gpu="h100")
+56 seconds: weights 5 s, compiling 19 s, profiling 7 s, warming up and graphs 25 s.
 >>> nb03.moments(nb03.recorded_text("70b"))[-1].kv_cache_tokens       # what that start's log says
 1229264
 """
@@ -22,14 +22,13 @@ from pathlib import Path
 
 import httpx
 import ipywidgets as widgets
+from inference_planner import load_gpu
 from IPython.display import display
 
 from workshop.course.drawing import chart
-from workshop.course.drawing.readable_numbers import figure_of
 from workshop.course.drawing.tables import WORDS, Table
 from workshop.course.exercises.sets.e03_server import CAUSES
-from workshop.course.topics import recorded_data
-from workshop.course.widgets import style
+from workshop.course.topics import recorded_data, starts
 from workshop.course.widgets.controls import View
 from workshop.course.widgets.loading.view import (
     RECORDED,
@@ -46,7 +45,6 @@ from workshop.engine.reconcile.compare import reconcile
 from workshop.errors import BadInput, WorkshopError
 from workshop.home import home, private_folder
 from workshop.servers import records
-from workshop.servers.host import gpus
 from workshop.servers.host.programs import run
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.servers.records import ServerRecord
@@ -65,7 +63,6 @@ __all__ = [
     "by_hand",
     "compared",
     "directives",
-    "error_strip",
     "grep",
     "hand_log",
     "hand_started",
@@ -79,10 +76,13 @@ __all__ = [
     "script_parts",
     "start_seconds",
     "submit",
+    "suspects",
     "tail",
     "tails",
+    "timeline",
     "watch",
     "where",
+    "where_causes_stand",
 ]
 
 DIRECTIVES = WORDS["directives"]
@@ -118,11 +118,18 @@ SCRIPT_PARTS = (  # what matters of the plain script: a pattern, and what its ma
 LOG_LINE = re.compile(
     r"(?:(?P<date>\d\d-\d\d) (?P<clock>\d\d:\d\d:\d\d) \[\S+\] |INFO: +)(?P<text>.*)"
 )
-QUANTITIES = {  # rows of a reconciliation, in the words of the notebook
-    "weights per GPU": "weights, GiB",
-    "available KV cache per GPU": "left for the KV cache, GiB",
-    "KV cache size": "KV cache, tokens",
-}
+QUANTITIES = (  # rows of a reconciliation, in the order of starts.Memory
+    "weights per GPU",
+    "overhead per GPU",
+    "available KV cache per GPU",
+    "KV cache size",
+)
+STAGE_ENDS = (  # the line that ends a stage of a start, its name, and what it puts into memory
+    (r"Model loading took", "weights", "weights"),
+    (r"torch\.compile took", "compiling", ""),
+    (r"KV cache size:", "profiling", "KV cache"),
+    (r"init engine .* took", "warming up and graphs", ""),
+)
 RECORD_FIELDS = ("url", "api_key", "host", "log", "state")  # those that a learner needs
 NOISE = re.compile(r"ulimit|FutureWarning|UserWarning|nanobind|leaked|warnings\.warn")
 
@@ -135,12 +142,12 @@ def available() -> bool:
 def where() -> str:
     """Return whether this is a cluster, and what that means for this notebook."""
     if not available():
-        return "No SLURM answers here: nothing is submitted, and the starts are recorded ones."
+        return "No SLURM answers here: nothing is submitted,\nand the starts are recorded ones."
     shared = _class_server()
     if shared:
         return (
-            f"A SLURM cluster answers here, and your class shares the server {shared!r}:\n"
-            "submit() starts no job, and the starts are recorded ones."
+            f"A SLURM cluster answers here, and your class shares\nthe server {shared!r}: "
+            "submit() starts no job,\nand the starts are recorded ones."
         )
     return "A SLURM cluster answers here: submit() below starts a real job."
 
@@ -180,7 +187,7 @@ def hand_started(port: int = HAND_PORT) -> str:
     except (httpx.HTTPError, ValueError, LookupError):
         return (
             f"Nothing answers on port {port} yet. "
-            "Wait for “Application startup complete.” and run this cell again,\n"
+            "Wait for\n“Application startup complete.” and run this cell again,\n"
             "or go on with the recorded start."
         )
     return f"✓ Your server answers on port {port}:\n{HAND_PROMPT}{line} …"
@@ -248,43 +255,55 @@ def log_lines(log: Path, *only: str) -> Table:
 
 def start_seconds(log: Path) -> float:
     """Return the seconds from the first dated line of a log to the one that says “ready”."""
+    return _dated_lines(log)[-1][0]
+
+
+def _dated_lines(log: Path) -> list[tuple[float, str]]:
+    """Return the dated lines of a start until “ready”, each with the seconds since the first."""
     reader = Reader()
-    times: list[datetime] = []
+    lines: list[tuple[float, str]] = []
+    first = None
     for line in text_of(log).splitlines():
         reader.feed(line + "\n")
         match = LOG_LINE.search(line)
         if match and match["clock"]:
             # A log has no year. 2028 has a 29 February, so every date exists in it.
             date = f"2028-{match['date']} {match['clock']}"
-            times.append(datetime.strptime(date, "%Y-%m-%d %H:%M:%S"))
+            time = datetime.strptime(date, "%Y-%m-%d %H:%M:%S")
+            first = first or time
+            lines.append(((time - first).total_seconds(), match["text"]))
         if reader.running:
             break
-    if not times:
+    if not lines:
         raise BadInput(f"No line of {log.name} has a date.", "Give the log of vLLM itself.")
-    return (times[-1] - times[0]).total_seconds()
+    return lines
 
 
-def compared(log: Path, model: str | Path | None = None, gpu: str | None = None) -> Table:
-    """Return the plan beside a log: weights and KV cache.
+def timeline(log: Path, gpu: str) -> chart.Picture:
+    """Draw the seconds of a start by its log, stage by stage, and how the memory of a GPU fills.
 
-    Args:
-        log: what vLLM has printed.
-        model: catalog name or folder; needed if the log's own name is of no use.
-        gpu: catalog name; without one that of this machine, for a log of a GPU.
+    gpu: catalog name.
     """
-    facts = read_log(log)
-    if gpu is None and facts.platform == "gpu":
-        gpu = gpus.visible()[0].name
-    rows = []
-    for row in reconcile(facts, model, gpu).rows:
-        if row.quantity not in QUANTITIES:
-            continue
-        predicted, actual = figure_of(row.predicted), figure_of(row.actual)
-        error = ""
-        if row.error_percent is not None:
-            error = f"{row.error_percent:+.1f} %"  # the log's two decimals carry no more
-        rows.append((QUANTITIES[row.quantity], predicted, actual, error))
-    return Table(("", "the plan", "vLLM's log", "error of the plan"), rows)
+    lines, facts = _dated_lines(log), read_log(log)
+    sizes = {"weights": facts.weights_gib or 0.0, "KV cache": facts.available_kv_gib or 0.0}
+    stages, begin = [], 0.0
+    for pattern, name, filled_with in STAGE_ENDS:
+        end = next(seconds for seconds, line in lines if re.search(pattern, line))
+        stages.append(starts.Stage(name, end - begin, filled_with, sizes.get(filled_with, 0.0)))
+        begin = end
+    return starts.timeline(stages, load_gpu(gpu).engine_gib)
+
+
+def compared(log: Path, gpu: str) -> chart.Picture:
+    """Draw the memory of one GPU twice: as the plan has it, and as the log reports it.
+
+    gpu: catalog name.
+    """
+    rows = {row.quantity: row for row in reconcile(log, gpu=gpu).rows}
+    planned = [rows[quantity].predicted or 0 for quantity in QUANTITIES]
+    reported = [rows[quantity].actual or 0 for quantity in QUANTITIES]
+    memories = {"the plan": starts.Memory(*planned), "the log": starts.Memory(*reported)}
+    return starts.beside(memories, load_gpu(gpu).engine_gib)
 
 
 def submit(name: str, **options) -> str:
@@ -372,28 +391,22 @@ def grep(name: str, pattern: str) -> Table:
     return _matching(name, compiled)
 
 
-def error_strip(name: str) -> chart.Picture:
-    """Draw the log of a failed start as a strip, from its first line to its last, and where it has errors.
+def suspects() -> Table:
+    """Return the causes of which one failed each start."""
+    return Table(("word", "cause"), list(CAUSES.items()))
 
-    name: A to E.
-    """
-    lines = _lines(name)
-    numbers = [number for number, line in enumerate(lines, 1) if "Error:" in line]
-    first, last = numbers[0], len(lines)
-    width, top, bottom = 640, 26, 50
 
-    def x(number: int) -> float:
-        return 8 + (width - 16) * (number - 1) / (last - 1)
-
-    body = chart.path(f"M8 38H{width - 8}", style.FREE, bottom - top)
-    for number in numbers:
-        color, thickness = (style.VERMILLION, 5) if number == first else (style.MUTED, 3)
-        body += chart.path(f"M{x(number):.1f} {top}V{bottom}", color, thickness)
-    body += chart.text(x(first), 18, f"line {first}: the first error", anchor="middle", bold=True)
-    body += chart.text(8, 68, "line 1", fill=style.MUTED)
-    body += chart.text(width - 8, 68, f"line {last}: the end", anchor="end", fill=style.MUTED)
-    description = f"Log {name} has {last} lines. Its first error is in line {first}, others follow."
-    return chart.Picture(body, width, 76, description)
+def where_causes_stand() -> chart.Picture:
+    """Draw the five failed starts: where each log names its cause, and where it ends."""
+    logs = {}
+    for letter, name in FAILURES.items():
+        error = read_log(LOGS / "failures" / name).error
+        lines = _lines(letter)
+        for number, line in enumerate(lines, 1):
+            if error and error.line[:60] in line:
+                logs[letter] = starts.FailedLog(len(lines), number)
+                break
+    return starts.causes(logs)
 
 
 def _lines(name: str) -> list[str]:

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 
 from workshop.client.client import Client
 from workshop.client.sampling import Token
-from workshop.course.topics import abstracts
+from workshop.course.drawing import chart
+from workshop.course.topics import abstracts, answers
 from workshop.course.widgets.sampling.source import ServerSource
 
-__all__ = ["counts_of_labels", "next_token_logprobs"]
+__all__ = ["counts_of_labels", "draws", "next_token_logprobs"]
 
 NO_LABEL = "no label"
 
@@ -32,7 +33,7 @@ def next_token_logprobs(llm: Client, prompt: str) -> dict[Token, float]:
 
 
 def counts_of_labels(texts: Mapping[str, Sequence[str]]) -> dict[str, dict[str, int]]:
-    """Return how often each label stands among texts, for a figure of bars.
+    """Return how often each label stands among texts, to be drawn.
 
     Each name has the same rows: the label that comes most often first, and last "no label", for
     all that is none of the eight.
@@ -49,6 +50,11 @@ def counts_of_labels(texts: Mapping[str, Sequence[str]]) -> dict[str, dict[str, 
     if NO_LABEL in total:
         rows.append(NO_LABEL)
     return {name: {row: counts[name][row] for row in rows} for name in counts}
+
+
+def draws(texts: Mapping[str, Sequence[str]]) -> chart.Picture:
+    """Draw the texts of each name as a line of squares, in the colours of their labels."""
+    return answers.draws(counts_of_labels(texts))
 
 
 def _label(text: str) -> str:

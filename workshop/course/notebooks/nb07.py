@@ -12,13 +12,19 @@ import shlex
 import signal
 import subprocess
 import time
-from itertools import pairwise
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import ipywidgets as widgets
+from IPython.display import display
 
 from workshop import python_process
 from workshop.batch import offline
 from workshop.client.sampling_settings import PARAMETERS
+from workshop.course.drawing import chart
+from workshop.course.topics import answers
+from workshop.course.widgets.controls import View
 from workshop.servers.local import TEACHING_FOLDER
 from workshop.servers.records import ServerRecord
 
@@ -29,12 +35,14 @@ __all__ = [
     "TEACHING_FOLDER",
     "TONIGHT",
     "TONIGHT_S",
+    "BatchField",
     "in_terminal",
     "kill_batch",
     "kill_when_written",
     "named",
     "offline",
-    "wrong_by_tenth",
+    "squares",
+    "tenths",
 ]
 
 LOOK_S = 0.05  # between two looks at a file that grows
@@ -55,7 +63,7 @@ def named(server: ServerRecord) -> dict[str, str]:
 
 
 def kill_batch(prompts: Path, output: Path, server: ServerRecord, **settings: object) -> None:
-    """Start `workshop batch` in a process of its own, and kill it after its first answers.
+    """Start `workshop batch` in a process of its own, show its answers, and kill it after the first.
 
     Args:
         prompts: the file of prompts.
@@ -66,7 +74,8 @@ def kill_batch(prompts: Path, output: Path, server: ServerRecord, **settings: ob
     output.unlink(missing_ok=True)  # the cell was run again
     command = python_process.command("workshop", *_batch(prompts, output, server, settings))
     # Few at once, so that a fast server has not answered all before the signal arrives.
-    kill_when_written([*command, "--concurrency", "8"], output)
+    field = BatchField(prompts, output).show()
+    kill_when_written([*command, "--concurrency", "8"], output, look=field)
 
 
 def in_terminal(prompts: Path, output: Path, server: ServerRecord, **settings: object) -> str:
@@ -90,19 +99,66 @@ def _batch(
     return arguments
 
 
-def wrong_by_tenth(table: pd.DataFrame) -> dict[str, int]:
-    """Return how many labels are wrong in each tenth of a table that is sorted by confidence."""
-    wrong = [not right for right in table.right]
-    names = ("least sure", *map(str, range(2, 10)), "surest")
-    bounds = [round(len(wrong) * tenth / 10) for tenth in range(11)]
-    return {
-        name: sum(wrong[first:last])
-        for name, (first, last) in zip(names, pairwise(bounds), strict=True)
-    }
+class BatchField(View):
+    """A square for each row of a file, filled as answers arrive: `batch.run(…, report=BatchField(…))`.
+
+    Args:
+        prompts: the file of prompts, a JSON array whose rows have an id.
+        output: the file that the answers are written to.
+    """
+
+    def __init__(self, prompts: Path, output: Path) -> None:
+        self._ids = [row["id"] for row in json.loads(prompts.read_text(encoding="utf-8"))]
+        self._output = output
+        self._before = _answered(output)
+        self.picture = widgets.HTML()
+        super().__init__(self.picture)
+        self()
+
+    def __call__(self, progress: object = None) -> None:
+        """Look at the output again. (What `batch.run` reports is not needed.)"""
+        field = answers.field(self._ids, self._before, _answered(self._output))
+        self.picture.value = field.drawn
+
+    def show(self) -> BatchField:
+        """Display it now, above what the cell prints."""
+        display(self)
+        return self
 
 
-def kill_when_written(command: list[str], output: Path, size_bytes: int = 50_000) -> None:
+def _answered(output: Path) -> set[object]:
+    """Return the ids of the rows whose answers are on disk: those of whole lines."""
+    if not output.exists():
+        return set()
+    *whole_lines, _ = output.read_text(encoding="utf-8").split("\n")
+    return {json.loads(line)["metadata"]["id"] for line in whole_lines}
+
+
+def squares(**tables: pd.DataFrame) -> chart.Picture:
+    """Draw each table of labels as a line of squares: those of mistakes are orange."""
+    drawn = {name.replace("_", " "): _labels(table) for name, table in tables.items()}
+    return answers.rehearsals(drawn)
+
+
+def tenths(table: pd.DataFrame) -> chart.Picture:
+    """Draw a table that is sorted by confidence in ten lines of squares, the least sure above."""
+    return answers.tenths(_labels(table))
+
+
+def _labels(table: pd.DataFrame) -> list[answers.Label]:
+    columns = zip(table.confidence, table.label, table.ours, strict=True)
+    return [answers.Label(*values) for values in columns]
+
+
+def kill_when_written(
+    command: list[str],
+    output: Path,
+    size_bytes: int = 50_000,
+    look: Callable[[], None] = lambda: None,
+) -> None:
     """Run a command, and send it signal 9 as soon as its output has this size.
+
+    `look` is called at each look at the output.
 
     Raises:
         RuntimeError: the command ended by itself before that.
@@ -116,6 +172,8 @@ def kill_when_written(command: list[str], output: Path, size_bytes: int = 50_000
     while not output.exists() or output.stat().st_size < size_bytes:
         if process.poll() is not None:
             raise RuntimeError("The batch ended by itself. Does the server still run?")
+        look()
         time.sleep(LOOK_S)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    look()

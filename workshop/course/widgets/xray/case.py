@@ -55,6 +55,7 @@ class Replay:
         self.first = first
         self.steps: list[dict] = []
         self.left_out = 0  # steps beyond MOST_STEPS
+        self.is_followed = False  # the page begins at the last step, and stays there
         self.pool = Pool()
         self.asker = Asker()
         self.names: dict[str, str] = {}  # long → short
@@ -95,6 +96,7 @@ class Replay:
             "about": about,
             "first": self.first or 0,
             "since": since,
+            "follow": self.is_followed,
             **self._facts,
             "colours": COLOURS,
             "names": names,

@@ -182,6 +182,7 @@ function theme() {
 
 remember();
 head();
+if (x.follow) at = Math.max(0, last());
 if (frame) {
   document.documentElement.classList.add("inside");
   theme();

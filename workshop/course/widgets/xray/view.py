@@ -1,12 +1,15 @@
 from html import escape
 from pathlib import Path
+from typing import Self
 
 import ipywidgets as widgets
 
-from workshop.course.drawing.html import panel, tag
+from workshop.course.drawing.html import Html, panel, tag
 from workshop.course.widgets.controls import Watching
 from workshop.course.widgets.xray.case import RECORDED, Replay, packed, page, trace_file
 from workshop.engine.trace import Trace
+
+LIVE_STEPS = 200  # before the newest, that a trace shows which is followed
 
 
 class XRay(Watching):
@@ -43,12 +46,28 @@ class XRay(Watching):
         self._says.observe(self._give, "value")
         self._feed.add_class("xray-feed")
         self._says.add_class("xray-says")
-        frame = tag(
-            "iframe", srcdoc=self.page, title=f"X-ray of {self._replay.about}", cls="xray-frame"
-        )
-        self.picture = widgets.HTML(panel(frame, cls="wide"))
+        self.picture = widgets.HTML(self._frame())
         super().__init__(self.picture, self._feed, self._says, every_s=every_s)
         self.add_class("xray")
+
+    def _frame(self) -> Html:
+        title = f"X-ray of {self._replay.about}"
+        return panel(tag("iframe", srcdoc=self.page, title=title, cls="xray-frame"), cls="wide")
+
+    def start(self) -> Self:
+        """Follow the trace from its last steps on: what a class does now, not what it did first."""
+        self._follow()
+        return super().start()
+
+    def _follow(self) -> None:
+        """Draw the last steps so far, with the newest in sight."""
+        if self.steps > LIVE_STEPS:
+            newest = (self._replay.first or 0) + self.steps + self._replay.left_out - 1
+            self.trace = Trace(self.trace.path)  # from its beginning: earlier steps fill the pool
+            self._replay = Replay(self.trace.path.name, newest - LIVE_STEPS + 1)
+            self._replay.extend(self.trace.more())
+        self._replay.is_followed = True
+        self.picture.value = self._frame()
 
     @property
     def page(self) -> str:
@@ -68,6 +87,8 @@ class XRay(Watching):
     def look(self) -> int:
         """Read what was added to the trace, draw it, and return how many steps there are."""
         self._replay.extend(self.trace.more())
+        if self._replay.is_followed and self._replay.left_out:  # a page holds no more
+            self._follow()
         self._give()
         return self.steps
 
