@@ -34,8 +34,9 @@ HERE = Path(__file__).resolve().parent
 SIMULATE = HERE.parent / "simulate"
 sys.path[:0] = [str(HERE), str(SIMULATE), str(HERE.parents[1])]
 import shapes  # noqa: E402
-from measure import ENVIRONMENT, energy_joules, model_folder  # noqa: E402
+from measure import ENVIRONMENT, model_folder  # noqa: E402
 
+from workshop.servers.host.energy import taken_joules  # noqa: E402
 from workshop.simulate.arrivals import Arrival, drawn  # noqa: E402
 from workshop.simulate.report import percentiles  # noqa: E402
 from workshop.workarounds import cpu_package_name  # noqa: E402
@@ -285,12 +286,12 @@ async def record(options: argparse.Namespace) -> None:
         await client.load(drawn(burst=count, prompt=(tokens, tokens), output=(16, 16)), -1 - number)
     for load in options.loads:
         arrivals = shapes.requests(load)
-        joules = energy_joules() if options.energy else 0.0
+        joules = taken_joules() if options.energy else 0.0
         try:
             rows = await client.load(arrivals, load.get("seed", 0))
             result = {**load, **summary(rows, client.gaps_s), "rows": rows}
             if options.energy:
-                result["joules_per_token"] = (energy_joules() - joules) / sum(r[4] for r in rows)
+                result["joules_per_token"] = (taken_joules() - joules) / sum(r[4] for r in rows)
             if "agents" in load:
                 result |= of_sessions(load, arrivals, rows)
         except Exception as error:  # one load that fails leaves the others

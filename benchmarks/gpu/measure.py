@@ -30,6 +30,8 @@ from timings import first_tokens, mixed_steps, profiled, seconds, speeds
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
+from workshop.servers.host.energy import taken_joules  # noqa: E402
+
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -106,18 +108,6 @@ def engine(job: dict, out: Path):
     )
 
 
-def energy_joules() -> float:
-    """Return what this job's GPUs have taken since the driver was loaded, in joules (NVML's counter)."""
-    import pynvml
-
-    pynvml.nvmlInit()
-    total = 0.0
-    for name in os.environ["CUDA_VISIBLE_DEVICES"].split(","):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(int(name))
-        total += pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
-    return total
-
-
 def run_one(job: dict, out: Path) -> None:
     """Start one engine in this process, measure it, and print the result into its log."""
     started = time.time()
@@ -126,7 +116,7 @@ def run_one(job: dict, out: Path) -> None:
     if job.get("zero_biases"):
         result["zeroed"] = llm.collective_rpc("zero_biases")
     if job.get("speed", True):
-        energy = energy_joules if job.get("energy") else None
+        energy = taken_joules if job.get("energy") else None
         result |= speeds(llm, job.get("batches", [16, 64]), energy)
         result |= first_tokens(llm, job.get("prompts", []))
     if "speculative_config" in job.get("extra", {}):
