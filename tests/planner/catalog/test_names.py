@@ -58,6 +58,12 @@ PUBLISHED = {
     "glm-4.1v-9b": 9.40,  # its text model is GLM-4-9B-0414
     "glm-z1-9b-0414": 9.40,  # the Hub, of GLM-4-9B-0414
     "granite-4.0-1b": 1.63,  # its model card
+    "internvl3-8b": 7.62,  # its text model is Qwen2.5-7B
+    "llava-v1.6-mistral-7b": 7.24,  # its text model is Mistral 7B
+    "nemotron-cascade-14b": 14.77,  # Qwen3-14B
+    "nemotron-cascade-2-30b-a3b": 31.58,  # Nemotron 3 Nano
+    "nanonets-ocr2-3b": 3.09,  # its text model is Qwen2.5-3B
+    "qwen1.5-7b": 7.72,  # the Hub
     "granite-3.2-2b": 2.53,  # a public table of parameters, of Granite 3.1 2B
     "lfm2.5-8b-a1b": 8.30,  # its model card
     "lfm2.5-vl-1.6b": 1.17,  # LFM2.5-1.2B's model card; its text model
