@@ -56,6 +56,8 @@ GENERATIONS = (
 
 VENDORS = {platforms.ROCM: AMD, platforms.XPU: INTEL}
 
+MACHETE = "Machete"  # products of packed weights on Hopper
+
 DENSE = "dense"
 EXPERTS = "experts"
 
@@ -159,7 +161,7 @@ CHOICES = (
     Choice(DENSE, WEIGHT_ONLY, (AMD,), TRITON),
     Choice(DENSE, WEIGHT_ONLY, (INTEL,), OF_INTEL),
     Choice(DENSE, WEIGHT_ONLY, (OTHER,), PLUGIN),
-    Choice(DENSE, WEIGHT_ONLY, (HOPPER,), "Machete"),
+    Choice(DENSE, WEIGHT_ONLY, (HOPPER,), MACHETE),
     Choice(DENSE, WEIGHT_ONLY, (VOLTA,), "Exllama"),
     Choice(DENSE, WEIGHT_ONLY, (), MARLIN),
     Choice(DENSE, NVFP4, (BLACKWELL, BLACKWELL_RTX), "CUTLASS", "FlashInfer"),
@@ -236,7 +238,12 @@ MEASURED = {
     ("cuBLAS", BITS_16, HOPPER): Measurement(0.833, HOPPER_DENSE),
     ("CUTLASS", FP8, HOPPER): Measurement(0.833, HOPPER_DENSE),
     ("DeepGEMM", FP8_BLOCKS, HOPPER): Measurement(0.833, "Qwen3-Next 80B FP8 on an H200"),
-    ("Machete", WEIGHT_ONLY, HOPPER): Measurement(0.48, "Qwen3-32B AWQ on an H100"),
+    (MACHETE, WEIGHT_ONLY, HOPPER): Measurement(
+        0.878,
+        "AWQ: Qwen3 32B on an H100 and Qwen2.5 72B on an H200; GPTQ: Qwen3 30B A3B on an H200",
+        gb_s=21,
+        layer_us=70,
+    ),
     ("DeepGEMM", FP8_BLOCKS, BLACKWELL): Measurement(
         0.833, "176 public points of MiniMax M2.5 on one to four B200 and B300"
     ),
@@ -295,9 +302,7 @@ MEASURED_EXPERTS = {
 }
 # Of one way of storing, where it is not that of the row above. AWQ has zero points.
 MEASURED_METHODS = {
-    ("Machete", "compressed-tensors", HOPPER): Measurement(
-        0.63, "Llama 3.1 405B w4a16 on four H100"
-    ),
+    (MACHETE, "compressed-tensors", HOPPER): Measurement(0.63, "Llama 3.1 405B w4a16 on four H100"),
 }
 UNMEASURED_EXPERTS_SHARE = 0.878
 # Products of weights that are unpacked in the kernel: an assumption

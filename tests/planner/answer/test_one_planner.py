@@ -49,14 +49,14 @@ def test_the_sliders_verdict_and_command_are_the_plans(plans):
     for (model, gpu, context), p in plans.items():
         if isinstance(p, BadInput):
             with pytest.raises(BadInput, match=re.escape(p.message[:20])):
-                sliders.memory(sliders.Case(model, gpu, context=context))
+                sliders.memory(sliders.MemoryCase(model, gpu, context=context))
                 pytest.fail(f"the sliders take {model} on {gpu}")
             continue
         if p.gpus not in sliders.GPU_COUNTS:
             continue
         # A card that shares its memory with the system has a default of its own.
         share = p.deployment.settings.gpu_memory_utilization
-        case = sliders.Case(
+        case = sliders.MemoryCase(
             model, gpu, p.gpus, context=context, requests=1, gpu_memory_utilization=share
         )
         shown = sliders.memory(case)
@@ -172,7 +172,7 @@ def test_what_is_advised_can_be_done_on_that_gpu():
 
 
 def test_a_t4_gets_half_precision_from_the_sliders_too():
-    shown = sliders.memory(sliders.Case("llama-3.2-1b", "t4", context=4096, requests=1))
+    shown = sliders.memory(sliders.MemoryCase("llama-3.2-1b", "t4", context=4096, requests=1))
     assert "--dtype half" in command_of(shown.deployment)
 
 

@@ -105,7 +105,7 @@ def test_what_was_never_measured_says_so():
         "never measured on this kind of GPU: 75% of the memory bandwidth is assumed"
         in kernels.sentence(never)
     )
-    assert "Machete kernels, which read them at 48% of" in kernels.sentence(measured)
+    assert "Machete kernels, which read them at 83% of" in kernels.sentence(measured)
 
 
 def test_a_streams_speed_on_an_a100_is_a_published_one():
@@ -150,8 +150,8 @@ def test_one_dense_stream_over_pcie_slows_down_with_its_ranks():
 def test_a_plan_names_its_kernels_in_words_and_in_json():
     p = plan("qwen3-32b", "h100", tensor_parallel_size=1, quantization="awq")
     (used,) = p.to_dict()["kernels"]
-    assert (used["name"], used["weights"], used["bandwidth_share"]) == ("Machete", "4 bit", 0.48)
-    assert used["measured"] == "Qwen3-32B AWQ on an H100"
+    assert (used["name"], used["weights"], used["bandwidth_share"]) == ("Machete", "4 bit", 0.827)
+    assert used["measured"].startswith("AWQ: Qwen3 32B on an H100")
     assert any("with Machete kernels" in reason for reason in p.reasons)
     common = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, max_model_len=8192)
     assert not any("kernels" in reason for reason in common.reasons)
