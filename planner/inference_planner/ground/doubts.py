@@ -148,11 +148,11 @@ DOUBTS = (
     # FlashInfer's buffers (versions.py, fused_all_reduce_bytes) were missing from 70B on four H200 or
     # B200; DeepSeek R1 and V3.2 on eight B200, Kimi K2.5 and GLM-5.1 on eight H200 did not miss them.
     Doubt(
-        "several ranks, under 0.17 to 0.24",
+        "buffers of the fused all-reduce, which some starts did not have",
         lambda deployment, ground: (
-            deployment.tp > 1 and is_between(deployment.settings.vllm_version, "0.17", "0.24")
+            deployment.tp > 1 and deployment.settings.version.fused_all_reduce_bytes > 0
         ),
-        gib=1.8,
+        gib=1.5,
     ),
     Doubt(
         "an all-reduce over PCIe",

@@ -350,7 +350,7 @@ def _rows_apart(deployment: Deployment, layers: range) -> int:
     if not is_rocm or model.moe is None or model.quantization:
         return 0
     experts = {part.weight.name: part.weight for _, part in parts(model)}
-    held = left = 0
+    extra = free_block = 0
     for _ in set(layers) & set(model.moe.layers):
         for name in EXPERTS:
             weight, cut = experts[name].distributed(deployment.tp, deployment.expert_split)
@@ -359,10 +359,10 @@ def _rows_apart(deployment: Deployment, layers: range) -> int:
             if row_bytes % 512 == 0:
                 size = weight.copies * rows * row_bytes
                 copy = weight.copies * rows * (row_bytes + 256)
-                held += (left if left >= copy else copy) - size
-                left = size
+                extra += (free_block if free_block >= copy else copy) - size
+                free_block = size
     # which memory of the device counted until 0.19, and blocks that are in use count since 0.20
-    return held if deployment.settings.version.loads_whole_blocks else held + left
+    return extra if deployment.settings.version.loads_whole_blocks else extra + free_block
 
 
 def _rounded_width(deployment: Deployment, layers: range) -> int:
