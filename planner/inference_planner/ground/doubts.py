@@ -10,7 +10,6 @@ from inference_planner.ground.basis import MEASURED_HERE, Ground, measured_kind
 from inference_planner.memory.peaks import runner
 from inference_planner.model.attention import has_states, kinds
 from inference_planner.releases import platforms
-from inference_planner.releases.versions import is_between
 from inference_planner.speed import kernels
 from inference_planner.speed.roofline import has_full_decode_graphs
 from inference_planner.split.deployment import Deployment
@@ -114,7 +113,7 @@ DOUBTS = (
     Doubt(
         "the formulas of another version",
         lambda deployment, ground: not ground.same_formulas,
-        overhead_share=0.35,
+        overhead_share=0.25,
         weights_share=0.01,
         prefill_share=0.2,  # with the next, nine of ten of the credible points of docs/speed.md
     ),
