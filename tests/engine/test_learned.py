@@ -347,14 +347,14 @@ def test_formulas_that_came_after_a_start_was_kept_are_compared_with_it(workshop
 
 
 def test_simulations_tuning_and_sliders_take_it(workshop_home):
-    from workshop.course.widgets.memory.case import Case, memory
+    from workshop.course.widgets.memory.case import MemoryCase, memory
     from workshop.simulate.load import simulate
 
     load = {"burst": 64, "prompt": (512, 512), "output": (32, 32), "vllm_version": "0.32.0"}
-    sliders = memory(Case(gpu="h100")).stages[0].room
+    sliders = memory(MemoryCase(gpu="h100")).stages[0].room
     usage = simulate("llama-3.1-8b", "h100", **load).kv_cache_usage_max
     kept_with_more(workshop_home, activations=20)
-    assert sliders - memory(Case(gpu="h100")).stages[0].room == pytest.approx(20 * GIB, rel=0.02)
+    assert sliders - memory(MemoryCase(gpu="h100")).stages[0].room == pytest.approx(20 * GIB, rel=0.02)
     assert simulate("llama-3.1-8b", "h100", **load).kv_cache_usage_max > usage * 1.3
 
 

@@ -95,7 +95,7 @@ def test_a_rate_that_the_arrivals_set_is_surer_than_one_that_the_engine_sets():
 
 def test_the_doubt_of_a_step_counts_less_over_a_load():
     burst = of_rate(100.0, 11.0, 0.0, 0.5)
-    assert 100 / 1.5 < burst.low * 1.035 < 100 / 1.25
+    assert 100 / 1.5 < burst.low * 1.035 < 100 / 1.3
 
 
 def test_recorded_loads_that_set_no_width_lie_within():
