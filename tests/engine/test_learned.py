@@ -354,7 +354,9 @@ def test_simulations_tuning_and_sliders_take_it(workshop_home):
     sliders = memory(MemoryCase(gpu="h100")).stages[0].room
     usage = simulate("llama-3.1-8b", "h100", **load).kv_cache_usage_max
     kept_with_more(workshop_home, activations=20)
-    assert sliders - memory(MemoryCase(gpu="h100")).stages[0].room == pytest.approx(20 * GIB, rel=0.02)
+    assert sliders - memory(MemoryCase(gpu="h100")).stages[0].room == pytest.approx(
+        20 * GIB, rel=0.02
+    )
     assert simulate("llama-3.1-8b", "h100", **load).kv_cache_usage_max > usage * 1.3
 
 
