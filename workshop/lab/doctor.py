@@ -238,10 +238,10 @@ def _jupyter() -> Iterator[Check]:
 def _servers() -> Iterator[Check]:
     url = os.environ.get("WORKSHOP_URL")
     if url:
-        import workshop
+        from workshop.client.client import connect
 
         try:
-            client = workshop.connect()
+            client = connect()
         except WorkshopError as error:
             yield Check("Server", LACK, error.message, error.remedy)
             return

@@ -162,10 +162,12 @@ class AnyLoad(Protocol):
 class Point:
     """One measured load.
 
-    figures: of ttft, tpot and e2el. goodput_per_s: requests a second that met the SLO; None without
-    an SLO.
-    prefix_hit_share: of the prompts' tokens; None if the server does not publish it. predicted: the
-    figures from the simulation, as `figures_of` has them; None if nothing could be simulated.
+    Attributes:
+        figures: of ttft, tpot and e2el.
+        goodput_per_s: requests a second that met the SLO; None without an SLO.
+        prefix_hit_share: of the prompts' tokens; None if the server does not publish it.
+        predicted: the figures from the simulation, as `figures_of` has them; None if nothing could
+            be simulated.
     """
 
     load: AnyLoad

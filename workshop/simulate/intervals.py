@@ -33,7 +33,7 @@ TOKENS_SHARE = 0.035
 TIMES = {"ttft": 1.5, "tpot": 0.6, "itl": 0.6, "e2el": 0.6}
 # Of the tokens a second of a whole load: 256 requests at once on an RTX 5090 (tests/simulate) were
 # 12.7 % more than said.
-TIMES_OF_RATE = 0.8
+TIMES_OF_RATE = 0.7
 
 
 def share_of_time(

@@ -274,7 +274,8 @@ def _with_sizes(deployment: Deployment, request: PlanRequest, world_size: int) -
     elif pp > 1:
         where = "each stage in one node"
     why = f"Tensor parallel size {tp} and pipeline parallel size {pp}, as given ({where})."
-    return _checked(deployment, [why], world_size)
+    checked = _checked(deployment, [why], world_size)
+    return replace(checked, world_size=0)  # whoever gives sizes knows of idle GPUs
 
 
 def _checked(deployment: Deployment, reasons: list[str], world_size: int) -> Split:
@@ -325,8 +326,7 @@ def _checked(deployment: Deployment, reasons: list[str], world_size: int) -> Spl
             "Tensor parallelism splits the matrices of every expert "
             f"over all {experts.cut} GPUs of a stage."
         )
-    # Whoever gives the sizes knows the hardware: no advice on idle GPUs.
-    return Split(deployment, reasons)
+    return Split(deployment, reasons, world_size)
 
 
 def _why_split(deployment: Deployment) -> str:

@@ -201,8 +201,8 @@ def _build(
         )
     head_dim = _head_dim(fields, facts, hidden, heads)
     traits = with_architecture(facts.get("traits", Traits()), architecture)
-    spellings = ("max_position_embeddings", "n_positions", "max_sequence_length")
-    positions = fields.first_int(*spellings, default=facts.get("positions"))
+    position_names = ("max_position_embeddings", "n_positions", "max_sequence_length")
+    positions = fields.first_int(*position_names, default=facts.get("positions"))
     rope = _rope(fields)
     share = "partial_rotary_factor"
     place = rope if rope.has(share) else fields

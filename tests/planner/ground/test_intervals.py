@@ -172,7 +172,7 @@ def test_formulas_of_another_version_make_a_case_less_certain():
     one_gpu = {"tensor_parallel_size": 1, "max_model_len": 4096}
     newer = plan("llama-3.1-8b", "h100", vllm_version="0.25.1", **one_gpu)
     older = plan("llama-3.1-8b", "h100", vllm_version="0.24.0", **one_gpu)
-    assert older.spread.available_gib > newer.spread.available_gib + 0.3
+    assert older.spread.available_gib > newer.spread.available_gib + 0.2
     assert older.basis == "measured on this kind of GPU"
     assert "the formulas of another version" in older.to_dict()["doubts"]
     assert "the formulas of another version" not in newer.to_dict()["doubts"]

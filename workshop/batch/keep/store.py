@@ -2,9 +2,9 @@
 
 Every whole line is one answer. An answer is on disk (fsync) at most COMMIT_S and the time of fsync
 after it came, and does not count before that. Signal 9, a full disk or a power cut lose only what
-was not on disk yet. The next run cuts off what they left at the end, and passes over a line
-with zeros, so that no answer is ever joined to another. A disk that reports "written" too early can lose more, but no
-answer becomes another row's: each line has the key of its request.
+was not on disk yet. The next run cuts off what they left at the end, and passes over a line with
+zeros, so that no answer is ever joined to another. A disk that reports "written" too early can lose
+more, but no answer becomes another row's: each line has the key of its request.
 """
 
 import contextlib
@@ -82,7 +82,10 @@ def _open_locked(path: Path) -> int:
 
 
 def lock(descriptor: int) -> bool:
-    """Lock an open file until it is closed; return False if another process has locked it."""
+    """Lock an open file until it is closed; return False if another process has locked it.
+
+    True also where nothing can be locked: on a page, and on a file system without locks.
+    """
     if sys.platform == "emscripten":  # a page is one process
         return True
     from filelock import lock_descriptor
