@@ -12,7 +12,13 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/cards.md").read_text(encoding="utf-8")
-COUNTED = ("| speed,", "| tokens/s and TPOT,", "| first token,", "| together,", "Their intervals are")
+COUNTED = (
+    "| speed,",
+    "| tokens/s and TPOT,",
+    "| first token,",
+    "| together,",
+    "Their intervals are",
+)
 
 
 @pytest.fixture(scope="module")
