@@ -258,7 +258,7 @@ class FairShare:
             if not generates:
                 problem = request_limits.problem(request, generates=False, **limits)
                 # a text is read at once, as those of several sequences are
-                return _Judgment(problem, 2, len(body) > LARGE_BYTES)
+                return _Judgment(problem, sequences=2, is_large=len(body) > LARGE_BYTES)
             longest = max([0, *whole_numbers(request, TOKENS)])
             sequences = count_sequences(request, path_of(scope))
             tokens = answer_tokens(request, path_of(scope), self.max_tokens)
@@ -276,7 +276,7 @@ class FairShare:
             or len(body) > LARGE_BYTES
             or request_limits.logprobs_a_step(request, sequences) > LARGE_LOGPROBS
         )
-        return _Judgment("", sequences, is_large, is_wide, on_cpu)
+        return _Judgment(sequences=sequences, is_large=is_large, is_wide=is_wide, on_cpu=on_cpu)
 
     def _too_much(self, longest: int, sequences: int) -> str:
         if longest > self.max_tokens:

@@ -138,7 +138,11 @@ class Sender:
             problem = f"{self.client.url} did not answer within {self._answer_within_s:g} s."
             timed.error = WorkshopError(problem, "Ask for fewer tokens, or fewer requests at once.")
         except (aiohttp.ClientError, OSError) as error:
-            timed.error = self.client.gone(str(error) or type(error).__name__, error)
+            timed.ended_s = self.now()
+            cause = str(error) or type(error).__name__
+            # it may ask SLURM: in a thread, so that other requests are timed on
+            timed.error = await asyncio.to_thread(self.client.gone, cause, error)
+            return timed
         except (Malformed, ValueError, TypeError) as error:  # also aiohttp's, for an endless line
             timed.error = self.client.odd(str(error))
         timed.ended_s = self.now()
