@@ -158,7 +158,7 @@ def is_memory(row: Row) -> bool:
 def by_measure(rows: list[Row]) -> list[tuple[str, list[Row]]]:
     """Return the rows of speed, and of these the first tokens and all others."""
     first = [row for row in rows if ": ttft " in row.figure]
-    others = [row for row in rows if row not in first]
+    others = [row for row in rows if ": ttft " not in row.figure]
     return [("speed", rows), ("tokens/s and TPOT", others), ("first token", first)]
 
 

@@ -13,12 +13,13 @@ from inference_planner.answer.parallelism import Plan
 from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.architectures import OVERFLOW_IN_FLOAT16, keeps_no_cache
+from inference_planner.memory.loaded import loaded_bytes
 from inference_planner.model.attention import main_kind
 from inference_planner.model.kv_cache import kv_bytes_for_context, kv_cache_bytes_per_token
 from inference_planner.model.weights import weight_bytes
 from inference_planner.releases import platforms
 from inference_planner.split.deployment import Deployment, partition_layers
-from inference_planner.split.ranks import loaded_bytes, ranks, tp_problem
+from inference_planner.split.ranks import ranks, tp_problem
 from inference_planner.split.settings import resolve
 
 from workshop.engine.planning import plan

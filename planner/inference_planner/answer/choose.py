@@ -212,7 +212,7 @@ def _fewest_a_replica(deployment: Deployment, world_size: int) -> Split:
             (gpus for gpus in range(min(most, node), 0, -1) if splits(deployment, gpus)), 1
         )
         chosen = split_over(deployment, widest)
-    return _checked(chosen, [], world_size)
+    return Split(chosen, _further_reasons(chosen, world_size), world_size)
 
 
 def _over_gpus(deployment: Deployment, world_size: int) -> Deployment:
@@ -274,12 +274,12 @@ def _with_sizes(deployment: Deployment, request: PlanRequest, world_size: int) -
     elif pp > 1:
         where = "each stage in one node"
     why = f"Tensor parallel size {tp} and pipeline parallel size {pp}, as given ({where})."
-    checked = _checked(deployment, [why], world_size)
-    return replace(checked, world_size=0)  # whoever gives sizes knows of idle GPUs
+    # without world_size: whoever gives sizes knows of idle GPUs
+    return Split(deployment, [why, *_further_reasons(deployment, world_size)])
 
 
-def _checked(deployment: Deployment, reasons: list[str], world_size: int) -> Split:
-    """Return the split, with the reasons of data, expert and context parallelism.
+def _further_reasons(deployment: Deployment, world_size: int) -> list[str]:
+    """Return the reasons of data, expert and context parallelism.
 
     Raises BadInput: there are not enough GPUs, or vLLM cannot start so many on the nodes.
     """
@@ -298,6 +298,7 @@ def _checked(deployment: Deployment, reasons: list[str], world_size: int) -> Spl
             f"{deployment.uneven}.",
             "Give sizes that put as many whole replicas, or else GPUs, on every node.",
         )
+    reasons: list[str] = []
     if deployment.dp > 1:
         own = "its own attention weights, KV cache and requests"
         reasons.append(
@@ -326,7 +327,7 @@ def _checked(deployment: Deployment, reasons: list[str], world_size: int) -> Spl
             "Tensor parallelism splits the matrices of every expert "
             f"over all {experts.cut} GPUs of a stage."
         )
-    return Split(deployment, reasons, world_size)
+    return reasons
 
 
 def _why_split(deployment: Deployment) -> str:

@@ -7,10 +7,10 @@ from functools import lru_cache
 from inference_planner.catalog.architectures import keeps_no_cache
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.memory import learned
+from inference_planner.memory.loaded import loaded_bytes
 from inference_planner.memory.overheads import Overhead, overheads
 from inference_planner.model import drafts, kv_cache
-from inference_planner.model.weights import parts, weight_bytes
-from inference_planner.speed.kernels import MACHETE, dense_kernel
+from inference_planner.model.weights import weight_bytes
 from inference_planner.split import ranks
 from inference_planner.split.deployment import Deployment, partition_layers
 from inference_planner.split.settings import Settings, caches_states
@@ -63,7 +63,7 @@ def fit(deployment: Deployment) -> Fit:
     share = round(deployment.settings.gpu_memory_utilization * 10**9)
     measured = learned.correction(deployment)
     requested = -(-learned.engine_bytes(deployment, measured) * share // 10**9)
-    loaded = _loaded_bytes(deployment)
+    loaded = loaded_bytes(deployment)
     weights: list[int] = []
     formulas: list[tuple[Overhead, ...]] = []
     items: list[tuple[Overhead, ...]] = []
@@ -102,29 +102,6 @@ def fit(deployment: Deployment) -> Fit:
         has_cache=not keeps_no_cache(deployment.model.architecture),
         measured=measured,
     )
-
-
-def _loaded_bytes(deployment: Deployment) -> list[int]:
-    """Return what loading keeps on a rank of each stage, once a kernel has laid out its weights.
-
-    Machete keeps zero points in 16 bits, which a checkpoint packs. Source: kernels/linear/
-    mixed_precision/machete.py transform_w_zp (0.33.0); Qwen2.5 72B AWQ on an H200.
-    """
-    loaded = ranks.loaded_bytes(deployment)
-    model = deployment.model
-    quantization = model.quantization
-    if quantization is None or not quantization.zero_points:
-        return loaded
-    own_kernel = quantization.method == "torchao"
-    if own_kernel or dense_kernel(model, deployment.gpu).name != MACHETE:
-        return loaded
-    times_longer = 16 / quantization.weight_bits
-    for stage, layers in enumerate(deployment.stages):
-        for count, part in parts(model, deployment.tp, layers=layers):
-            if part.is_quantized and not part.weight.is_expert:
-                _, _, zero_points, *_ = part.tensors
-                loaded[stage] += int(count * zero_points * (times_longer - 1))
-    return loaded
 
 
 def _stage_overheads(

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, present
-from inference_planner.catalog.fields import Fields
 from inference_planner.catalog.gpus import MIB
 from inference_planner.catalog.tower import tower_weights
 from inference_planner.catalog.weight import ExpertSplit
 from inference_planner.errors import BadInput
-from inference_planner.model import adapters, drafts
 from inference_planner.model.attention import has_states, main_kind
 from inference_planner.model.kv_cache import kv_dtype_bytes
 from inference_planner.model.weights import (
@@ -25,10 +23,8 @@ from inference_planner.model.weights import (
     stand_ins,
     tensor_bytes,
 )
-from inference_planner.releases import platforms
 from inference_planner.releases.registries import registries
 from inference_planner.split.allocator import (
-    ALWAYS_SPLIT,
     MAX_SPLIT_WHILE_LOADING,
     Allocator,
 )
@@ -38,8 +34,6 @@ from inference_planner.split.deployment import Deployment, partition_layers
 # ranks; kernels of experts can (moe_wna16.py), and 4-bit floats are padded.
 # Source: vLLM 0.32.0, quantization/auto_awq.py and utils/marlin_utils.py.
 GROUPED = {"awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors", "auto-round"}
-EXPERTS = ("mlp.experts.w13", "mlp.experts.w2")
-UNGATED_WIDTH = 128
 DEEP_GEMM_WORKSPACE = 32 * MIB  # PyTorch's cuBLAS workspace on Hopper
 
 
@@ -305,90 +299,6 @@ def _allocated_bytes(
     return memory.allocated
 
 
-def loaded_bytes(deployment: Deployment) -> list[int]:
-    """Return what loading keeps on a rank of each stage: model, draft, adapters' buffers."""
-    deep_gemm = loads_deep_gemm(deployment)
-    draft = deployment.settings.draft
-    lora = deployment.settings.adapters
-    is_whole = deployment.settings.version.loads_whole_blocks
-    most_split = MAX_SPLIT_WHILE_LOADING if is_whole else ALWAYS_SPLIT
-    sizes: list[int] = []
-    for stage, layers in enumerate(deployment.stages):
-        size = stage_bytes(
-            deployment.model,
-            deployment.tp,
-            deployment.pp,
-            stage,
-            deep_gemm,
-            deployment.expert_split,
-            most_split,
-        )
-        if draft and stage == deployment.pp - 1:
-            size += drafts.weight_bytes(
-                deployment.model, draft, deployment.tp, deployment.expert_split
-            )
-        size += _rows_apart(deployment, layers) + _rounded_width(deployment, layers)
-        if lora:
-            size += adapters.buffer_bytes(
-                deployment.model, lora, deployment.tp, layers, deployment.expert_split
-            )
-        sizes.append(size)
-    return sizes
-
-
-def _rows_apart(deployment: Deployment, layers: range) -> int:
-    """Return what experts in 16 bit take beyond their size on AMD's GPUs, of some layers.
-
-    A tensor whose rows are whole 512 bytes is copied once loaded, with 256 bytes between the rows.
-    The copy of a layer's second tensor takes the block that the first has left, and keeps the rest
-    of it: Llama 4 Maverick on eight MI300X (0.11.2) is met within 0.2 GiB of 127, Qwen3 235B on four
-    and eight within 0.2.
-    Source: fused_moe/unquantized_fused_moe_method.py _maybe_pad_weight (0.11.2 to 0.32.0).
-    """
-    model = deployment.model
-    is_rocm = platforms.name(deployment.gpu) == platforms.ROCM
-    if not is_rocm or model.moe is None or model.quantization:
-        return 0
-    experts = {part.weight.name: part.weight for _, part in parts(model)}
-    extra = free_block = 0
-    for _ in set(layers) & set(model.moe.layers):
-        for name in EXPERTS:
-            weight, cut = experts[name].distributed(deployment.tp, deployment.expert_split)
-            rows, cols = weight.shape_on_rank(cut)
-            row_bytes = cols * DTYPE_BYTES[model.dtype]
-            if row_bytes % 512 == 0:
-                size = weight.copies * rows * row_bytes
-                copy = weight.copies * rows * (row_bytes + 256)
-                extra += (free_block if free_block >= copy else copy) - size
-                free_block = size
-    # which memory of the device counted until 0.19, and blocks that are in use count since 0.20
-    return extra if deployment.settings.version.loads_whole_blocks else extra + free_block
-
-
-def _rounded_width(deployment: Deployment, layers: range) -> int:
-    """Return what rounding the width of FP8 experts without a gate takes, of some layers.
-
-    FlashInfer's kernels want multiples of UNGATED_WIDTH. Nemotron 3 Nano had 0.88 GiB more on an H200
-    under 0.18.0 than under 0.13.0 (0.92 here).
-    Source: vLLM 0.18.0, quantization/utils/flashinfer_utils.py align_fp8_moe_weights_for_fi; 0.16.0
-    rounds to 16.
-    """
-    model, quantization = deployment.model, deployment.model.quantization
-    if model.moe is None or quantization is None or model.traits.gated_mlp:
-        return 0
-    is_fp8 = quantization.weight_bits == 8 and not (quantization.integers or quantization.block)
-    has_kernels = deployment.gpu.hopper_or_newer and not platforms.name(deployment.gpu)
-    if not (is_fp8 and has_kernels and deployment.settings.version.rounds_ungated_experts):
-        return 0
-    cut, dealt = deployment.tp, 1
-    if deployment.expert_split:
-        cut, dealt = deployment.expert_split.cut, deployment.expert_split.dealt
-    added = -(model.moe.intermediate_size // cut) % UNGATED_WIDTH
-    inputs = Fields(model.raw, model.name).int("moe_latent_size", model.hidden_size)
-    experts = -(-model.moe.num_experts // dealt)
-    return 2 * experts * added * inputs * len(set(layers) & set(model.moe.layers))
-
-
 def offloaded_bytes(deployment: Deployment, stage: int) -> int:
     """Return the bytes of weights that a rank of a stage leaves in the host's memory.
 
@@ -425,7 +335,7 @@ def ranks(deployment: Deployment, loaded: Sequence[int]) -> list[Rank]:
     """Return every rank in vLLM's order: replica by replica, stage by stage.
 
     Args:
-        loaded: the bytes on a rank of each stage, by `loaded_bytes`.
+        loaded: the bytes on a rank of each stage, by `memory.loaded.loaded_bytes`.
     """
     model, tp = deployment.model, deployment.tp
     all_ranks: list[Rank] = []

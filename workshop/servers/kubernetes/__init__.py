@@ -2,8 +2,8 @@
 
 One pod a node: a Deployment on one node, a LeaderWorkerSet on several. OpenShift: the same, without
 a user of ours. The templates read as the YAML that they make; what depends on the plan (name,
-image, arguments, sizes, budgets) is a KubernetesServer's. No program is in a manifest: the image is vLLM's own,
-or one that kubernetes/Dockerfile makes of it, with the workshop's guard.
+image, arguments, sizes, budgets) is a KubernetesServer's. No program is in a manifest: the image is
+vLLM's own, or one that kubernetes/Dockerfile makes of it, with the workshop's guard.
 """
 
 from dataclasses import replace
@@ -134,9 +134,8 @@ def overlay(plan: Plan, options: Options | None = None, command: str = "") -> di
     command: as in `render`.
     """
     case = KubernetesServer(plan, options)
-    neutral = KubernetesServer(
-        plan, replace(case.options, openshift=False)
-    )  # the component changes it back
+    # the component openshift changes it back
+    neutral = KubernetesServer(plan, replace(case.options, openshift=False))
     folder = f"overlays/{case.name}"
     files = {
         f"{folder}/kustomization.yaml": _comment(header(case, command))
