@@ -127,6 +127,37 @@ class Traits:
 
 
 @dataclass(frozen=True)
+class Facts:
+    """What a family says of a config.json; None: as the config itself says it, or a Llama has it."""
+
+    traits: Traits = Traits()
+    hidden: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    own_kv_heads: bool = False  # K and V of every head, whatever the config says
+    head_dim: int | None = None
+    v_head_dim: int = 0
+    rotary_dim: int | None = None
+    partial_rotary: float = 1.0  # share of a head's elements that positions turn
+    rope_tables: int = 1
+    intermediate: int | None = None
+    vocab: int | None = None
+    positions: int | None = None
+    tie: bool = False
+    window: int | None = None
+    full_attention_every: int | None = None  # of a window; None: no layer sees everything
+    chunks: tuple[int | None, ...] = ()
+    window_heads: tuple[int, int, int] | None = None
+    kv_shared: int = 0
+    per_layer: tuple[int, int] | None = None
+    moe: Moe | None = None
+    mla: Mla | None = None
+    latent_projections: Mla | None = None
+    mamba: Mamba | None = None
+    attention_sizes: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True)
 class Group:
     """Layers that share one block table. Bytes are of one block of one layer."""
 

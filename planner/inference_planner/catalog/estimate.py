@@ -10,7 +10,7 @@ from typing import Any
 
 from inference_planner.catalog import tower
 from inference_planner.catalog.architectures import is_multimodal, keeps_no_cache
-from inference_planner.catalog.config import DTYPE_BYTES, Mamba, Mla, Moe, Traits
+from inference_planner.catalog.config import DTYPE_BYTES, Facts, Mamba, Mla, Moe, Traits
 from inference_planner.catalog.fields import Fields
 from inference_planner.catalog.spellings import named_architecture, nested
 from inference_planner.files import as_object
@@ -99,7 +99,7 @@ def _is_encoder(name: str, value: object) -> bool:
     return is_config and any(word in name for word in ENCODERS)
 
 
-def decoder(fields: Fields) -> dict[str, Any]:
+def decoder(fields: Fields) -> Facts:
     """Return the facts of a decoder of which nothing but the config is known."""
     architecture = named_architecture(fields)
     blocks = _blocks(fields)
@@ -107,32 +107,39 @@ def decoder(fields: Fields) -> dict[str, Any]:
     fields.layers = len(kinds)
     if keeps_no_cache(architecture):
         return _looking_both_ways(fields, architecture)
+    intermediate, moe = _widths(fields, blocks)
     shared = fields.int("num_kv_shared_layers", 0, least=0)
-    facts: dict[str, Any] = {
-        "traits": _traits(fields, architecture),
-        "intermediate": fields.int("intermediate_size", 4 * fields.int("hidden_size")),
-        "moe": _moe(fields),
-        **_alone(fields, blocks),
-        "positions": 4096,
-        "kv_shared": min(shared, fields.layers - 1),
-        "per_layer": None,
-    }
     layer_input_width = fields.int("hidden_size_per_layer_input", 0, least=0)
+    per_layer = None
     if layer_input_width:
         vocabulary = fields.int("vocab_size_per_layer_input", fields.int("vocab_size"))
-        facts["per_layer"] = (vocabulary, layer_input_width)
+        per_layer = vocabulary, layer_input_width
     state_layers = [layer for layer, kind in enumerate(kinds) if not _attends(kind)]
-    facts["mamba"] = _states(fields, frozenset(state_layers))
+    facts = Facts(
+        traits=_traits(fields, architecture),
+        intermediate=intermediate,
+        moe=moe,
+        positions=4096,
+        kv_shared=min(shared, fields.layers - 1),
+        per_layer=per_layer,
+        mamba=_states(fields, frozenset(state_layers)),
+    )
     if fields.has("kv_lora_rank") and fields.has("qk_rope_head_dim"):
-        return facts | _latent(fields)
+        return _with_latent(fields, facts)
+    window = None
     if fields.has("sliding_window") and "sliding_attention" in kinds:
-        facts["window"] = fields.int("sliding_window")
-    facts["v_head_dim"] = fields.optional_int("v_head_dim") or 0
+        window = fields.int("sliding_window")
+    window_heads = None
     if fields.has("swa_head_dim"):
         kv_heads = fields.int("swa_num_key_value_heads", fields.int("num_key_value_heads", 1))
         width = fields.int("swa_head_dim")
-        facts["window_heads"] = kv_heads, width, fields.int("swa_v_head_dim", width)
-    return facts
+        window_heads = kv_heads, width, fields.int("swa_v_head_dim", width)
+    return replace(
+        facts,
+        window=window,
+        v_head_dim=fields.optional_int("v_head_dim") or 0,
+        window_heads=window_heads,
+    )
 
 
 # Classes without formulas whose queries and keys have norms of their own, if the config does not
@@ -168,8 +175,8 @@ def _traits(fields: Fields, architecture: str) -> Traits:
     )
 
 
-def _latent(fields: Fields) -> dict[str, Any]:
-    """Return the facts of MLA, whose heads are as many as the queries', whatever the config says."""
+def _with_latent(fields: Fields, facts: Facts) -> Facts:
+    """Add MLA, whose heads are as many as the queries', whatever the config says."""
     part = fields.int("qk_nope_head_dim", 128)
     mla = Mla(
         fields.int("kv_lora_rank"),
@@ -178,19 +185,20 @@ def _latent(fields: Fields) -> dict[str, Any]:
         fields.int("qk_rope_head_dim"),
         fields.int("v_head_dim", part),
     )
-    return {
-        "mla": _with_indexer(fields, mla),
-        "own_kv_heads": True,
-        "head_dim": part + mla.qk_rope_head_dim,
-        "rotary_dim": mla.qk_rope_head_dim,
-    }
+    return replace(
+        facts,
+        mla=_with_indexer(fields, mla),
+        own_kv_heads=True,
+        head_dim=part + mla.qk_rope_head_dim,
+        rotary_dim=mla.qk_rope_head_dim,
+    )
 
 
-def _looking_both_ways(fields: Fields, architecture: str) -> dict[str, Any]:
+def _looking_both_ways(fields: Fields, architecture: str) -> Facts:
     """Return the facts of an encoder without a head, such as BERT or ModernBERT."""
     is_newer = any(name in architecture for name in ("ModernBert", "Nomic", "Gte"))
     if is_newer:
-        return {"traits": Traits(), "tie": True, "positions": 8192}
+        return Facts(traits=Traits(), tie=True, positions=8192)
     positions = fields.int("max_position_embeddings", 512)
     traits = Traits(
         gated_mlp=False,
@@ -201,7 +209,7 @@ def _looking_both_ways(fields: Fields, architecture: str) -> dict[str, Any]:
         mlp_bias=True,
         norm_bias=True,
     )
-    return {"traits": traits, "tie": True, "positions": positions}
+    return Facts(traits=traits, tie=True, positions=positions)
 
 
 def _with_indexer(fields: Fields, mla: Mla) -> Mla:
@@ -235,27 +243,23 @@ def _blocks(fields: Fields) -> list[str]:
     return [letter for letter in fields.text("hybrid_override_pattern", "") if letter in "M*-E"]
 
 
-def _alone(fields: Fields, blocks: list[str]) -> dict[str, Any]:
-    """Give MLPs and experts in layers of their own to the layers that mix tokens, evenly."""
+def _widths(fields: Fields, blocks: list[str]) -> tuple[int, Moe | None]:
+    """Return the MLP's width, and the experts, of the layers that mix tokens.
+
+    MLPs and experts in layers of their own are given to those evenly, as pipeline stages need them.
+    """
+    width, moe = fields.int("intermediate_size", 4 * fields.int("hidden_size")), _moe(fields)
     mlps = sum(kind in MLP_ALONE for kind in blocks)
     experts = sum(kind in EXPERTS_ALONE for kind in blocks)
     if not mlps + experts:
-        return {}
-    moe = _moe(fields)
-    others = max(1, fields.layers - experts)
-    width = fields.int("intermediate_size", 4 * fields.int("hidden_size")) * mlps / others
-    # evenly, for pipeline stages
+        return width, moe
     layers: list[int] = []
     for layer in range(fields.layers):
         if (layer + 1) * experts // fields.layers > layer * experts // fields.layers:
             layers.append(layer)
-    facts: dict[str, Any] = {
-        "intermediate": max(1, round(width / NARROWEST)) * NARROWEST,
-        "moe": None,
-    }
-    if moe and layers:
-        facts["moe"] = replace(moe, layers=frozenset(layers))
-    return facts
+    others = max(1, fields.layers - experts)
+    width = max(1, round(width * mlps / others / NARROWEST)) * NARROWEST
+    return width, replace(moe, layers=frozenset(layers)) if moe and layers else None
 
 
 def _kinds(fields: Fields) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from inference_planner.catalog.config import Mamba, Mla, Moe, Traits
+from inference_planner.catalog.config import Facts, Mamba, Mla, Moe, Traits
 from inference_planner.catalog.fields import Fields
 
 
@@ -33,13 +33,13 @@ def _mla(fields: Fields, v_head_dim: int | None = None) -> Mla:
     )
 
 
-def _latent(fields: Fields, mla: Mla) -> dict[str, Any]:
+def _latent(fields: Fields, mla: Mla) -> Facts:
     """Return the sizes by a latent: K of a head has a part without and one with positions."""
-    return {
-        "kv_heads": fields.int("num_attention_heads"),
-        "head_dim": mla.qk_nope_head_dim + mla.qk_rope_head_dim,
-        "rotary_dim": mla.qk_rope_head_dim,
-    }
+    return Facts(
+        kv_heads=fields.int("num_attention_heads"),
+        head_dim=mla.qk_nope_head_dim + mla.qk_rope_head_dim,
+        rotary_dim=mla.qk_rope_head_dim,
+    )
 
 
 def _plain(bias: bool, **more: Any) -> Traits:
@@ -55,41 +55,38 @@ def _plain(bias: bool, **more: Any) -> Traits:
     return Traits(**traits)
 
 
-def llama(fields: Fields) -> dict[str, Any]:
+def llama(fields: Fields) -> Facts:
     bias = fields.flag("attention_bias") or fields.flag("bias")
-    return {
-        "traits": Traits(
+    return Facts(
+        traits=Traits(
             qkv_bias=fields.flag("qkv_bias", bias), o_bias=bias, mlp_bias=fields.flag("mlp_bias")
         )
-    }
+    )
 
 
-def mistral(fields: Fields) -> dict[str, Any]:
-    return {**llama(fields), "window": fields.optional_int("sliding_window")}
+def mistral(fields: Fields) -> Facts:
+    return replace(llama(fields), window=fields.optional_int("sliding_window"))
 
 
-def mixtral(fields: Fields) -> dict[str, Any]:
-    return {
-        "moe": _moe(fields, "intermediate_size"),
-        "window": fields.optional_int("sliding_window"),
-    }
+def mixtral(fields: Fields) -> Facts:
+    return Facts(
+        moe=_moe(fields, "intermediate_size"), window=fields.optional_int("sliding_window")
+    )
 
 
-def qwen2(fields: Fields) -> dict[str, Any]:
+def qwen2(fields: Fields) -> Facts:
     """Its `sliding_window` counts only with `use_sliding_window`."""
     window = None
     if fields.flag("use_sliding_window"):
         window = fields.optional_int("sliding_window")
-    return {"traits": Traits(qkv_bias=True), "window": window}
+    return Facts(traits=Traits(qkv_bias=True), window=window)
 
 
-def qwen3(fields: Fields) -> dict[str, Any]:
+def qwen3(fields: Fields) -> Facts:
     bias = fields.flag("attention_bias")
-    return {
-        **qwen2(fields),
-        "traits": Traits(qk_norm="head", qkv_bias=bias, o_bias=bias),
-        "head_dim": 128,
-    }
+    return replace(
+        qwen2(fields), traits=Traits(qk_norm="head", qkv_bias=bias, o_bias=bias), head_dim=128
+    )
 
 
 def _sparse_layers(fields: Fields) -> list[int]:
@@ -97,7 +94,7 @@ def _sparse_layers(fields: Fields) -> list[int]:
     return [i for i in range(fields.layers) if i not in dense and (i + 1) % step == 0]
 
 
-def qwen2_moe(fields: Fields) -> dict[str, Any]:
+def qwen2_moe(fields: Fields) -> Facts:
     shared = fields.int("shared_expert_intermediate_size", least=0)
     moe = _moe(
         fields,
@@ -106,51 +103,50 @@ def qwen2_moe(fields: Fields) -> dict[str, Any]:
         shared_intermediate_size=shared,
         shared_gate=True,
     )
-    return {**qwen2(fields), "moe": moe}
+    return replace(qwen2(fields), moe=moe)
 
 
-def qwen3_moe(fields: Fields) -> dict[str, Any]:
-    return {
-        **qwen3(fields),
-        "head_dim": None,
-        "moe": _moe(fields, "moe_intermediate_size", _sparse_layers(fields)),
-    }
+def qwen3_moe(fields: Fields) -> Facts:
+    return replace(
+        qwen3(fields),
+        head_dim=None,
+        moe=_moe(fields, "moe_intermediate_size", _sparse_layers(fields)),
+    )
 
 
-def gemma(fields: Fields) -> dict[str, Any]:
-    return {"tie": True, "head_dim": 256}
+def gemma(fields: Fields) -> Facts:
+    return Facts(tie=True, head_dim=256)
 
 
-def gemma2(fields: Fields) -> dict[str, Any]:
+def gemma2(fields: Fields) -> Facts:
     window = fields.int("sliding_window", 4096)
-    return {**gemma(fields), "traits": Traits(norms=4), "window": window, "full_attention_every": 2}
+    return replace(gemma(fields), traits=Traits(norms=4), window=window, full_attention_every=2)
 
 
-def gemma3(fields: Fields) -> dict[str, Any]:
-    return {
-        **gemma2(fields),
-        "traits": Traits(norms=4, qk_norm="head"),
-        "full_attention_every": fields.int("sliding_window_pattern", 6),
-        "kv_heads": 4,
-        "heads": 8,
-        "vocab": 262208,
-        "positions": 131072,
-        "rope_tables": 2,
-    }
+def gemma3(fields: Fields) -> Facts:
+    return replace(
+        gemma2(fields),
+        traits=Traits(norms=4, qk_norm="head"),
+        full_attention_every=fields.int("sliding_window_pattern", 6),
+        kv_heads=4,
+        heads=8,
+        vocab=262208,
+        positions=131072,
+        rope_tables=2,
+    )
 
 
-def phi3(fields: Fields) -> dict[str, Any]:
-    return {"window": fields.optional_int("sliding_window")}
+def phi3(fields: Fields) -> Facts:
+    return Facts(window=fields.optional_int("sliding_window"))
 
 
-def phi(fields: Fields) -> dict[str, Any]:
-    return {
-        "traits": _plain(True, norms=1, lm_head_bias=True, parallel_block=True),
-        "partial_rotary": 0.5,
-    }
+def phi(fields: Fields) -> Facts:
+    return Facts(
+        traits=_plain(True, norms=1, lm_head_bias=True, parallel_block=True), partial_rotary=0.5
+    )
 
 
-def falcon(fields: Fields) -> dict[str, Any]:
+def falcon(fields: Fields) -> Facts:
     new = fields.flag("new_decoder_architecture")
     heads = fields.first_int("num_attention_heads", "n_head")
     if new:
@@ -165,21 +161,19 @@ def falcon(fields: Fields) -> dict[str, Any]:
         norms = fields.int("num_ln_in_parallel_attn", 2)
     elif parallel:
         norms = 1
-    return {
-        "traits": _plain(
+    return Facts(
+        traits=_plain(
             fields.flag("bias"), norms=norms, parallel_block=parallel, rope=not fields.flag("alibi")
         ),
-        "tie": True,
-        "heads": heads,
-        "kv_heads": kv,
-        "intermediate": fields.int(
-            "ffn_hidden_size", 4 * fields.first_int("hidden_size", "n_embed")
-        ),
-        "positions": 2048,
-    }
+        tie=True,
+        heads=heads,
+        kv_heads=kv,
+        intermediate=fields.int("ffn_hidden_size", 4 * fields.first_int("hidden_size", "n_embed")),
+        positions=2048,
+    )
 
 
-def opt(fields: Fields) -> dict[str, Any]:
+def opt(fields: Fields) -> Facts:
     if fields.int("word_embed_proj_dim", fields.int("hidden_size")) != fields.int("hidden_size"):
         fields.refuse(
             "word_embed_proj_dim", "differs from hidden_size, which only OPT-350M has: not planned"
@@ -191,61 +185,61 @@ def opt(fields: Fields) -> dict[str, Any]:
     traits = _plain(
         fields.flag("enable_bias", True), rope=False, learned_positions=positions, final_norm=final
     )
-    return {"traits": traits, "tie": True, "intermediate": fields.int("ffn_dim")}
+    return Facts(traits=traits, tie=True, intermediate=fields.int("ffn_dim"))
 
 
-def gpt2(fields: Fields) -> dict[str, Any]:
+def gpt2(fields: Fields) -> Facts:
     hidden, positions = fields.int("n_embd"), fields.first_int("n_positions", "n_ctx")
-    return {
-        "traits": _plain(True, rope=False, learned_positions=positions),
-        "tie": True,
-        "positions": positions,
-        "hidden": hidden,
-        "heads": fields.int("n_head"),
-        "intermediate": fields.optional_int("n_inner") or 4 * hidden,
-    }
+    return Facts(
+        traits=_plain(True, rope=False, learned_positions=positions),
+        tie=True,
+        positions=positions,
+        hidden=hidden,
+        heads=fields.int("n_head"),
+        intermediate=fields.optional_int("n_inner") or 4 * hidden,
+    )
 
 
-def gpt_neox(fields: Fields) -> dict[str, Any]:
+def gpt_neox(fields: Fields) -> Facts:
     parallel = fields.flag("use_parallel_residual", True)
     traits = _plain(fields.flag("attention_bias", True), mlp_bias=True, parallel_block=parallel)
-    return {"traits": traits, "partial_rotary": fields.number("rotary_pct", 0.25, 1)}
+    return Facts(traits=traits, partial_rotary=fields.number("rotary_pct", 0.25, 1))
 
 
-def starcoder2(fields: Fields) -> dict[str, Any]:
-    return {
-        "traits": _plain(fields.flag("use_bias", True)),
-        "tie": True,
-        "window": fields.optional_int("sliding_window"),
-    }
+def starcoder2(fields: Fields) -> Facts:
+    return Facts(
+        traits=_plain(fields.flag("use_bias", True)),
+        tie=True,
+        window=fields.optional_int("sliding_window"),
+    )
 
 
-def olmo2(fields: Fields) -> dict[str, Any]:
-    return {"traits": Traits(qk_norm="full")}
+def olmo2(fields: Fields) -> Facts:
+    return Facts(traits=Traits(qk_norm="full"))
 
 
-def granite(fields: Fields) -> dict[str, Any]:
-    return {**llama(fields), "tie": True}
+def granite(fields: Fields) -> Facts:
+    return replace(llama(fields), tie=True)
 
 
-def minicpm(fields: Fields) -> dict[str, Any]:
+def minicpm(fields: Fields) -> Facts:
     if fields.int("num_experts", 0, least=0):
         fields.refuse("num_experts", "makes this a MiniCPM-MoE, which is not planned")
-    return {"tie": True}
+    return Facts(tie=True)
 
 
-def minicpm3(fields: Fields) -> dict[str, Any]:
+def minicpm3(fields: Fields) -> Facts:
     """Return MLA's projections, beside a cache of K and V of every head.
 
     vLLM 0.32.0's minicpm3.py keeps them so, with V padded to the width of K.
     """
     latent = _mla(fields, fields.int("hidden_size") // fields.int("num_attention_heads"))
-    return {**_latent(fields, latent), "tie": True, "latent_projections": latent}
+    return replace(_latent(fields, latent), tie=True, latent_projections=latent)
 
 
-def deepseek(fields: Fields) -> dict[str, Any]:
+def deepseek(fields: Fields) -> Facts:
     mla, experts = _mla(fields), fields.int("n_routed_experts", 0, least=0)
-    facts = {**_latent(fields, mla), "mla": mla, "own_kv_heads": True}
+    facts = replace(_latent(fields, mla), mla=mla, own_kv_heads=True)
     if not experts:
         return facts
     first, every = fields.int("first_k_dense_replace", 0, least=0), fields.int("moe_layer_freq", 1)
@@ -258,19 +252,19 @@ def deepseek(fields: Fields) -> dict[str, Any]:
         shared_intermediate_size=expert_width * fields.int("n_shared_experts", 0, least=0),
         router_bias=fields.text("topk_method", "") == "noaux_tc",
     )
-    return {**facts, "moe": moe}
+    return replace(facts, moe=moe)
 
 
-def gpt_oss(fields: Fields) -> dict[str, Any]:
-    return {
-        "traits": Traits(qkv_bias=True, o_bias=True, mlp_bias=True, sinks=True, rope_float32=True),
-        "moe": _moe(fields, "intermediate_size", router_bias=True),
-        "window": fields.int("sliding_window"),
-        "full_attention_every": 2,
-    }
+def gpt_oss(fields: Fields) -> Facts:
+    return Facts(
+        traits=Traits(qkv_bias=True, o_bias=True, mlp_bias=True, sinks=True, rope_float32=True),
+        moe=_moe(fields, "intermediate_size", router_bias=True),
+        window=fields.int("sliding_window"),
+        full_attention_every=2,
+    )
 
 
-def llama4(fields: Fields) -> dict[str, Any]:
+def llama4(fields: Fields) -> Facts:
     chunk = fields.optional_int("attention_chunk_size")
     no_rope = fields.list("no_rope_layers", int) or [
         int((i + 1) % 4 != 0) for i in range(fields.layers)
@@ -283,19 +277,19 @@ def llama4(fields: Fields) -> dict[str, Any]:
     layers = fields.list("moe_layers", int) or [
         i for i in range(fields.layers) if step and (i + 1) % step == 0
     ]
-    return {
-        "moe": _moe(
+    return Facts(
+        moe=_moe(
             fields,
             "intermediate_size",
             layers,
             shared_intermediate_size=fields.int("intermediate_size"),
         ),
-        "intermediate": fields.int("intermediate_size_mlp"),
-        "chunks": tuple(chunk if rope else None for rope in no_rope),
-    }
+        intermediate=fields.int("intermediate_size_mlp"),
+        chunks=tuple(chunk if rope else None for rope in no_rope),
+    )
 
 
-def jamba(fields: Fields) -> dict[str, Any]:
+def jamba(fields: Fields) -> Facts:
     def every(kind: str) -> list[int]:
         offset, period = (
             fields.int(f"{kind}_layer_offset", least=0),
@@ -316,15 +310,11 @@ def jamba(fields: Fields) -> dict[str, Any]:
         fields.int("mamba_expand", 2) * hidden,
         rank,
     )
-    return {
-        "traits": Traits(rope=False),
-        "moe": moe if moe.num_experts > 1 else None,
-        "mamba": mamba,
-    }
+    return Facts(traits=Traits(rope=False), moe=moe if moe.num_experts > 1 else None, mamba=mamba)
 
 
 # architecture -> (reader, the model_type values it comes with)
-FAMILIES: dict[str, tuple[Callable[[Fields], dict[str, Any]], tuple[str, ...]]] = {
+FAMILIES: dict[str, tuple[Callable[[Fields], Facts], tuple[str, ...]]] = {
     "LlamaForCausalLM": (llama, ("llama",)),
     "MistralForCausalLM": (mistral, ("mistral",)),
     "Mistral3ForConditionalGeneration": (mistral, ("mistral3",)),

@@ -9,7 +9,7 @@ from typing import Any
 from inference_planner.catalog import estimate, spellings
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.architectures import pooling_of
-from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, Quantization, Traits
+from inference_planner.catalog.config import DTYPE_BYTES, Facts, ModelConfig, Quantization
 from inference_planner.catalog.families import (
     FAMILIES,
     NESTED,
@@ -188,26 +188,26 @@ def _architecture(fields: Fields) -> str:
 
 
 def _build(
-    fields: Fields, facts: dict[str, Any], architecture: str, name: str, raw: Mapping[str, Any]
+    fields: Fields, facts: Facts, architecture: str, name: str, raw: Mapping[str, Any]
 ) -> ModelConfig:
-    hidden = facts.get("hidden") or fields.first_int("hidden_size", "n_embed")
-    heads = fields.first_int("num_attention_heads", "n_head", default=facts.get("heads"))
-    kv = fields.int("num_key_value_heads", facts.get("kv_heads", heads))
-    if facts.get("own_kv_heads"):
+    hidden = facts.hidden or fields.first_int("hidden_size", "n_embed")
+    heads = fields.first_int("num_attention_heads", "n_head", default=facts.heads)
+    kv = fields.int("num_key_value_heads", facts.kv_heads or heads)
+    if facts.own_kv_heads:
         kv = heads
     if kv > heads or heads % kv:
         fields.refuse(
             "num_key_value_heads", f"is {kv}, which does not divide num_attention_heads {heads}"
         )
     head_dim = _head_dim(fields, facts, hidden, heads)
-    traits = with_architecture(facts.get("traits", Traits()), architecture)
+    traits = with_architecture(facts.traits, architecture)
     position_names = ("max_position_embeddings", "n_positions", "max_sequence_length")
-    positions = fields.first_int(*position_names, default=facts.get("positions"))
+    positions = fields.first_int(*position_names, default=facts.positions)
     rope = _rope(fields)
     share = "partial_rotary_factor"
     place = rope if rope.has(share) else fields
-    turned = place.number(share, facts.get("partial_rotary", 1.0), 1)
-    rotary = facts.get("rotary_dim") or int(head_dim * turned)
+    turned = place.number(share, facts.partial_rotary, 1)
+    rotary = facts.rotary_dim or int(head_dim * turned)
     tables: tuple[tuple[int, int], ...] = ()
     if traits.rope:
         tables = _rope_tables(fields, rope, facts, positions, rotary)
@@ -215,7 +215,7 @@ def _build(
     longest = positions
     if not positions_are_scaled(architecture):
         longest = _scaled(fields, rope, positions)
-    moe = facts.get("moe")
+    moe = facts.moe
     if moe and moe.experts_per_token > moe.num_experts:
         fields.refuse(
             "num_experts_per_tok",
@@ -230,29 +230,29 @@ def _build(
         num_attention_heads=heads,
         num_key_value_heads=kv,
         head_dim=head_dim,
-        intermediate_size=facts.get("intermediate") or fields.int("intermediate_size"),
-        vocab_size=fields.int("vocab_size", facts.get("vocab")),
+        intermediate_size=facts.intermediate or fields.int("intermediate_size"),
+        vocab_size=fields.int("vocab_size", facts.vocab),
         dtype=_dtype(fields),
         max_position_embeddings=longest,
         default_model_len=_default_length(fields, rope),
         unscaled_positions=positions if _is_yarn(rope) else 0,
-        tie_word_embeddings=fields.flag("tie_word_embeddings", facts.get("tie", False)),
+        tie_word_embeddings=fields.flag("tie_word_embeddings", facts.tie),
         rope_tables=tables,
         layer_windows=_windows(fields, facts),
-        layer_chunks=facts.get("chunks", ()),
+        layer_chunks=facts.chunks,
         traits=traits,
         raw=raw,
         quantization=_quantization(fields),
-        v_head_dim=facts.get("v_head_dim", 0),
-        window_heads=facts.get("window_heads"),
-        kv_shared_layers=facts.get("kv_shared", 0),
-        per_layer_input=facts.get("per_layer"),
+        v_head_dim=facts.v_head_dim,
+        window_heads=facts.window_heads,
+        kv_shared_layers=facts.kv_shared,
+        per_layer_input=facts.per_layer,
         moe=moe,
-        mla=facts.get("mla"),
-        latent_projections=facts.get("latent_projections"),
-        mamba=facts.get("mamba"),
+        mla=facts.mla,
+        latent_projections=facts.latent_projections,
+        mamba=facts.mamba,
         pooling=pooling_of(architecture, name),
-        attention_sizes=facts.get("attention_sizes", ()),
+        attention_sizes=facts.attention_sizes,
     )
 
 
@@ -263,11 +263,11 @@ def _quantization(fields: Fields) -> Quantization | None:
     return quant.from_config(quantized) if quantized.raw else None
 
 
-def _head_dim(fields: Fields, facts: dict[str, Any], hidden: int, heads: int) -> int:
-    if fields.has("head_dim") and not facts.get("own_kv_heads"):
+def _head_dim(fields: Fields, facts: Facts, hidden: int, heads: int) -> int:
+    if fields.has("head_dim") and not facts.own_kv_heads:
         return fields.int("head_dim")
-    if facts.get("head_dim"):
-        return facts["head_dim"]
+    if facts.head_dim:
+        return facts.head_dim
     if hidden % heads:
         fields.refuse(
             "num_attention_heads", f"is {heads}, which does not divide hidden_size {hidden}"
@@ -275,15 +275,15 @@ def _head_dim(fields: Fields, facts: dict[str, Any], hidden: int, heads: int) ->
     return hidden // heads
 
 
-def _windows(fields: Fields, facts: dict[str, Any]) -> tuple[int | None, ...]:
+def _windows(fields: Fields, facts: Facts) -> tuple[int | None, ...]:
     """Each layer's window: by the config's own list, or as the family has it."""
-    window = facts.get("window")
+    window = facts.window
     if window is None:
         return ()
     listed = fields.layer_windows(window)
     if listed:
         return listed
-    every = facts.get("full_attention_every", fields.layers + 1)
+    every = facts.full_attention_every or fields.layers + 1
     full = fields.int("max_window_layers", 0, least=0)  # Qwen: the first layers see everything
     windows: list[int | None] = []
     for layer in range(fields.layers):
@@ -351,7 +351,7 @@ def _scaled(fields: Fields, rope: Fields, positions: int) -> int:
 
 
 def _rope_tables(
-    fields: Fields, rope: Fields, facts: dict[str, Any], positions: int, rotary: int
+    fields: Fields, rope: Fields, facts: Facts, positions: int, rotary: int
 ) -> tuple[tuple[int, int], ...]:
     """(positions, rotary_dim) of each cos/sin table that vLLM keeps on the GPU (layers share them).
 
@@ -362,7 +362,7 @@ def _rope_tables(
         scaled = positions + _original(fields, rope)
     else:
         scaled = _scaled(fields, rope, positions)
-    if facts.get("rope_tables") == 2:  # Gemma 3: sliding layers have an unscaled table of their own
+    if facts.rope_tables == 2:  # Gemma 3: sliding layers have an unscaled table of their own
         return (positions, rotary), (scaled, rotary)
     return ((scaled, rotary),)
 
