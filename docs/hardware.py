@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from inference_planner.tables.hardware import RECORD, Place, Row, table
+from inference_planner.tables.hardware import RECORD, HardwarePlace, HardwareRow, table
 
 
-def record_text(rows: Iterable[Row]) -> str:
+def record_text(rows: Iterable[HardwareRow]) -> str:
     """Return the text of the record: JSON, with one line a model."""
     lines: list[str] = []
     for row in rows:
@@ -21,7 +21,7 @@ def record_text(rows: Iterable[Row]) -> str:
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
-def _recorded(place: Place) -> dict[str, Any]:
+def _recorded(place: HardwarePlace) -> dict[str, Any]:
     """Return the fields of a place that say something, without the plan itself."""
     return {name: value for name, value in place.__dict__.items() if value and name != "plan"}
 

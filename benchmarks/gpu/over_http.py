@@ -121,7 +121,7 @@ async def load(text: str, as_text: bool) -> dict:
     at_once, prompt, answer = (int(number) for number in text.split("x"))
     client = Client(record_of_address(f"{URL}/v1", "--url"), "model")
     requests = bodies(at_once, prompt, answer, as_text)
-    async with timed.Sender(client) as sender:
+    async with timed.TimedSender(client) as sender:
         await timed.send_together(sender, bodies(at_once, 64, 8, as_text)[:at_once], at_once)
         before = sums()
         cpu_s, began_s = time.process_time(), sender.now()

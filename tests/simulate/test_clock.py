@@ -184,9 +184,16 @@ def test_a_delta_nets_scan_is_launched_sooner_than_mambas_and_blocks_of_fp8_late
         (31 * 0.31 + 27 * 2.65, 31 * 0.77 + 27 * 2.65)
     )
     delta = clock.of(prepare("qwen3-next-80b-a3b-fp8", "h200", max_model_len=8192), 0.5)
-    assert delta.piecewise_ms == pytest.approx(0.5 * (48 * 1.4 * 0.31 + 36 * 0.5 + 48 * 0.52))
+    assert delta.piecewise_ms == pytest.approx(0.5 * (48 * 1.4 * 0.31 + 36 * 1.2))
     assert 2 * delta.piecewise_ms == pytest.approx(64, rel=0.02)
-    assert delta.eager_ms == pytest.approx(48 * 1.4 * 0.77 + 48 * 1.6 + 0.5 * 36 * 0.5)
+    assert delta.eager_ms == pytest.approx(48 * 1.4 * 0.77 + 48 * 0.45 + 0.5 * 36 * 1.6)
+
+
+def test_a_scan_is_launched_sooner_by_a_newer_release_and_a_short_convolution_has_none():
+    newer = prepare("nemotron-nano-9b-v2", "h200", max_model_len=8192, vllm_version="0.33.0")
+    assert clock.of(newer).piecewise_ms == pytest.approx(31 * 0.31 + 27 * 0.8)
+    convolutions = prepare("lfm2.5-8b-a1b", "h200", max_model_len=8192, vllm_version="0.33.0")
+    assert clock.of(convolutions).piecewise_ms == pytest.approx((24 + 0.4 * 22) * 0.31)
 
 
 def test_engines_that_share_experts_read_more_of_them():

@@ -18,7 +18,7 @@ from workshop.simulate.arrivals import (
     drawn,
     read_trace,
 )
-from workshop.simulate.worker import States, Watch
+from workshop.simulate.worker import Watch, WorkerStates
 
 GOOD = b'{"arrival_s": 1, "prompt_tokens": 5, "output_tokens": 1}\n'
 
@@ -152,4 +152,4 @@ def test_states_are_told_over_time_as_they_were_noted():
     assert (
         max(told["running"]) == 8 and told["running"][0] == 1 and max(told["kv_cache_usage"]) == 0.5
     )
-    assert States.WIDTH == 4
+    assert WorkerStates.WIDTH == 4

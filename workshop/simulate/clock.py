@@ -7,11 +7,13 @@ between GPUs, and Python on the host. The constants are those of the planner
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
 from inference_planner.memory.learned import speed_ratio
 from inference_planner.model.attention import layers
+from inference_planner.model.attention.base import States
 from inference_planner.model.kv_cache import kv_dtype_bytes
 from inference_planner.speed import roofline as speed
 from inference_planner.speed.kernels import (
@@ -175,7 +177,7 @@ def of(deployment: Deployment, host: float = 1.0, *, http: bool = True) -> Clock
     sent_ms, message_ms = _messages_ms(deployment)
     token_ms = _token_ms(deployment)
     chosen_experts, experts_ms = _experts(deployment, terms_ms.get("experts", 0.0))
-    scan_launch_ms, scan_token_ms = _scans(deployment)
+    piecewise_scans_ms, eager_scans_ms = _scans_launch_ms(deployment)
     fp8 = _multiplies_in_fp8(deployment)
     return Clock(
         weights_ms=terms_ms["weights"],
@@ -189,7 +191,7 @@ def of(deployment: Deployment, host: float = 1.0, *, http: bool = True) -> Clock
         request_ms=_request_ms(deployment) + states_ms,
         attention=_attention(deployment),
         message_ms=message_ms,
-        scan_token_ms=scan_token_ms,
+        scan_token_ms=_scan_token_ms(deployment),
         rows=fitted.FP8_TILE_ROWS if fp8 else 1,
         ramp=0.0 if fp8 else fitted.RAMP_SHARE,
         odd_ms=fitted.FP8_ODD_TILES * fitted.FP8_TILE_ROWS * token_ms if fp8 else 0.0,
@@ -199,8 +201,8 @@ def of(deployment: Deployment, host: float = 1.0, *, http: bool = True) -> Clock
         experts_sort_ms=_moe_layers(deployment) * fitted.EXPERTS_SORT_MS,
         host_step_ms=host * speed.host_step_ms(deployment.settings.version),
         host_request_ms=host * fitted.HOST_REQUEST_MS,
-        piecewise_ms=host * (_piecewise_ms(deployment) + scan_launch_ms) / deployment.pp,
-        eager_ms=(_eager_ms(deployment, host) + host * scan_launch_ms) / deployment.pp,
+        piecewise_ms=host * (_piecewise_ms(deployment) + piecewise_scans_ms) / deployment.pp,
+        eager_ms=(_eager_ms(deployment, host) + host * eager_scans_ms) / deployment.pp,
         launch_waits=deployment.settings.version.launch_waits,
         largest_graph=deployment.settings.largest_graph,
         way_in_s=way_ms / 2e3,
@@ -284,19 +286,31 @@ def _attention(deployment: Deployment) -> tuple[Layers, ...]:
     return tuple(groups)
 
 
-def _scans(deployment: Deployment) -> tuple[float, float]:
-    """Return ms of the recurrent layers' scans: (to launch, without a CUDA graph; for one token)."""
-    launch_ms = 0.0
-    token_ms = 0.0
+def _scanning_layers(deployment: Deployment) -> Iterator[tuple[States, int]]:
+    """Yield the states of each kind of recurrent layer, and how many layers there are."""
     for (kind, _), count in Counter(layers(deployment.model)).items():
         states = kind.states(deployment.model, deployment.tp)
-        if states is None:
-            continue
-        operations = SCAN_OPERATIONS * states.recurrence_elements / deployment.tp
-        layer_ms = fitted.DELTA_LAUNCH_MS if states.has_delta_rule else fitted.MAMBA_LAUNCH_MS
-        launch_ms += count * layer_ms
-        token_ms += count * operations / (deployment.gpu.bf16_tflops * 1e9) / fitted.SCAN_SHARE
-    return launch_ms, token_ms
+        if states and states.recurrence_elements:  # a short convolution has no scan
+            yield states, count
+
+
+def _scans_launch_ms(deployment: Deployment) -> tuple[float, float]:
+    """Return the ms to launch the scans of a step that prefills: (with a graph, without one)."""
+    with_graph_ms = without_graph_ms = 0.0
+    mamba_ms = deployment.settings.version.mamba_launch_ms
+    for states, count in _scanning_layers(deployment):
+        with_graph_ms += count * (fitted.DELTA_LAUNCH_MS if states.has_delta_rule else mamba_ms)
+        without_graph_ms += count * (fitted.DELTA_EAGER_MS if states.has_delta_rule else mamba_ms)
+    return with_graph_ms, without_graph_ms
+
+
+def _scan_token_ms(deployment: Deployment) -> float:
+    """Return the ms of one token in all scans."""
+    peak = deployment.gpu.bf16_tflops * 1e9 * fitted.SCAN_SHARE
+    elements = sum(
+        count * states.recurrence_elements for states, count in _scanning_layers(deployment)
+    )
+    return SCAN_OPERATIONS * elements / deployment.tp / peak
 
 
 # Communication
@@ -336,7 +350,7 @@ def _experts_launch_ms(deployment: Deployment) -> tuple[float, float]:
     if (experts.name, experts.weights) == ("CUTLASS", FP8):
         return count * fitted.CUTLASS_EXPERTS_MS, count * fitted.CUTLASS_EXPERTS_EAGER_MS
     if (experts.name, experts.weights) == ("Triton", FP8_BLOCKS):
-        return count * fitted.FP8_BLOCK_EXPERTS_MS, count * fitted.FP8_BLOCK_EXPERTS_EAGER_MS
+        return 0.0, count * fitted.FP8_BLOCK_EXPERTS_EAGER_MS
     if (experts.name, experts.weights) == ("Triton", MXFP4):
         return 0.0, count * fitted.MXFP4_EXPERTS_EAGER_MS
     # EXPERT_PARALLEL_EAGER_FACTOR was fitted to experts that have no tuned file

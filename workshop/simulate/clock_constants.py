@@ -39,19 +39,20 @@ FP8_LAUNCH_FACTOR = 1.5  # times a dense layer's launch: activations are quantiz
 # From decoding 1, 16 and 64 requests, recorded before the loads; 8B is the test.
 FP8_REQUEST_LAYER_MS = 0.05 / 80  # ms a layer: each further request in a step
 
-# Fitted to loads of Nemotron Nano 9B v2 on one H200, vLLM 0.32.0 (h200_nemotron-nano-9b-v2_0.32):
-# the launch to light and middle, the share to burst and long prompts. Heavy and the shared prefix
-# are the test.
-MAMBA_LAUNCH_MS = 2.65  # ms a Mamba layer: launching its scan in a prefill (Triton, no graph)
+# Fitted to loads of Nemotron Nano 9B v2 on one H200, vLLM 0.32.0 (h200_nemotron-nano-9b-v2_0.32),
+# burst and long prompts. Heavy and the shared prefix are the test. What launching such a scan takes
+# is a column of the releases (mamba_launch_ms), fitted to its light and middle loads.
 SCAN_SHARE = 0.048  # share of peak FLOP/s: Triton's scan of a Mamba layer
 
-# Fitted to one lone prompt of Qwen3-Next, vLLM 0.33.0 (h200_qwen3-next-80b-a3b-fp8), its loads, and
-# public loads of Qwen3.8 27B on L20 (benchmarks/accuracy), which has such layers and no experts.
-DELTA_LAUNCH_MS = 0.5  # ms a gated delta net layer: launching its scan when a step prefills
-# ms a layer with experts whose FP8 weights share a scale in blocks (Triton): quantizing and
-# sorting, on top of a usual layer with experts: in a step with a graph, and without one.
-FP8_BLOCK_EXPERTS_MS = 0.52
-FP8_BLOCK_EXPERTS_EAGER_MS = 1.6
+# Fitted to lone prompts on one H200, vLLM 0.33.0 (kinds_h200_0.33_third): of Qwen3.6 35B, which has
+# such layers and experts in 16 bit, and of Qwen3 30B A3B in FP8 blocks, which has none. Qwen3-Next,
+# which has both, would have 2.0 without a graph, and Qwen3.6 1.2; its loads are the test
+# (h200_qwen3-next-80b-a3b-fp8).
+DELTA_LAUNCH_MS = 1.2  # ms a gated delta net layer: launching its scan in a step with a graph
+DELTA_EAGER_MS = 1.6  # the same in a step without one
+# ms a layer with experts whose FP8 weights share a scale in blocks (Triton), in a step without a
+# graph, on top of a usual layer with experts: quantizing and sorting.
+FP8_BLOCK_EXPERTS_EAGER_MS = 0.45
 
 # Fitted to prompts of 2,048 tokens of gpt-oss-120b on two H100 and of Llama 4 Scout on four (vLLM
 # 0.33.0), whose experts have no tuned file, against the loads of gpt-oss-20b and -120b and of Qwen3

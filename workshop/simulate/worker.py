@@ -112,7 +112,7 @@ class Cluster:
         replicas = [self.replica(rules) for _ in range(count)]
         homes: dict[str, Replica] = {}
         texts = SimulatedTexts(arrivals)
-        queue = Queue(arrivals)
+        queue = EngineQueue(arrivals)
         turn = 0
         now_s = 0.0
         while queue:
@@ -150,7 +150,7 @@ class Cluster:
         return [outcomes[str(number)] for number in range(len(arrivals))]
 
     @staticmethod
-    def _note_ends(replicas: list[Replica], queue: "Queue") -> float:
+    def _note_ends(replicas: list[Replica], queue: "EngineQueue") -> float:
         """Tell the queue which answers have ended, so that their clients go on.
 
         Returns when the first of them ended; infinity without one.
@@ -165,7 +165,7 @@ class Cluster:
         return first_s
 
 
-class Queue:
+class EngineQueue:
     """The requests that were not sent yet, in their order, with their times as far as known.
 
     One that follows an answer gets its time when that answer has ended. In a closed loop, each
@@ -236,7 +236,7 @@ def _writer(file: io.BufferedWriter) -> Callable[[dict], None]:
     return write
 
 
-class States:
+class WorkerStates:
     """The states of a replica's steps in order, in an array, as millions would fill the memory."""
 
     WIDTH = 4  # numbers of a step: when it began, running, waiting, KV cache usage
@@ -264,7 +264,7 @@ class Watch:
     def __init__(self):
         self.steps = 0
         self.most_usage = 0.0
-        self._states: dict[Replica, States] = {}
+        self._states: dict[Replica, WorkerStates] = {}
 
     def seen(self, replica: Replica, steps: list[ScheduledStep]) -> None:
         """Record one step: one ScheduledStep of each engine of the replica."""
@@ -276,12 +276,12 @@ class Watch:
             running += step.running
             waiting += step.waiting
         began_s = steps[0].began_s
-        self._states.setdefault(replica, States()).add(began_s, running, waiting, usage)
+        self._states.setdefault(replica, WorkerStates()).add(began_s, running, waiting, usage)
         self.steps += 1
 
     def ended(self, replica: Replica) -> None:
         """Record that a replica has become idle."""
-        self._states.setdefault(replica, States()).add(replica.ended_s, 0, 0, 0.0)
+        self._states.setdefault(replica, WorkerStates()).add(replica.ended_s, 0, 0, 0.0)
 
     def over_time(self) -> dict[str, list]:
         """Return curves of POINTS values: for each span of time, the state with the most requests.

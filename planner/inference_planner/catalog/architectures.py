@@ -12,13 +12,14 @@ from functools import lru_cache
 from pathlib import Path
 
 # What the small kernels of a layer take longer, in µs: projections into latents (MiniCPM 3), gates
-# and norms of queries (Muse Glimmer, Laguna), Mamba 1 beside experts (Jamba). One run of each on an
-# H200 (0.33.0, docs/gpu.md).
+# and norms of queries (Muse Glimmer, Laguna), Mamba 1 beside experts (Jamba), a router of many small
+# steps (Phi 3.5 MoE). One run of each on an H200 (0.33.0, docs/gpu.md).
 LAYER_US_OF_CLASS = {
     "MiniCPM3ForCausalLM": 35.0,
     "JambaForCausalLM": 31.0,
     "MuseGlimmerForCausalLM": 26.0,
     "LagunaForCausalLM": 18.5,
+    "PhiMoEForCausalLM": 42.0,
 }
 
 # Whose classes name embed_tokens and lm_head as embedding_modules, and so have buffers of LoRA

@@ -218,7 +218,7 @@ def _times_summed_again(deployment: Deployment) -> int:
     """Return how often the second full graph holds partial sums under 0.32.0.
 
     Twice where layers keep more beside them (latents, norms of q and k, gates, positions in three
-    dimensions, several ranks), but once in dense hybrids (Qwen3.5 27B, two runs), with FP8 scales of
+    dimensions, several ranks) and in Phi-4 (one run on an H200, 0.33.0), but once in dense hybrids (Qwen3.5 27B, two runs), with FP8 scales of
     blocks (Qwen3 32B FP8, one run on an H200) and beside a stream of shared experts (GLM-4.5-Air).
     Where splits are not planned (windows that differ), not at all on one GPU, and once over several
     (gpt-oss-120b on two H100, 0.33.0, within 52 MiB). Laguna, Mellum 2 and Muse Glimmer, whose norms
@@ -232,6 +232,8 @@ def _times_summed_again(deployment: Deployment) -> int:
     if model.quantization and model.quantization.block and not model.moe:
         return 1
     if model.traits.qk_norm or model.traits.gated_attention or _has_mrope(model):
+        return 2
+    if model.architecture == "Phi3ForCausalLM":
         return 2
     if any(model.layer_windows):
         return 1 if deployment.tp > 1 else 0

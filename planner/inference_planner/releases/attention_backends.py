@@ -21,7 +21,7 @@ GATES = (7.5, 8.0, 8.9, 9.0, 10.0, 11.0, 12.0)  # where vLLM's backends begin or
 
 
 @dataclass(frozen=True)
-class Answer:
+class SelectorAnswer:
     """The answer of vLLM's selector to one question.
 
     Attributes:
@@ -40,17 +40,19 @@ def recorded() -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def _answers() -> dict[tuple[str, str, int, str], Answer]:
-    answers: dict[tuple[str, str, int, str], Answer] = {}
+def _answers() -> dict[tuple[str, str, int, str], SelectorAnswer]:
+    answers: dict[tuple[str, str, int, str], SelectorAnswer] = {}
     for row in recorded()["rows"]:
-        answer = Answer(tuple(row["backends"]), row["refusal"])
+        answer = SelectorAnswer(tuple(row["backends"]), row["refusal"])
         for size in row["head_sizes"]:
             for capability in row["capabilities"]:
                 answers[row["kind"], row["kv_cache_dtype"], size, capability] = answer
     return answers
 
 
-def answer(kind: str, head_size: int, kv_cache_dtype: str, capability: float) -> Answer | None:
+def answer(
+    kind: str, head_size: int, kv_cache_dtype: str, capability: float
+) -> SelectorAnswer | None:
     """Return what vLLM's selector answers, or None where it was not asked.
 
     Args:

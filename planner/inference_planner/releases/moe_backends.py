@@ -140,10 +140,7 @@ CAPABILITIES_FOR_MXFP4 = {
 
 
 def stored_as(model: ModelConfig) -> str:
-    """Return how quantized weights are stored; of a checkpoint in fp8, in blocks.
-
-    The registry of recorded builds does not say the size of the blocks.
-    """
+    """Return how quantized weights are stored."""
     quantization = model.quantization
     if quantization is None:
         return BITS_16
@@ -156,10 +153,7 @@ def stored_as(model: ModelConfig) -> str:
         return INT8 if quantization.method == "experts_int8" else WEIGHT_ONLY
     if quantization.integers:
         return INT8
-    is_stored = not quantization.online and not quantization.from_flag
-    if quantization.block or (quantization.method == "fp8" and is_stored):
-        return FP8_BLOCKS
-    return FP8
+    return FP8_BLOCKS if quantization.block else FP8
 
 
 def experts_stored_as(model: ModelConfig) -> str:

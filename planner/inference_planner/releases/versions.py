@@ -100,6 +100,9 @@ class Version:
         fp8_blocks_layer_us: the same of a layer with experts in FP8 blocks: 0 in Qwen3-Next on an
             H200 (0.33.0), less with each release in 221 public points of MiniMax M2.5 (0.16, 0.18,
             0.19).
+        mamba_launch_ms: launching a Mamba layer's scan in a step that prefills. Nemotron Nano 9B v2
+            on an H200 (0.32.0, and taken for those before); 0.5 to 1.1 in Nemotron 3 Nano, Jamba
+            1.5 Mini and Granite 4.0 H Small on an H200 (0.33.0).
     """
 
     name: str
@@ -141,6 +144,7 @@ class Version:
     rounds_ungated_experts: bool = True
     mxfp4_layer_us: float = 23.0
     fp8_blocks_layer_us: float = 0.0
+    mamba_launch_ms: float = 2.65
 
 
 V0_25_1 = Version(
@@ -223,6 +227,7 @@ V0_33_0 = replace(
     kernels_at_profile_bytes=2 * MIB,
     refuses_mixed_cache_dtype=True,
     bounds_sparse_workspace=True,
+    mamba_launch_ms=0.8,
 )
 ROWS = (V0_25_1, V0_26_0, V0_27_1, V0_28_0, V0_29_0, V0_30_0, V0_31_0, V0_32_0, V0_33_0)
 # 0.10 to 0.19, which were not read: the formulas of the oldest row, with what a later release says

@@ -123,7 +123,7 @@ def products_share(gpu: GPU) -> float:
 
 
 @dataclass(frozen=True)
-class Choice:
+class KernelChoice:
     """The kernel that vLLM takes for such weights on these generations (none: all others)."""
 
     part: str
@@ -137,83 +137,85 @@ OF_INTEL = "XPU"  # of the package vllm-xpu-kernels
 PLUGIN = "the plugin's"  # of another vendor without a platform in vLLM (and of an unknown card)
 # The first that matches is taken.
 CHOICES = (
-    Choice(DENSE, BITS_16, (AMD,), "hipBLASLt"),
-    Choice(DENSE, BITS_16, (INTEL,), "oneDNN"),
-    Choice(DENSE, BITS_16, (OTHER,), PLUGIN),
-    Choice(DENSE, BITS_16, (), "cuBLAS"),
-    Choice(DENSE, FP8, (AMD,), "hipBLASLt"),
-    Choice(DENSE, FP8, (INTEL,), OF_INTEL),
-    Choice(DENSE, FP8, (OTHER,), PLUGIN),
-    Choice(DENSE, FP8, (VOLTA, TURING, A100, AMPERE), MARLIN),
-    Choice(DENSE, FP8, (BLACKWELL, BLACKWELL_RTX), "CUTLASS", "FlashInfer"),
-    Choice(DENSE, FP8, (), "CUTLASS"),
-    Choice(DENSE, FP8_BLOCKS, (AMD,), TRITON),
-    Choice(DENSE, FP8_BLOCKS, (INTEL,), OF_INTEL),
-    Choice(DENSE, FP8_BLOCKS, (OTHER,), PLUGIN),
-    Choice(DENSE, FP8_BLOCKS, (VOLTA, TURING, A100, AMPERE), MARLIN),
-    Choice(DENSE, FP8_BLOCKS, (ADA,), TRITON),
-    Choice(DENSE, FP8_BLOCKS, (HOPPER,), "DeepGEMM", "FlashInfer DeepGEMM"),
-    Choice(DENSE, FP8_BLOCKS, (BLACKWELL,), "DeepGEMM"),
-    Choice(DENSE, FP8_BLOCKS, (), "CUTLASS"),
-    Choice(DENSE, INT8, (AMD, INTEL, VOLTA), TRITON),
-    Choice(DENSE, INT8, (OTHER,), PLUGIN),
-    Choice(DENSE, INT8, (), "CUTLASS"),
-    Choice(DENSE, WEIGHT_ONLY, (AMD,), TRITON),
-    Choice(DENSE, WEIGHT_ONLY, (INTEL,), OF_INTEL),
-    Choice(DENSE, WEIGHT_ONLY, (OTHER,), PLUGIN),
-    Choice(DENSE, WEIGHT_ONLY, (HOPPER,), MACHETE),
-    Choice(DENSE, WEIGHT_ONLY, (VOLTA,), "Exllama"),
-    Choice(DENSE, WEIGHT_ONLY, (), MARLIN),
-    Choice(DENSE, NVFP4, (BLACKWELL, BLACKWELL_RTX), "CUTLASS", "FlashInfer"),
-    Choice(DENSE, NVFP4, (AMD,), "emulation"),
-    Choice(DENSE, NVFP4, (INTEL, OTHER), PLUGIN),
-    Choice(DENSE, NVFP4, (), MARLIN),
-    Choice(DENSE, MXFP4, (AMD,), "emulation"),
-    Choice(DENSE, MXFP4, (INTEL,), OF_INTEL),
-    Choice(DENSE, MXFP4, (OTHER,), PLUGIN),
-    Choice(DENSE, MXFP4, (), MARLIN),
-    Choice(EXPERTS, BITS_16, (OTHER,), PLUGIN),
-    Choice(EXPERTS, BITS_16, (INTEL,), OF_INTEL),
-    Choice(EXPERTS, BITS_16, (BLACKWELL,), TRITON, "FlashInfer TRTLLM"),
-    Choice(EXPERTS, BITS_16, (BLACKWELL_RTX,), TRITON, "FlashInfer CUTLASS"),
-    Choice(EXPERTS, BITS_16, (), TRITON),
-    Choice(EXPERTS, FP8, (OTHER,), PLUGIN),
-    Choice(EXPERTS, FP8, (INTEL,), OF_INTEL),
-    Choice(EXPERTS, FP8, (VOLTA, TURING, A100, AMPERE), MARLIN),
-    Choice(EXPERTS, FP8, (HOPPER,), "CUTLASS", "FlashInfer CUTLASS where a tensor has one scale"),
-    Choice(EXPERTS, FP8, (BLACKWELL,), "CUTLASS", "FlashInfer TRTLLM"),
-    Choice(EXPERTS, FP8, (), TRITON),
-    Choice(EXPERTS, FP8_BLOCKS, (OTHER,), PLUGIN),
-    Choice(EXPERTS, FP8_BLOCKS, (INTEL,), OF_INTEL),
-    Choice(EXPERTS, FP8_BLOCKS, (VOLTA, TURING, A100, AMPERE), MARLIN),
-    Choice(EXPERTS, FP8_BLOCKS, (BLACKWELL,), "DeepGEMM", "FlashInfer TRTLLM"),
-    Choice(EXPERTS, FP8_BLOCKS, (), TRITON),
-    Choice(EXPERTS, INT8, (OTHER,), PLUGIN),
-    Choice(EXPERTS, INT8, (), TRITON),
-    Choice(EXPERTS, WEIGHT_ONLY, (AMD, VOLTA), TRITON),
-    Choice(EXPERTS, WEIGHT_ONLY, (INTEL,), OF_INTEL),
-    Choice(EXPERTS, WEIGHT_ONLY, (OTHER,), PLUGIN),
-    Choice(EXPERTS, WEIGHT_ONLY, (), MARLIN),
-    Choice(EXPERTS, NVFP4, (BLACKWELL,), "CUTLASS", "FlashInfer TRTLLM"),
-    Choice(EXPERTS, NVFP4, (BLACKWELL_RTX,), "CUTLASS", "FlashInfer CUTLASS"),
-    Choice(EXPERTS, NVFP4, (AMD,), "emulation"),
-    Choice(EXPERTS, NVFP4, (INTEL, OTHER), PLUGIN),
-    Choice(EXPERTS, NVFP4, (), MARLIN),
-    Choice(EXPERTS, MXFP4, (AMD, HOPPER), TRITON),
-    Choice(EXPERTS, MXFP4, (INTEL,), OF_INTEL),
-    Choice(EXPERTS, MXFP4, (OTHER,), PLUGIN),
-    Choice(EXPERTS, MXFP4, (BLACKWELL,), TRITON, "FlashInfer TRTLLM"),
-    Choice(EXPERTS, MXFP4, (), MARLIN),
-    Choice(EXPERTS, FP4, (AMD,), "unfused Triton"),
-    Choice(EXPERTS, FP4, (INTEL,), OF_INTEL),
-    Choice(EXPERTS, FP4, (OTHER,), PLUGIN),
-    Choice(EXPERTS, FP4, (BLACKWELL,), "DeepGEMM", "FlashInfer TRTLLM"),
-    Choice(EXPERTS, FP4, (), MARLIN),
+    KernelChoice(DENSE, BITS_16, (AMD,), "hipBLASLt"),
+    KernelChoice(DENSE, BITS_16, (INTEL,), "oneDNN"),
+    KernelChoice(DENSE, BITS_16, (OTHER,), PLUGIN),
+    KernelChoice(DENSE, BITS_16, (), "cuBLAS"),
+    KernelChoice(DENSE, FP8, (AMD,), "hipBLASLt"),
+    KernelChoice(DENSE, FP8, (INTEL,), OF_INTEL),
+    KernelChoice(DENSE, FP8, (OTHER,), PLUGIN),
+    KernelChoice(DENSE, FP8, (VOLTA, TURING, A100, AMPERE), MARLIN),
+    KernelChoice(DENSE, FP8, (BLACKWELL, BLACKWELL_RTX), "CUTLASS", "FlashInfer"),
+    KernelChoice(DENSE, FP8, (), "CUTLASS"),
+    KernelChoice(DENSE, FP8_BLOCKS, (AMD,), TRITON),
+    KernelChoice(DENSE, FP8_BLOCKS, (INTEL,), OF_INTEL),
+    KernelChoice(DENSE, FP8_BLOCKS, (OTHER,), PLUGIN),
+    KernelChoice(DENSE, FP8_BLOCKS, (VOLTA, TURING, A100, AMPERE), MARLIN),
+    KernelChoice(DENSE, FP8_BLOCKS, (ADA,), TRITON),
+    KernelChoice(DENSE, FP8_BLOCKS, (HOPPER,), "DeepGEMM", "FlashInfer DeepGEMM"),
+    KernelChoice(DENSE, FP8_BLOCKS, (BLACKWELL,), "DeepGEMM"),
+    KernelChoice(DENSE, FP8_BLOCKS, (), "CUTLASS"),
+    KernelChoice(DENSE, INT8, (AMD, INTEL, VOLTA), TRITON),
+    KernelChoice(DENSE, INT8, (OTHER,), PLUGIN),
+    KernelChoice(DENSE, INT8, (), "CUTLASS"),
+    KernelChoice(DENSE, WEIGHT_ONLY, (AMD,), TRITON),
+    KernelChoice(DENSE, WEIGHT_ONLY, (INTEL,), OF_INTEL),
+    KernelChoice(DENSE, WEIGHT_ONLY, (OTHER,), PLUGIN),
+    KernelChoice(DENSE, WEIGHT_ONLY, (HOPPER,), MACHETE),
+    KernelChoice(DENSE, WEIGHT_ONLY, (VOLTA,), "Exllama"),
+    KernelChoice(DENSE, WEIGHT_ONLY, (), MARLIN),
+    KernelChoice(DENSE, NVFP4, (BLACKWELL, BLACKWELL_RTX), "CUTLASS", "FlashInfer"),
+    KernelChoice(DENSE, NVFP4, (AMD,), "emulation"),
+    KernelChoice(DENSE, NVFP4, (INTEL, OTHER), PLUGIN),
+    KernelChoice(DENSE, NVFP4, (), MARLIN),
+    KernelChoice(DENSE, MXFP4, (AMD,), "emulation"),
+    KernelChoice(DENSE, MXFP4, (INTEL,), OF_INTEL),
+    KernelChoice(DENSE, MXFP4, (OTHER,), PLUGIN),
+    KernelChoice(DENSE, MXFP4, (), MARLIN),
+    KernelChoice(EXPERTS, BITS_16, (OTHER,), PLUGIN),
+    KernelChoice(EXPERTS, BITS_16, (INTEL,), OF_INTEL),
+    KernelChoice(EXPERTS, BITS_16, (BLACKWELL,), TRITON, "FlashInfer TRTLLM"),
+    KernelChoice(EXPERTS, BITS_16, (BLACKWELL_RTX,), TRITON, "FlashInfer CUTLASS"),
+    KernelChoice(EXPERTS, BITS_16, (), TRITON),
+    KernelChoice(EXPERTS, FP8, (OTHER,), PLUGIN),
+    KernelChoice(EXPERTS, FP8, (INTEL,), OF_INTEL),
+    KernelChoice(EXPERTS, FP8, (VOLTA, TURING, A100, AMPERE), MARLIN),
+    KernelChoice(
+        EXPERTS, FP8, (HOPPER,), "CUTLASS", "FlashInfer CUTLASS where a tensor has one scale"
+    ),
+    KernelChoice(EXPERTS, FP8, (BLACKWELL,), "CUTLASS", "FlashInfer TRTLLM"),
+    KernelChoice(EXPERTS, FP8, (), TRITON),
+    KernelChoice(EXPERTS, FP8_BLOCKS, (OTHER,), PLUGIN),
+    KernelChoice(EXPERTS, FP8_BLOCKS, (INTEL,), OF_INTEL),
+    KernelChoice(EXPERTS, FP8_BLOCKS, (VOLTA, TURING, A100, AMPERE), MARLIN),
+    KernelChoice(EXPERTS, FP8_BLOCKS, (BLACKWELL,), "DeepGEMM", "FlashInfer TRTLLM"),
+    KernelChoice(EXPERTS, FP8_BLOCKS, (), TRITON),
+    KernelChoice(EXPERTS, INT8, (OTHER,), PLUGIN),
+    KernelChoice(EXPERTS, INT8, (), TRITON),
+    KernelChoice(EXPERTS, WEIGHT_ONLY, (AMD, VOLTA), TRITON),
+    KernelChoice(EXPERTS, WEIGHT_ONLY, (INTEL,), OF_INTEL),
+    KernelChoice(EXPERTS, WEIGHT_ONLY, (OTHER,), PLUGIN),
+    KernelChoice(EXPERTS, WEIGHT_ONLY, (), MARLIN),
+    KernelChoice(EXPERTS, NVFP4, (BLACKWELL,), "CUTLASS", "FlashInfer TRTLLM"),
+    KernelChoice(EXPERTS, NVFP4, (BLACKWELL_RTX,), "CUTLASS", "FlashInfer CUTLASS"),
+    KernelChoice(EXPERTS, NVFP4, (AMD,), "emulation"),
+    KernelChoice(EXPERTS, NVFP4, (INTEL, OTHER), PLUGIN),
+    KernelChoice(EXPERTS, NVFP4, (), MARLIN),
+    KernelChoice(EXPERTS, MXFP4, (AMD, HOPPER), TRITON),
+    KernelChoice(EXPERTS, MXFP4, (INTEL,), OF_INTEL),
+    KernelChoice(EXPERTS, MXFP4, (OTHER,), PLUGIN),
+    KernelChoice(EXPERTS, MXFP4, (BLACKWELL,), TRITON, "FlashInfer TRTLLM"),
+    KernelChoice(EXPERTS, MXFP4, (), MARLIN),
+    KernelChoice(EXPERTS, FP4, (AMD,), "unfused Triton"),
+    KernelChoice(EXPERTS, FP4, (INTEL,), OF_INTEL),
+    KernelChoice(EXPERTS, FP4, (OTHER,), PLUGIN),
+    KernelChoice(EXPERTS, FP4, (BLACKWELL,), "DeepGEMM", "FlashInfer TRTLLM"),
+    KernelChoice(EXPERTS, FP4, (), MARLIN),
 )
 
 
 @dataclass(frozen=True)
-class Measurement:
+class KernelSpeed:
     """The measured speed of one kernel.
 
     Attributes:
@@ -235,74 +237,79 @@ class Measurement:
 
 HOPPER_DENSE = "23 runs on 1 to 4 H200"
 MEASURED = {
-    ("cuBLAS", BITS_16, HOPPER): Measurement(0.833, HOPPER_DENSE),
-    ("CUTLASS", FP8, HOPPER): Measurement(0.833, HOPPER_DENSE),
-    ("DeepGEMM", FP8_BLOCKS, HOPPER): Measurement(0.833, "Qwen3-Next 80B FP8 on an H200"),
-    (MACHETE, WEIGHT_ONLY, HOPPER): Measurement(
+    ("cuBLAS", BITS_16, HOPPER): KernelSpeed(0.833, HOPPER_DENSE),
+    ("CUTLASS", FP8, HOPPER): KernelSpeed(0.833, HOPPER_DENSE),
+    ("DeepGEMM", FP8_BLOCKS, HOPPER): KernelSpeed(
+        0.70,
+        "Qwen3 32B, Qwen3 30B A3B and Qwen3-Next 80B in FP8 on an H200",
+        layer_us=8,
+        products_share=0.55,
+    ),
+    (MACHETE, WEIGHT_ONLY, HOPPER): KernelSpeed(
         0.878,
         "AWQ: Qwen3 32B on an H100 and Qwen2.5 72B on an H200; GPTQ: Qwen3 30B A3B on an H200",
         gb_s=21,
         layer_us=70,
     ),
-    ("DeepGEMM", FP8_BLOCKS, BLACKWELL): Measurement(
+    ("DeepGEMM", FP8_BLOCKS, BLACKWELL): KernelSpeed(
         0.833, "176 public points of MiniMax M2.5 on one to four B200 and B300"
     ),
-    ("CUTLASS", NVFP4, BLACKWELL): Measurement(
+    ("CUTLASS", NVFP4, BLACKWELL): KernelSpeed(
         0.55,
         "45 public points of Llama 3.1 70B NVFP4 on one to eight B200",
         layer_us=18,
         products_share=1.25,  # of the peak of 16 bit: they are multiplied in FP4
     ),
-    ("cuBLAS", BITS_16, A100): Measurement(0.76, CARDS[A100].measured),
-    ("cuBLAS", BITS_16, ADA): Measurement(0.91, CARDS[ADA].measured),
-    ("cuBLAS", BITS_16, BLACKWELL_RTX): Measurement(0.80, CARDS[BLACKWELL_RTX].measured),
+    ("cuBLAS", BITS_16, A100): KernelSpeed(0.76, CARDS[A100].measured),
+    ("cuBLAS", BITS_16, ADA): KernelSpeed(0.91, CARDS[ADA].measured),
+    ("cuBLAS", BITS_16, BLACKWELL_RTX): KernelSpeed(0.80, CARDS[BLACKWELL_RTX].measured),
 }
 # Experts in FP8 blocks multiply about as fast as those in 16 bit, at half of FP8's share: prompts of
 # 8,192 tokens of MiniMax M2.5 on one to four B200 and four H200.
 FP8_BLOCKS_PRODUCTS = 0.26
 MEASURED_EXPERTS = {
-    (TRITON, BITS_16, HOPPER): Measurement(0.878, "Qwen3 30B A3B and others on H200 and H100"),
-    (TRITON, FP8_BLOCKS, HOPPER): Measurement(
+    (TRITON, BITS_16, HOPPER): KernelSpeed(0.878, "Qwen3 30B A3B and others on H200 and H100"),
+    (TRITON, FP8_BLOCKS, HOPPER): KernelSpeed(
         0.878, "Qwen3-Next 80B FP8 on an H200", products_share=FP8_BLOCKS_PRODUCTS
     ),
-    ("DeepGEMM", FP8_BLOCKS, BLACKWELL): Measurement(
+    ("DeepGEMM", FP8_BLOCKS, BLACKWELL): KernelSpeed(
         0.878,
         "public points of MiniMax M2.5 on one to four B200 and B300",
         products_share=FP8_BLOCKS_PRODUCTS,
     ),
-    ("CUTLASS", NVFP4, BLACKWELL): Measurement(
+    ("CUTLASS", NVFP4, BLACKWELL): KernelSpeed(
         0.878,
         "public points of MiniMax M2.5 and Kimi K2.5 on two to eight B200 and B300",
     ),
     # As many bytes on an H100 as on an H200, whose memory is 1.4 times as fast:
-    (TRITON, MXFP4, HOPPER): Measurement(
+    (TRITON, MXFP4, HOPPER): KernelSpeed(
         0.878, "gpt-oss-120b on an H200 and on two H100, gpt-oss-20b on an H100", gb_s=21.3
     ),
-    (TRITON, MXFP4, BLACKWELL): Measurement(
+    (TRITON, MXFP4, BLACKWELL): KernelSpeed(
         0.878,
         "54 public points of gpt-oss-120b on one to eight B200 (FlashInfer)",
         layer_us=-25,
         products_share=0.9,
     ),
-    (MARLIN, WEIGHT_ONLY, HOPPER): Measurement(
+    (MARLIN, WEIGHT_ONLY, HOPPER): KernelSpeed(
         0.60, "45 public points of Kimi K2.5 INT4 on eight H200", products_share=0.29
     ),
     # dummy weights, whose tokens all go to the same experts: what many rows reach is not known
-    (MARLIN, MXFP4, HOPPER): Measurement(
+    (MARLIN, MXFP4, HOPPER): KernelSpeed(
         0.878,
         "one stream of gpt-oss-20b on an H100",
         gb_s=21.3,
         layer_us=-9.5,
         products_share=0.29,
     ),
-    ("CUTLASS", FP8, HOPPER): Measurement(0.878, "GLM-4.5-Air FP8 on two H100", layer_us=29),
-    (TRITON, FP8_BLOCKS, BLACKWELL_RTX): Measurement(
+    ("CUTLASS", FP8, HOPPER): KernelSpeed(0.878, "GLM-4.5-Air FP8 on two H100", layer_us=29),
+    (TRITON, FP8_BLOCKS, BLACKWELL_RTX): KernelSpeed(
         0.84, "public point: Qwen3 235B FP8 on four RTX PRO 6000", products_share=0.12
     ),
 }
 # Of one way of storing, where it is not that of the row above. AWQ has zero points.
 MEASURED_METHODS = {
-    (MACHETE, "compressed-tensors", HOPPER): Measurement(0.63, "Llama 3.1 405B w4a16 on four H100"),
+    (MACHETE, "compressed-tensors", HOPPER): KernelSpeed(0.63, "Llama 3.1 405B w4a16 on four H100"),
 }
 UNMEASURED_EXPERTS_SHARE = 0.878
 # Products of weights that are unpacked in the kernel: an assumption
@@ -330,7 +337,7 @@ class Kernel:
     bandwidth_share: float
     measured: str
     with_flashinfer: str
-    measurement: Measurement
+    measurement: KernelSpeed
 
     def to_dict(self) -> dict[str, object]:
         """Return plain data, as `plan --json` prints it."""
@@ -353,12 +360,12 @@ def kernel(part: str, weights: str, gpu: GPU, backend: str = AUTO) -> Kernel:
     name_of_generation = generation_name(gpu)
     choice = _choice(part, weights, name_of_generation)
     if backend != AUTO:
-        choice = Choice(part, weights, (), BACKENDS[backend])
+        choice = KernelChoice(part, weights, (), BACKENDS[backend])
     table = MEASURED if part == DENSE else MEASURED_EXPERTS
     measurement = table.get((choice.kernel, weights, name_of_generation))
     if measurement is None:
         share = _assumed_share(part, weights, gpu)
-        measurement = Measurement(share, "")
+        measurement = KernelSpeed(share, "")
     share = measurement.bandwidth_share
     if measurement.gb_s:
         share = min(share, measurement.gb_s * gpu.sm_count / gpu.bandwidth_gb_s)
@@ -373,7 +380,7 @@ def kernel(part: str, weights: str, gpu: GPU, backend: str = AUTO) -> Kernel:
     )
 
 
-def _choice(part: str, weights: str, name_of_generation: str) -> Choice:
+def _choice(part: str, weights: str, name_of_generation: str) -> KernelChoice:
     for choice in CHOICES:
         matches = not choice.generations or name_of_generation in choice.generations
         if choice.part == part and choice.weights == weights and matches:

@@ -75,7 +75,7 @@ def test_the_explorers_verdict_and_traffic_are_the_plans(plans):
             continue
         if isinstance(p, BadInput):
             with pytest.raises(BadInput):
-                explorer.layout(explorer.Choice(model, gpu, tp=1, pp=1))
+                explorer.layout(explorer.ChosenSplit(model, gpu, tp=1, pp=1))
                 pytest.fail(f"the explorer takes {model} on {gpu}")
             continue
         sizes = (
@@ -84,7 +84,7 @@ def test_the_explorers_verdict_and_traffic_are_the_plans(plans):
             p.tensor_parallel_size,
             p.pipeline_parallel_size,
         )
-        drawn = explorer.layout(explorer.Choice(model, gpu, *sizes))
+        drawn = explorer.layout(explorer.ChosenSplit(model, gpu, *sizes))
         assert (drawn.state == "fits") == p.fits, (model, gpu)
         assert list(drawn.messages) == p.communication and list(drawn.ranks) == p.ranks, (
             model,

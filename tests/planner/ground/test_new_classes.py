@@ -18,6 +18,7 @@ def runs_of(name: str) -> list[dict]:
 FIRST = runs_of("kinds_h200_0.33.json")
 SECOND = runs_of("kinds_h200_0.33_second.json")
 THIRD = runs_of("kinds_h200_0.33_third.json")
+FOURTH = runs_of("kinds_h200_0.33_fourth.json")
 
 
 def plan_of(run: dict) -> Plan:
@@ -35,7 +36,7 @@ def plan_of(run: dict) -> Plan:
 
 
 def test_each_figure_lies_in_its_interval_now(subtests):
-    for run in FIRST + SECOND + THIRD:
+    for run in FIRST + SECOND + THIRD + FOURTH:
         result = plan_of(run)
         for figure in run["measured"].keys() & set(FIGURES):
             with subtests.test(run=run["name"], figure=figure):
@@ -47,14 +48,14 @@ def test_graphs_take_what_vllm_set_aside():
 
     So was Qwen3 32B with FP8 scales of blocks: 480.
     """
-    for run in FIRST + SECOND + THIRD:
+    for run in FIRST + SECOND + THIRD + FOURTH:
         graphs = next(item.bytes for item in plan_of(run).overheads if item.name == "CUDA graphs")
         assert abs(graphs - run["measured"]["cudagraph_estimate_bytes"]) < 130 * 2**20, run["name"]
 
 
 def test_docs_say_how_many_lay_in_their_interval_before():
     page = (Path(__file__).parents[3] / "docs" / "gpu.md").read_text(encoding="utf-8")
-    for runs in (FIRST, THIRD):
+    for runs in (FIRST, THIRD, FOURTH):
         inside = dict.fromkeys(FIGURES, 0)
         for run in runs:
             predicted = run["predicted_before_measuring"]

@@ -36,7 +36,7 @@ def test_every_catalogd_model_has_a_row_and_every_family_of_the_course_a_model()
     }
 
 
-def without_plans(row: hardware.Row) -> hardware.Row:
+def without_plans(row: hardware.HardwareRow) -> hardware.HardwareRow:
     return replace(row, places=tuple(replace(place, plan=None) for place in row.places))
 
 

@@ -17,8 +17,8 @@ from inference_planner.model.attention.base import (
     ceil_div,
 )
 
-# gates, convolution and recurrence of a gated delta net (one run: Qwen3-Next, 0.33.0)
-DELTA_LAYER_US = 22.0
+# gates, convolution and recurrence of a gated delta net (Qwen3-Next, Qwen3.6 35B, Qwen3.5 27B; 0.33.0)
+DELTA_LAYER_US = 16.0
 
 
 class Mamba(Attention):
