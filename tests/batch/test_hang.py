@@ -15,7 +15,7 @@ from command_line import run_arguments
 from workshop import batch
 from workshop.batch.send import servers
 from workshop.cli.use import batch as batch_command
-from workshop.engine.metrics import Engine
+from workshop.engine.metrics import EngineWork
 from workshop.errors import WorkshopError
 from workshop.servers import hang
 
@@ -159,7 +159,7 @@ def test_answers_of_one_engine_do_not_count_for_another_that_hangs():
     movement = hang.Movement(0.0)
     for now in (0.0, 9.0):
         movement.take(
-            {"0": Engine(2, (5, now, 0.1), False), "1": Engine(2, (5, 7, 0.1), False)}, now
+            {"0": EngineWork(2, (5, now, 0.1), False), "1": EngineWork(2, (5, 7, 0.1), False)}, now
         )
         movement.answered(now)
     assert movement.still_since() == 0.0

@@ -203,7 +203,7 @@ def timed_outcome(client: Client) -> None:
     """Ask as `workshop bench` does."""
 
     async def sent():
-        async with timed.Sender(client) as sender:
+        async with timed.TimedSender(client) as sender:
             return await sender.send({"prompt": "x", "max_tokens": 1})
 
     timed.run(sent()).outcome()

@@ -84,7 +84,7 @@ def send_timed(llm) -> None:
     """Send a request as `workshop bench` does."""
 
     async def sent():
-        async with timed.Sender(llm) as sender:
+        async with timed.TimedSender(llm) as sender:
             return await sender.send({"prompt": "x", "max_tokens": 1})
 
     timed.run(sent())

@@ -157,7 +157,8 @@ def test_the_server_fetches_nothing_for_a_learner(part):
 )
 def test_hosts_that_the_owner_allows_are_fetched_from(host, allowed, passes):
     fields = {"messages": user([picture(f"https://{host}/a.png")])}
-    message = request_limits.problem(fields, media_domains=(allowed,))
+    engine = request_limits.EngineLimits(media_domains=(allowed,))
+    message = request_limits.problem(fields, engine)
     assert (message == "") is passes and (passes or host in message)
 
 

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 from workshop.guard import auth, keys
-from workshop.guard.revocable import Request
+from workshop.guard.revocable import RevocableRequest
 
 HTTP = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}
 
@@ -54,7 +54,7 @@ def answer_until_revoked(app, scope=HTTP, parts=0) -> list[dict]:
 
     async def story():
         client = Client()
-        request = Request(app, scope, client.receive, client.send)
+        request = RevocableRequest(app, scope, client.receive, client.send)
         task = asyncio.ensure_future(request.serve())
         for _ in range(parts):
             await client.bodies.get()
@@ -151,7 +151,7 @@ def test_nothing_changes_for_an_answer_that_ends_by_itself_or_fails():
     async def story(app):
         client = Client()
         client.gone.set()
-        await Request(app, HTTP, client.receive, client.send).serve()
+        await RevocableRequest(app, HTTP, client.receive, client.send).serve()
         return client.sent
 
     assert len(asyncio.run(story(JSONResponse({"a": 1})))) == 2
@@ -165,7 +165,7 @@ def test_a_server_that_stops_stops_what_it_serves():
 
     async def story():
         client = Client()
-        request = Request(engine(state), HTTP, client.receive, client.send)
+        request = RevocableRequest(engine(state), HTTP, client.receive, client.send)
         task = asyncio.ensure_future(request.serve())
         await client.bodies.get()
         await client.bodies.get()

@@ -27,7 +27,7 @@ def client_of(url: str) -> Client:
 
 def send(url: str, *bodies: dict, at_once: int = 1, within_s: float = 5.0) -> list[timed.Timed]:
     async def together():
-        async with timed.Sender(client_of(url), within_s) as sender:
+        async with timed.TimedSender(client_of(url), within_s) as sender:
             learner = {"X-Workshop-Learner": "7"}
             return await timed.send_together(sender, bodies, at_once, learner)
 
@@ -107,7 +107,7 @@ def test_a_turn_is_sent_after_its_answer_and_has_it_in_its_prompt(paced):
     ]
 
     async def turns():
-        async with timed.Sender(client_of(paced[0])) as sender:
+        async with timed.TimedSender(client_of(paced[0])) as sender:
             return await timed.send_load(sender, load)
 
     first, second = timed.run(turns())
@@ -120,7 +120,7 @@ def test_a_closed_loop_sends_the_next_request_after_an_answer_and_a_seed_repeats
     load = points.Load(requests=4, prompt_tokens=3, output_tokens=1, concurrency=2).arrivals(0)
 
     async def twice():
-        async with timed.Sender(client_of(paced[0])) as sender:
+        async with timed.TimedSender(client_of(paced[0])) as sender:
             return [await timed.send_load(sender, load, seed) for seed in (5, 5)]
 
     answers, _ = timed.run(twice())
@@ -195,7 +195,7 @@ def test_the_live_server_counts_what_is_sent(client):
     prompt = {"prompt": "San Francisco is a", **exactly}
 
     async def ask():
-        async with timed.Sender(client) as sender:
+        async with timed.TimedSender(client) as sender:
             streamed = await sender.send(prompt)
             samples = await sender.send({**prompt, "n": 3, "temperature": 1})
             whole = await sender.send({**prompt, "max_tokens": 1, "min_tokens": 1, "prompt_logprobs": 0})  # fmt: skip

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from workshop.cli.serve import servers as servers_command
 from workshop.engine import metrics
-from workshop.engine.metrics import Engine
+from workshop.engine.metrics import EngineWork
 from workshop.lab import doctor
 from workshop.servers import hang, records
 
@@ -79,7 +79,7 @@ def vllm():
         yield lambda *args, **kwargs: Vllm(start, *args, **kwargs)
 
 
-def looks(servers: list[Vllm], *arguments: str, within_s: float) -> list[hang.Finding]:
+def looks(servers: list[Vllm], *arguments: str, within_s: float) -> list[hang.ServerState]:
     """Look at all servers, side by side: most looks wait for `within_s`."""
     with ThreadPoolExecutor(len(servers)) as pool:
         futures = [
@@ -238,27 +238,27 @@ def test_a_server_whose_prompts_take_long_is_given_more_time():
 def test_time_without_work_to_do_does_not_count():
     """An hour in which nothing runs, then a request: it has as long as any other."""
     movement = hang.Movement(0.0)
-    movement.take({"0": Engine(0, (5, 5, 0.0), False)}, 0.0)
-    movement.take({"0": Engine(0, (5, 5, 0.0), False)}, 3600.0)
+    movement.take({"0": EngineWork(0, (5, 5, 0.0), False)}, 0.0)
+    movement.take({"0": EngineWork(0, (5, 5, 0.0), False)}, 3600.0)
     movement.answered(3600.0)
-    movement.take({"0": Engine(1, (5, 5, 0.0), False)}, 3601.0)
-    movement.take({"0": Engine(1, (5, 5, 0.0), False)}, 3611.0)
+    movement.take({"0": EngineWork(1, (5, 5, 0.0), False)}, 3601.0)
+    movement.take({"0": EngineWork(1, (5, 5, 0.0), False)}, 3611.0)
     assert movement.still_since() == 3600.0
-    movement.take({"0": Engine(1, (5, 6, 0.0), False)}, 3612.0)
+    movement.take({"0": EngineWork(1, (5, 6, 0.0), False)}, 3612.0)
     assert movement.still_since() == 3612.0
 
 
 def test_requests_are_named_though_the_engine_stopped_before_the_first_look_at_it():
     movement = hang.Movement(0.0)
-    movement.take({"0": Engine(4, (5, 5, 0.0), False)}, 1.0)
-    movement.take({"0": Engine(4, (5, 5, 0.0), False)}, 9.0)
+    movement.take({"0": EngineWork(4, (5, 5, 0.0), False)}, 1.0)
+    movement.take({"0": EngineWork(4, (5, 5, 0.0), False)}, 9.0)
     assert movement.still_since() == 0.0
     assert movement.still(9.0) == "4 requests run, and nothing was computed for 8 s"
 
 
 def test_an_engine_that_is_no_longer_shown_does_not_count():
     movement = hang.Movement(0.0)
-    movement.take({"0": Engine(1, (5, 5, 0.0), False)}, 0.0)
+    movement.take({"0": EngineWork(1, (5, 5, 0.0), False)}, 0.0)
     movement.take({}, 50.0)
     movement.answered(60.0)
     assert movement.still_since() == 60.0

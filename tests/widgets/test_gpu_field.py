@@ -15,7 +15,7 @@ from workshop import GpuField, plan
 from workshop.course.widgets.gpu_field.case import Frame, story
 from workshop.course.widgets.gpu_field.picture import (
     Box,
-    Stage,
+    FieldStage,
     boxes,
     is_over,
     picture,
@@ -149,7 +149,7 @@ class TestDrawing:
         assert rim(poured.split, 1) == "M0 0h4v1h16"
 
     def test_each_frame_says_in_words_what_it_shows(self, theses):
-        stage = Stage.of(theses)
+        stage = FieldStage.of(theses)
         drawn = picture(theses[-1], theses[-2], stage)
         label = re.search(r'role="img" aria-label="([^"]*)"', drawn)[1]
         assert label.startswith(
@@ -170,7 +170,7 @@ class TestDrawing:
         }
         seen = set()
         for frames in (abstracts, theses, story("llama-3.1-70b", "h100", bits=(16, 8, 4))):
-            stage = Stage.of(frames)
+            stage = FieldStage.of(frames)
             for frame in frames:
                 field, legend = picture(frame, None, stage).split("</svg>")
                 looks = set(" ".join(re.findall(r'<path class="([^"]*)"', field)).split())
@@ -182,18 +182,18 @@ class TestDrawing:
         assert seen == set(keys)
 
     def test_only_what_is_new_moves(self, abstracts, theses):
-        stage = Stage.of(abstracts)
+        stage = FieldStage.of(abstracts)
         weights = picture(abstracts[1], abstracts[0], stage)
         assert weights.count("weights drops") == 16  # 15 GiB from within a square
         later = picture(abstracts[4], abstracts[3], stage)
         assert re.findall(r'class="(\w+) drops"', later) == ["kv"]
         before, cut = next(pair for pair in pairwise(theses) if pair[1].split.gpus == 2)
-        moved = picture(cut, before, Stage.of(theses))
+        moved = picture(cut, before, FieldStage.of(theses))
         assert "drops" not in moved
         assert moved.count("weights recut") == 2 * 66  # 65.7 GiB from within the eighth square
 
     def test_nothing_jumps_between_frames(self, theses):
-        stage = Stage.of(theses)
+        stage = FieldStage.of(theses)
         pairs = zip(theses, (None, *theses), strict=False)
         heights = {re.search(r'viewBox="([^"]*)"', picture(f, b, stage))[1] for f, b in pairs}
         assert len(heights) == 1

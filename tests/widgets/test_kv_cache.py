@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inference_planner.catalog import load_model
 
-from workshop.course.widgets.kv_cache.case import REQUESTS, Request, reserved_tokens, simulate
+from workshop.course.widgets.kv_cache.case import REQUESTS, CachedRequest, reserved_tokens, simulate
 from workshop.course.widgets.kv_cache.picture import picture, spoken
 from workshop.course.widgets.kv_cache.view import KvCacheExplorer
 from workshop.errors import BadInput
@@ -29,7 +29,7 @@ class TestScheduler:
     @settings(max_examples=60, deadline=None)
     @given(requests, st.integers(8, 24))
     def test_blocks_are_held_once_and_every_request_gets_its_tokens(self, lengths, blocks):
-        queue = tuple(Request("ABCDEF"[n], *sizes) for n, sizes in enumerate(lengths))
+        queue = tuple(CachedRequest("ABCDEF"[n], *sizes) for n, sizes in enumerate(lengths))
         states = simulate(blocks, queue)
         for state in states:
             block_numbers = [block for shown in state.requests for block in shown.blocks]
@@ -42,11 +42,11 @@ class TestScheduler:
         assert last.used == 0
 
     def test_a_request_takes_a_block_when_its_last_one_is_full(self):
-        states = simulate(8, (Request("A", 0, 15, 20),))
+        states = simulate(8, (CachedRequest("A", 0, 15, 20),))
         assert [(s.tokens, s.used) for s in states[1:5]] == [(15, 1), (16, 1), (17, 2), (18, 2)]
 
     def test_the_last_to_come_is_preempted_and_computed_again(self):
-        states = simulate(8, (Request("A", 0, 60, 60), Request("B", 0, 40, 40)))
+        states = simulate(8, (CachedRequest("A", 0, 60, 60), CachedRequest("B", 0, 40, 40)))
         when = next(s for s in states if "preempted" in s.event)
         a, b = when.requests
         assert (a.state, b.state, b.tokens) == ("running", "preempted", 0)
@@ -58,7 +58,7 @@ class TestScheduler:
         assert any(s.used == len(s.pool) for s in growth.states)
 
     def test_without_paging_the_longest_length_is_held_back(self):
-        state = simulate(32, (Request("A", 0, 10, 100),))[1]
+        state = simulate(32, (CachedRequest("A", 0, 10, 100),))[1]
         assert (state.tokens, reserved_tokens(state)) == (10, 110)
 
     def test_what_cannot_fit_is_refused(self):

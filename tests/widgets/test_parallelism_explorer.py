@@ -14,12 +14,12 @@ from inference_planner.model.attention import kinds
 from inference_planner.split.communication import spans_nodes
 
 from workshop.course.widgets import style
-from workshop.course.widgets.parallelism.case import Choice, deployment, head_range, layout
+from workshop.course.widgets.parallelism.case import ChosenSplit, deployment, head_range, layout
 from workshop.course.widgets.parallelism.view import ParallelismExplorer, _card, picture, spoken
 from workshop.engine.planning import plan
 from workshop.errors import BadInput
 
-LLAMA_405B = Choice("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)
+LLAMA_405B = ChosenSplit("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ class TestWhoHoldsWhat:
         assert [r.node for r in layout(LLAMA_405B).ranks] == [0] * 8 + [1] * 8
 
     def test_layers_may_be_uneven(self):
-        result = layout(Choice("llama-3.1-8b", nodes=1, gpus_per_node=3, tp=1, pp=3))
+        result = layout(ChosenSplit("llama-3.1-8b", nodes=1, gpus_per_node=3, tp=1, pp=3))
         assert sorted(len(r.layers) for r in result.ranks) == [10, 11, 11]
 
     def test_idle_gpus_are_said_and_drawn(self):
-        result = layout(Choice("llama-3.1-8b", nodes=1, gpus_per_node=8, tp=2, pp=1))
+        result = layout(ChosenSplit("llama-3.1-8b", nodes=1, gpus_per_node=8, tp=2, pp=1))
         assert result.idle == 6
         assert picture(result).count(">idle</text>") == 6
         assert "6 of 8 GPUs stay idle" in picture(result)
@@ -96,13 +96,15 @@ class TestWhatTravels:
         ]:
             with subtests.test(str(tp)):
                 assert (
-                    spans_nodes(deployment(Choice(tp=tp, pp=pp, gpus_per_node=per_node, nodes=4)))
+                    spans_nodes(
+                        deployment(ChosenSplit(tp=tp, pp=pp, gpus_per_node=per_node, nodes=4))
+                    )
                     is spans
                 )
 
     def test_ranks_are_drawn_on_the_node_where_vllm_starts_them(self):
         """Twelve ranks on two nodes of eight are six on each: stage 2 begins on the first node, at the fifth GPU."""
-        result = layout(Choice("llama-3.1-8b", gpus_per_node=8, tp=2, pp=6))
+        result = layout(ChosenSplit("llama-3.1-8b", gpus_per_node=8, tp=2, pp=6))
         assert [r.node for r in result.ranks] == [0] * 6 + [1] * 6
         cards = re.findall(r">(GPU \d+)<.*?>(idle|layers [^<]*)<", picture(result))
         assert [gpu for gpu, text in cards if text == "idle"] == [
@@ -113,7 +115,7 @@ class TestWhatTravels:
         ]
 
     def test_one_gpu_sends_nothing(self):
-        result = layout(Choice("llama-3.1-8b", nodes=1, gpus_per_node=1, tp=1, pp=1))
+        result = layout(ChosenSplit("llama-3.1-8b", nodes=1, gpus_per_node=1, tp=1, pp=1))
         assert result.messages == ()
         assert "nothing: one GPU" in picture(result)
 
@@ -121,22 +123,27 @@ class TestWhatTravels:
 class TestVerdict:
     def test_it_says_what_is_wrong_and_the_nearest_choice(self, subtests):
         for choice, state, says, remedy in [
-            (Choice(), "fits", "divides and fits", ""),
+            (ChosenSplit(), "fits", "divides and fits", ""),
             (
-                Choice(tp=1, pp=5),
+                ChosenSplit(tp=1, pp=5),
                 "wrong",
                 "5 GPUs cannot be shared out evenly over 2 nodes of 4",
                 "on every node",
             ),
-            (Choice(tp=3, pp=1), "wrong", "3 does not divide the 64 attention heads", "1, 2, 4, 8"),
             (
-                Choice("llama-3.1-8b", pp=33, tp=1),
+                ChosenSplit(tp=3, pp=1),
+                "wrong",
+                "3 does not divide the 64 attention heads",
+                "1, 2, 4, 8",
+            ),
+            (
+                ChosenSplit("llama-3.1-8b", pp=33, tp=1),
                 "wrong",
                 "33 is more than the 32 layers",
                 "at most 32",
             ),
             (
-                Choice(nodes=1, gpus_per_node=4, tp=8, pp=1),
+                ChosenSplit(nodes=1, gpus_per_node=4, tp=8, pp=1),
                 "wrong",
                 "needs 8 GPUs, and 1 node(s) of 4 have 4",
                 "more nodes, or smaller sizes",
@@ -164,12 +171,12 @@ class TestVerdict:
             ({"model": "lama"}, "lama"),
         ]:
             with subtests.test(str(wrong)), pytest.raises(BadInput, match=says):
-                layout(replace(Choice(), **wrong))
+                layout(replace(ChosenSplit(), **wrong))
 
     def test_every_kind_of_attention_can_be_drawn(self, subtests):
         for name in {kinds(load_model(name)): name for name in list_models()}.values():
             with subtests.test(name):
-                text = picture(layout(Choice(name, nodes=1, gpus_per_node=2, tp=1, pp=2)))
+                text = picture(layout(ChosenSplit(name, nodes=1, gpus_per_node=2, tp=1, pp=2)))
                 assert "GPU 1" in text
                 assert "nan" not in text
 

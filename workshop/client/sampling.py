@@ -30,7 +30,7 @@ WHOLE = 1e-4  # probabilities that sum to 1 within this are the whole vocabulary
 
 
 @dataclass(frozen=True)
-class Step:
+class SampledStep:
     """The distribution after one sampling parameter was applied."""
 
     name: str  # the parameter, or "model" for what came in
@@ -52,14 +52,14 @@ class Pipeline:
     """The whole way from the model's distribution to the sampled one."""
 
     # "model" first, then each parameter that is switched on, in vLLM's order
-    steps: tuple[Step, ...]
+    steps: tuple[SampledStep, ...]
 
     @property
     def probabilities(self) -> dict[Token, float]:
         """The distribution that is sampled from: token → probability, with the sum 1."""
         return self.steps[-1].probabilities
 
-    def step(self, name: str) -> Step | None:
+    def step(self, name: str) -> SampledStep | None:
         """Return one step by its parameter; None if that parameter is switched off."""
         for step in self.steps:
             if step.name == name:
@@ -130,7 +130,7 @@ def pipeline(
     prompt_tokens: Iterable[Token] = (),
     stop_tokens: Collection[Token] = (),
     logits: Mapping[Token, float] | None = None,
-    model: Step | None = None,
+    model: SampledStep | None = None,
     ceiling: float | None = None,
 ) -> Pipeline:
     """Return the distribution after every step; arguments as for `next_token_probabilities`, and
@@ -151,11 +151,11 @@ def pipeline(
         forbidden = [token for token in stop_tokens if scores.get(token, -math.inf) > -math.inf]
         scores.update(dict.fromkeys(forbidden, -math.inf))
         steps.append(
-            Step("min_tokens", _softmax(scores), len(forbidden), hidden.listed_share(scores))
+            SampledStep("min_tokens", _softmax(scores), len(forbidden), hidden.listed_share(scores))
         )
 
     for name in _penalties(scores, settings, output, prompt_tokens):
-        steps.append(Step(name, _softmax(scores), 0, hidden.listed_share(scores)))
+        steps.append(SampledStep(name, _softmax(scores), 0, hidden.listed_share(scores)))
     return _choose(scores, settings, steps, hidden)
 
 
@@ -185,7 +185,7 @@ def _penalties(
         yield "presence_penalty"
 
 
-def model_step(logprobs: Mapping[Token, float], *, truncated: bool = True) -> Step:
+def model_step(logprobs: Mapping[Token, float], *, truncated: bool = True) -> SampledStep:
     """Return the model's own distribution as the first step.
 
     Args:
@@ -199,7 +199,7 @@ def model_step(logprobs: Mapping[Token, float], *, truncated: bool = True) -> St
         mass = math.fsum(map(math.exp, logprobs.values()))
         if mass < 1.0 - WHOLE:
             listed_share = max(mass, 1e-300)
-    return Step("model", _softmax(logprobs), 0, listed_share)
+    return SampledStep("model", _softmax(logprobs), 0, listed_share)
 
 
 def _at_least(probabilities: Mapping[Token, float], lowest: float) -> dict[Token, float]:
@@ -210,7 +210,7 @@ def _at_least(probabilities: Mapping[Token, float], lowest: float) -> dict[Token
 def _choose(
     scores: dict[Token, float],
     settings: Settings,
-    steps: list[Step],
+    steps: list[SampledStep],
     hidden: _Hidden,
 ) -> Pipeline:
     """Apply the temperature, then min_p, top_k and top_p. No step changes the scores any more."""
@@ -220,7 +220,7 @@ def _choose(
     if temperature != 1:
         probabilities = _softmax(scores, temperature)
         steps.append(
-            Step("temperature", probabilities, 0, hidden.listed_share(scores, temperature))
+            SampledStep("temperature", probabilities, 0, hidden.listed_share(scores, temperature))
         )
     if settings.min_p > 0:
         probabilities = steps[-1].probabilities
@@ -241,17 +241,19 @@ def _choose(
     return Pipeline(tuple(steps))
 
 
-def _greedy_step(scores: Mapping[Token, float], before: Step, hidden: _Hidden) -> Step:
+def _greedy_step(
+    scores: Mapping[Token, float], before: SampledStep, hidden: _Hidden
+) -> SampledStep:
     """Return the step of temperature 0, which leaves one token: min_p, top_k, top_p do nothing."""
     best = max(scores, key=scores.__getitem__)  # the first of equals, as argmax takes it
     listed_share = 1.0
     if not hidden.none_above(scores, [best]):
         listed_share = hidden.listed_share(scores, LOWEST_TEMPERATURE)
-    return Step("temperature", {best: 1.0}, len(before.probabilities) - 1, listed_share)
+    return SampledStep("temperature", {best: 1.0}, len(before.probabilities) - 1, listed_share)
 
 
 def _narrow(
-    steps: list[Step], name: str, survivors: dict[Token, float], none_outside: bool
+    steps: list[SampledStep], name: str, survivors: dict[Token, float], none_outside: bool
 ) -> None:
     """Append a step that removes tokens: the survivors share their probability in proportion.
 
@@ -266,7 +268,7 @@ def _narrow(
     listed_share = before.listed_share
     if none_outside:
         listed_share = 1.0
-    steps.append(Step(name, probabilities, removed, listed_share))
+    steps.append(SampledStep(name, probabilities, removed, listed_share))
 
 
 def _top_k(probabilities: dict[Token, float], k: int) -> dict[Token, float]:

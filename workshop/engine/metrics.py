@@ -32,7 +32,7 @@ def _called(name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineWork:
     """The work of one engine: a server has several with data parallelism.
 
     `work` is (prompt tokens, generated tokens, KV-cache usage). A prompt is counted when its last
@@ -73,7 +73,7 @@ class Metrics:
     prefill_count: float | None = _called("request_prefill_time_seconds_count")
     prefill_sum_s: float | None = _called("request_prefill_time_seconds_sum")
     # by their labels; none where nothing counts tokens, as on the page of a proxy
-    engines: Mapping[str, Engine] = field(default_factory=dict)
+    engines: Mapping[str, EngineWork] = field(default_factory=dict)
     num_blocks: int | None = None
     block_size: int | None = None
 
@@ -222,7 +222,7 @@ def _value(samples: Samples, name: str, largest: bool) -> float | None:
     return sum(values)
 
 
-def _engines(samples: Samples) -> dict[str, Engine]:
+def _engines(samples: Samples) -> dict[str, EngineWork]:
     """Return the engines by their labels; none where nothing counts tokens."""
     names = {metric.name: metric.metadata.get("name", "") for metric in fields(Metrics)}
     prompt_tokens = _by_engine(samples, names["prompt_tokens_total"])
@@ -240,7 +240,7 @@ def _engines(samples: Samples) -> dict[str, Engine]:
             generation_tokens.get(label, 0.0),
             usage.get(label, 0.0),
         )
-        engines[label] = Engine(int(running.get(label, 0)), work, label in asleep)
+        engines[label] = EngineWork(int(running.get(label, 0)), work, label in asleep)
     return engines
 
 

@@ -34,7 +34,7 @@ from workshop.guard.limits.allow_list import (
 )
 from workshop.guard.limits.bodies import BodyRefused, once_more
 from workshop.guard.limits.copies import Copies
-from workshop.guard.limits.pace import REFUSED, LearnerPace, Width, weight
+from workshop.guard.limits.pace import REFUSED, EngineWidth, LearnerPace, weight
 from workshop.guard.limits.request_body import (
     TOKENS,
     Unclear,
@@ -119,7 +119,7 @@ class _Queue:
         self.inside = 0
         self.slots = asyncio.Semaphore(at_a_time)
         self.large = asyncio.Lock()
-        self.width = Width()
+        self.width = EngineWidth()
 
 
 class FairShare:
@@ -251,12 +251,13 @@ class FairShare:
         problem = request_limits.shape_problem(body)
         if problem:
             return _Judgment(problem)
-        limits, on_cpu = _server_limits(scope)
-        limits["body_bytes"] = len(body)
+        engine = _engine_limits(scope)
         try:
             request = read_request(body)
             if not generates:
-                problem = request_limits.problem(request, generates=False, **limits)
+                problem = request_limits.problem(
+                    request, engine, body_bytes=len(body), generates=False
+                )
                 # a text is read at once, as those of several sequences are
                 return _Judgment(problem, sequences=2, is_large=len(body) > LARGE_BYTES)
             longest = max([0, *whole_numbers(request, TOKENS)])
@@ -265,10 +266,12 @@ class FairShare:
         except Unclear as unclear:
             return _Judgment(f"{unclear}.")
         problem = self._too_much(longest, sequences)
-        is_wide = on_cpu and sequences > NARROW_SEQUENCES
+        is_wide = engine.on_cpu and sequences > NARROW_SEQUENCES
         if is_wide and not problem:
             problem = _too_wide(sequences, tokens)
-        problem = problem or request_limits.problem(request, sequences=sequences, **limits)
+        problem = problem or request_limits.problem(
+            request, engine, body_bytes=len(body), sequences=sequences
+        )
         if problem:
             return _Judgment(problem)
         is_large = (
@@ -276,7 +279,9 @@ class FairShare:
             or len(body) > LARGE_BYTES
             or request_limits.logprobs_a_step(request, sequences) > LARGE_LOGPROBS
         )
-        return _Judgment(sequences=sequences, is_large=is_large, is_wide=is_wide, on_cpu=on_cpu)
+        return _Judgment(
+            sequences=sequences, is_large=is_large, is_wide=is_wide, on_cpu=engine.on_cpu
+        )
 
     def _too_much(self, longest: int, sequences: int) -> str:
         if longest > self.max_tokens:
@@ -303,25 +308,20 @@ def _too_wide(sequences: int, tokens: int) -> str:
     )
 
 
-def _server_limits(scope: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return the limits of `request_limits.problem` that vLLM was started with, and if on a CPU.
-
-    In front of another application: a class's own.
-    """
+def _engine_limits(scope: dict[str, Any]) -> request_limits.EngineLimits:
+    """Return the limits that vLLM was started with; in front of another application, a class's own."""
     state = getattr(scope.get("app"), "state", None)
     config = getattr(state, "vllm_config", None)
     backend = getattr(getattr(config, "structured_outputs_config", None), "backend", None)
     model = getattr(config, "model_config", None)
     device = getattr(config, "device_config", None)
     logprobs = getattr(model, "max_logprobs", MAX_LOGPROBS)
-    if logprobs < 0:  # -1: the whole vocabulary
-        logprobs = MAX_LOGPROBS
-    limits = {
-        "guidance": backend in (None, "guidance"),
-        "media_domains": tuple(getattr(model, "allowed_media_domains", None) or ()),
-        "max_logprobs": logprobs,
-    }
-    return limits, getattr(device, "device_type", "") == "cpu"
+    return request_limits.EngineLimits(
+        guidance=backend in (None, "guidance"),
+        max_logprobs=logprobs if logprobs >= 0 else MAX_LOGPROBS,  # -1: the whole vocabulary
+        media_domains=tuple(getattr(model, "allowed_media_domains", None) or ()),
+        on_cpu=getattr(device, "device_type", "") == "cpu",
+    )
 
 
 def _learner(scope: dict[str, Any]) -> bytes:

@@ -26,7 +26,7 @@ from typing import Any
 from workshop import files, timestamps
 from workshop.errors import BadInput, WorkshopError
 from workshop.guard.fairshare import LEARNER, FairShare
-from workshop.guard.revocable import Request
+from workshop.guard.revocable import RevocableRequest
 from workshop.home import home, private_folder, write_private
 from workshop.lock import Busy, locked
 
@@ -144,7 +144,7 @@ class Learners:
         self._names: dict[str, str] = {}  # by the digest of the key
         self._read_at = float("-inf")
         self._problem = ""  # of the file, which was printed already
-        self._served: dict[Request, str] = {}  # with the digest of its key
+        self._served: dict[RevocableRequest, str] = {}  # with the digest of its key
         self._watcher: asyncio.Task | None = None
 
     def who(self, key: bytes) -> str:
@@ -199,7 +199,7 @@ class Learners:
         async def limited(scope, receive, send):
             await self._limits.limit(scope, receive, send, app)
 
-        request = Request(limited, scope, receive, send)
+        request = RevocableRequest(limited, scope, receive, send)
         self._served[request] = _digest(key)  # also while it waits for its turn
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.ensure_future(self._watch())

@@ -20,7 +20,7 @@ KIND = "invalid_api_key"
 REVOKED = {"type": "error", "error": {"message": MESSAGE, "type": KIND, "code": 401}}
 
 
-class Request:
+class RevocableRequest:
     """A request that is served until it is answered or revoked."""
 
     def __init__(self, app, scope: dict[str, Any], receive, send):

@@ -1,6 +1,7 @@
 """JupyterLab on the learner's copy of the course, with a server behind it; both end together."""
 
 import contextlib
+import functools
 import os
 import secrets
 import socket
@@ -111,27 +112,39 @@ def _listens(lab: Lab) -> bool:
     return False
 
 
-def _begin_server() -> supervise.Start | WorkshopError | str:
-    """Begin to start the server that the notebooks will use.
+def _begin_server() -> Callable[[supervise.Report], str]:
+    """Begin to start the server that the notebooks will use, where there is need and vLLM.
 
-    Return a sentence where there is no need or no vLLM, and the error of a start that was refused.
+    Return what waits for it, and says in a sentence what came of it.
     """
     url = os.environ.get("WORKSHOP_URL")
-    if url:
-        return f"✓ Notebooks use the server that WORKSHOP_URL names: {url}"
     ready_servers = records.ready()
-    if ready_servers:
-        return f"✓ Notebooks use the server {ready_servers[0].name!r} at {ready_servers[0].url}"
-    if not installed()[0]:
-        return (
+    if url:
+        sentence = f"✓ Notebooks use the server that WORKSHOP_URL names: {url}"
+    elif ready_servers:
+        sentence = f"✓ Notebooks use the server {ready_servers[0].name!r} at {ready_servers[0].url}"
+    elif not installed()[0]:
+        sentence = (
             "✓ No local server here (vLLM is not installed): set WORKSHOP_URL and "
             "WORKSHOP_API_KEY, or\nWORKSHOP_SHARED, to use one elsewhere. Everything that needs "
             "no server works."
         )
+    else:
+        try:
+            start = supervise.begin(local.prepare(), with_parent=True)
+        except WorkshopError as error:
+            sentence = _failure_sentence(error)
+        else:
+            return functools.partial(_wait_for_server, start)
+    return lambda report: sentence
+
+
+def _wait_for_server(start: supervise.LocalStart, report: supervise.Report) -> str:
     try:
-        return supervise.begin(local.prepare(), with_parent=True)
+        record = start.wait(report)
     except WorkshopError as error:
-        return error
+        return _failure_sentence(error)
+    return f"✓ The server {record.name!r} answers at {record.url}"
 
 
 def _failure_sentence(error: WorkshopError) -> str:
@@ -146,21 +159,6 @@ def _failure_sentence(error: WorkshopError) -> str:
             "it ends with whoever started it."
         )
     return f"✗ No server: {error.message}\n→ {error.remedy}\n  The notebooks open all the same."
-
-
-def _server_sentence(
-    server: supervise.Start | WorkshopError | str, report: supervise.Report
-) -> str:
-    """Wait for the server; return a sentence on what came of it."""
-    if isinstance(server, str):
-        return server
-    if isinstance(server, WorkshopError):
-        return _failure_sentence(server)
-    try:
-        record = server.wait(report)
-    except WorkshopError as error:
-        return _failure_sentence(error)
-    return f"✓ The server {record.name!r} answers at {record.url}"
 
 
 def _start_preloaded() -> subprocess.Popen | None:
@@ -193,19 +191,19 @@ def run(
     os.environ[records.LAB_VARIABLE] = secrets.token_hex(8)
     lab = None
     vllm = None
-    starting: supervise.Start | WorkshopError | str = ""
+    wait_for_server = None
     with supervise.stop_signals():
         try:
             if server:
                 vllm = _start_preloaded()
-                starting = _begin_server()
+                wait_for_server = _begin_server()
             lab = _open_jupyter(folder, port, host)
             say(_ready_sentence(lab, folder, held_back, ends_server=bool(_servers_of_this_lab())))
             display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
             if browser and (display or sys.platform in ("darwin", "win32")):
                 webbrowser.open(lab.url)
-            if server:
-                say(_server_sentence(starting, report))
+            if wait_for_server:
+                say(wait_for_server(report))
             _wait_for_end(lab)
         except supervise.Stopped:
             say("\nStopping …")

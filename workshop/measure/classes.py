@@ -224,7 +224,7 @@ async def _taken(client: Client, steps: list[ClassStep]) -> tuple[list[ClassStep
     Raises WorkshopError: the server does not answer, or refuses a completion.
     """
     taken, left_out = [], []
-    async with timed.Sender(client, ANSWER_WITHIN_S) as sender:
+    async with timed.TimedSender(client, ANSWER_WITHIN_S) as sender:
         for step in steps:
             requests = list(step.requests)
             for number, request in enumerate(requests):
@@ -249,7 +249,7 @@ Sent = tuple[str, Mapping[str, Any], Timed]  # the step's name, the request, its
 async def _send(client: Client, timetable: Timetable) -> list[Sent]:
     """Let all learners run their steps; return every request."""
     transport.allow_connections(timetable.connections)
-    async with timed.Sender(client, ANSWER_WITHIN_S) as sender:
+    async with timed.TimedSender(client, ANSWER_WITHIN_S) as sender:
         learners = [_learner(sender, timetable, number) for number in range(timetable.learners)]
         sent: list[Sent] = []
         for requests in await asyncio.gather(*learners):
@@ -257,7 +257,7 @@ async def _send(client: Client, timetable: Timetable) -> list[Sent]:
     return sent
 
 
-async def _learner(sender: timed.Sender, timetable: Timetable, number: int) -> list[Sent]:
+async def _learner(sender: timed.TimedSender, timetable: Timetable, number: int) -> list[Sent]:
     # a server for a class gives each learner a share
     headers = {"X-Workshop-Learner": f"class-{number}"}
     sent: list[Sent] = []

@@ -293,7 +293,7 @@ async def send(
     client: Client, arrivals: Sequence[Arrival], seed: int | None = None
 ) -> list[Outcome]:
     """Send each request at its time, or after the answer it follows; return outcomes in order."""
-    async with timed.Sender(client, ANSWER_WITHIN_S) as sender:
+    async with timed.TimedSender(client, ANSWER_WITHIN_S) as sender:
         return [answer.outcome() for answer in await timed.send_load(sender, arrivals, seed)]
 
 
@@ -364,7 +364,7 @@ def warm_up(client: Client, prompt_tokens: int, output_tokens: int) -> None:
     request = Arrival(0.0, prompt_tokens, min(output_tokens, WARMUP_TOKENS))
 
     async def send() -> None:
-        async with timed.Sender(client) as sender:
+        async with timed.TimedSender(client) as sender:
             for _ in range(WARMUPS):
                 await timed.send_load(sender, [request])
 

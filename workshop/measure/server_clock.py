@@ -47,11 +47,11 @@ async def measure(client: Client, long_tokens: int = LONG) -> Clock:
 
     Raises WorkshopError: the server does not answer.
     """
-    async with timed.Sender(client) as sender:
+    async with timed.TimedSender(client) as sender:
         return await _measure(sender, long_tokens)
 
 
-async def _measure(sender: timed.Sender, long_tokens: int) -> Clock:
+async def _measure(sender: timed.TimedSender, long_tokens: int) -> Clock:
     async def answer_ms(prompt_tokens: int, tokens: int, at_once: int = 1) -> float:
         """Return the median time of a whole answer, in ms."""
         load = [Arrival(0.0, prompt_tokens, tokens)] * at_once

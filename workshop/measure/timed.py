@@ -70,7 +70,7 @@ class Timed:
         )
 
 
-class Sender:
+class TimedSender:
     """Sends requests to one server, each when it is told to. Use it in an `async with` statement.
 
     Key, proxy and certificates are the client's; requests wait for no connection.
@@ -200,7 +200,7 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 async def send_together(
-    sender: Sender,
+    sender: TimedSender,
     bodies: Iterable[Mapping[str, Any]],
     at_once: int,
     headers: Mapping[str, str] | None = None,
@@ -253,7 +253,7 @@ class Texts:
 
 
 async def send_load(
-    sender: Sender, arrivals: Sequence[Arrival], seed: int | None = None
+    sender: TimedSender, arrivals: Sequence[Arrival], seed: int | None = None
 ) -> list[Timed]:
     """Send each request at its time, or after the answer that it follows, with exact lengths.
 

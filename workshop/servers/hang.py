@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import httpx
 
 from workshop.engine import http, metrics
-from workshop.engine.metrics import Engine, Metrics
+from workshop.engine.metrics import EngineWork, Metrics
 from workshop.errors import BadInput
 from workshop.guard import auth
 
@@ -60,7 +60,7 @@ SLEEPS = "it was put to sleep; POST /wake_up wakes it"
 REMEDY = "Stop it and start it again; what computes in it is lost."
 
 
-class Finding(NamedTuple):
+class ServerState(NamedTuple):
     """The state of a server, and what was seen if it is not READY."""
 
     state: str
@@ -85,7 +85,7 @@ class Movement:
         """Record an answer of the server, or that nobody asks it anything."""
         self._moved_at = now
 
-    def take(self, engines: Mapping[str, Engine], now: float) -> None:
+    def take(self, engines: Mapping[str, EngineWork], now: float) -> None:
         """Record one look at the engines; {}: there was nothing to see."""
         before = self._engines
         self._engines = {}
@@ -147,7 +147,7 @@ class Checks:
     """Looks at servers in the background, each at most every TOKEN_EVERY_S."""
 
     def __init__(self) -> None:
-        self._findings: dict[str, Finding] = {}
+        self._findings: dict[str, ServerState] = {}
         self._due_at: dict[str, float] = {}
 
     def of(self, records: Iterable["ServerRecord"]) -> list["ServerRecord"]:
@@ -174,7 +174,7 @@ class Checks:
 
 def look(
     url: str, api_key: str = "", model: str = "", within_s: float | None = None, **options
-) -> Finding:
+) -> ServerState:
     """Look at a server until it shows work, or for `within_s`.
 
     Args:
@@ -194,7 +194,7 @@ def look(
         return thread.submit(asyncio.run, looking).result()
 
 
-async def _watch(root: str, model: str, within_s: float | None, options: dict) -> Finding:
+async def _watch(root: str, model: str, within_s: float | None, options: dict) -> ServerState:
     options.setdefault("verify", root.startswith("https:"))  # certificates take 20 ms to load
     options.setdefault("trust_env", False)
     async with httpx.AsyncClient(timeout=None, **options) as client:
@@ -213,7 +213,7 @@ async def _finding(
     model: str,
     within_s: float | None,
     tokens: dict[str, asyncio.Task[int]],
-) -> Finding:
+) -> ServerState:
     """Look until the server shows work; `tokens` takes the requests, by the engine's label."""
     began = time.monotonic()
     movement = Movement(began)
@@ -225,11 +225,11 @@ async def _finding(
         except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
             page, problem = None, str(error) or f"no answer within {REACH_S:.0f} s"
             if isinstance(error, (httpx.ConnectError, httpx.InvalidURL)) and not is_reached:
-                return Finding(UNREACHABLE, f"{root} does not answer: {problem}")
+                return ServerState(UNREACHABLE, f"{root} does not answer: {problem}")
         now = time.monotonic()
         engines = page.engines if page else {}
         if any(engine.is_asleep for engine in engines.values()):
-            return Finding(ASLEEP, SLEEPS)
+            return ServerState(ASLEEP, SLEEPS)
         movement.take(engines, now if has_page else began)
         has_page = has_page or bool(engines)
         idle = [label for label, engine in engines.items() if not engine.running]
@@ -245,7 +245,7 @@ async def _finding(
             await asyncio.sleep(LOOK_EVERY_S)
         statuses = [token.result() for token in tokens.values() if token.done()]
         if any(status >= 500 and status not in NOT_THIS_KIND for status in statuses):
-            return Finding(BROKEN, f"it answers a request for one token with {max(statuses)}")
+            return ServerState(BROKEN, f"it answers a request for one token with {max(statuses)}")
         if statuses and len(statuses) == len(tokens):
             movement.answered(time.monotonic())
         is_reached = is_reached or bool(statuses)
@@ -254,10 +254,10 @@ async def _finding(
             if len(engines) > 1 and not token.done() and not movement.has_moved(label):
                 silent.append(label)
         if movement.still_since() > began and not silent:
-            return Finding(READY)
+            return ServerState(READY)
         now = time.monotonic()
         if not is_reached and now - began >= REACH_S:
-            return Finding(UNREACHABLE, f"{root} does not answer: {problem}")
+            return ServerState(UNREACHABLE, f"{root} does not answer: {problem}")
         if now - began >= (within_s or _within_s(page)):
             still = movement.still(now)
             if silent:
@@ -304,16 +304,16 @@ def _within_s(page: Metrics | None) -> float:
     return min(max(WORK_S, STEPS * page.prefill_sum_s / page.prefill_count), LONGEST_STEP_S)
 
 
-async def _why_still(client: httpx.AsyncClient, root: str, still: str) -> Finding:
+async def _why_still(client: httpx.AsyncClient, root: str, still: str) -> ServerState:
     """Return that the server hangs, unless it says that it was paused (vLLM's /is_paused)."""
     try:
         asking = http.request(client, "GET", f"{root}/is_paused")
         answer, body = await asyncio.wait_for(asking, REACH_S / 2)
         if answer.status_code == 200 and json.loads(body) == {"is_paused": True}:
-            return Finding(ASLEEP, "it was paused; POST /resume lets it go on")
+            return ServerState(ASLEEP, "it was paused; POST /resume lets it go on")
     except (TimeoutError, httpx.HTTPError, ValueError):
         pass  # an engine that hangs does not say
-    return Finding(HANGS, still)
+    return ServerState(HANGS, still)
 
 
 def main(arguments: list[str] | None = None) -> int:

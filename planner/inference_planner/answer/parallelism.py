@@ -9,7 +9,7 @@ from inference_planner.answer import builds
 from inference_planner.answer.advise import advise
 from inference_planner.answer.choose import Split
 from inference_planner.answer.command import command_of
-from inference_planner.answer.plan_result import Plan
+from inference_planner.answer.plan_result import Plan, has_speed
 from inference_planner.answer.reasons import reasons
 from inference_planner.catalog.config import ModelConfig
 from inference_planner.catalog.gpus import GPU, split_count
@@ -126,24 +126,24 @@ def plan_of(split: Split) -> Plan:
     """Return the plan of a chosen split: its memory, speed, reasons, advice and command."""
     deployment = split.deployment
     memory = fit(deployment)
-    known_speed = deployment.gpu.has_known_speed
+    times: list[speed.Term] = []
+    learners_at_once = 0
+    if memory.holds_a_request and has_speed(deployment):
+        pace = speed_ratio(deployment)  # that a start on this site had
+        times = [replace(term, ms=term.ms / pace) for term in speed.decode_terms(deployment)]
+        learners_at_once = speed.learners_at_once(deployment, memory.capacity.tokens)
     result = Plan(
         deployment=deployment,
         fit=memory,
-        communication=traffic(deployment) if known_speed else [],
+        communication=traffic(deployment) if deployment.gpu.has_known_speed else [],
         ranks=ranks(deployment, memory.loaded),
         ground=ground(deployment),
         refusals=check(deployment),
+        decode=times,
+        learners_at_once=learners_at_once,
         world_size=split.world_size,
         reasons=split.reasons,
     )
-    if memory.holds_a_request and result.has_speed:
-        pace = speed_ratio(deployment)  # that a start on this site had
-        result = replace(
-            result,
-            decode=[replace(term, ms=term.ms / pace) for term in speed.decode_terms(deployment)],
-            learners_at_once=speed.learners_at_once(deployment, memory.capacity.tokens),
-        )
     return replace(
         result,
         reasons=reasons(result),

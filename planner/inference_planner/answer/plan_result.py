@@ -85,6 +85,11 @@ UNCERTAIN = (
 )
 
 
+def has_speed(deployment: Deployment) -> bool:
+    """Return True if the model generates text and the bandwidth of the card is known."""
+    return deployment.gpu.has_known_speed and not deployment.model.pooling
+
+
 SPEEDS = ("single_stream_tokens_per_s", "learners_at_once")  # None where the bandwidth is unknown
 
 
@@ -146,8 +151,7 @@ class Plan:
 
     @property
     def has_speed(self) -> bool:
-        """True if the model generates text and the bandwidth of the card is known."""
-        return self.deployment.gpu.has_known_speed and not self.deployment.model.pooling
+        return has_speed(self.deployment)
 
     @property
     def kernels(self) -> list[Kernel]:

@@ -127,8 +127,8 @@ class Traits:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What a family says of a config.json; None: as the config itself says it, or a Llama has it."""
+class FamilyFacts:
+    """The facts that a family reads in a config.json; None: as the config itself has it, or a Llama."""
 
     traits: Traits = Traits()
     hidden: int | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from inference_planner.catalog import tower
 from inference_planner.catalog.architectures import is_multimodal, keeps_no_cache
-from inference_planner.catalog.config import DTYPE_BYTES, Facts, Mamba, Mla, Moe, Traits
+from inference_planner.catalog.config import DTYPE_BYTES, FamilyFacts, Mamba, Mla, Moe, Traits
 from inference_planner.catalog.fields import Fields
 from inference_planner.catalog.spellings import named_architecture, nested
 from inference_planner.files import as_object
@@ -99,7 +99,7 @@ def _is_encoder(name: str, value: object) -> bool:
     return is_config and any(word in name for word in ENCODERS)
 
 
-def decoder(fields: Fields) -> Facts:
+def decoder(fields: Fields) -> FamilyFacts:
     """Return the facts of a decoder of which nothing but the config is known."""
     architecture = named_architecture(fields)
     blocks = _blocks(fields)
@@ -115,7 +115,7 @@ def decoder(fields: Fields) -> Facts:
         vocabulary = fields.int("vocab_size_per_layer_input", fields.int("vocab_size"))
         per_layer = vocabulary, layer_input_width
     state_layers = [layer for layer, kind in enumerate(kinds) if not _attends(kind)]
-    facts = Facts(
+    facts = FamilyFacts(
         traits=_traits(fields, architecture),
         intermediate=intermediate,
         moe=moe,
@@ -175,7 +175,7 @@ def _traits(fields: Fields, architecture: str) -> Traits:
     )
 
 
-def _with_latent(fields: Fields, facts: Facts) -> Facts:
+def _with_latent(fields: Fields, facts: FamilyFacts) -> FamilyFacts:
     """Add MLA, whose heads are as many as the queries', whatever the config says."""
     part = fields.int("qk_nope_head_dim", 128)
     mla = Mla(
@@ -194,11 +194,11 @@ def _with_latent(fields: Fields, facts: Facts) -> Facts:
     )
 
 
-def _looking_both_ways(fields: Fields, architecture: str) -> Facts:
+def _looking_both_ways(fields: Fields, architecture: str) -> FamilyFacts:
     """Return the facts of an encoder without a head, such as BERT or ModernBERT."""
     is_newer = any(name in architecture for name in ("ModernBert", "Nomic", "Gte"))
     if is_newer:
-        return Facts(traits=Traits(), tie=True, positions=8192)
+        return FamilyFacts(traits=Traits(), tie=True, positions=8192)
     positions = fields.int("max_position_embeddings", 512)
     traits = Traits(
         gated_mlp=False,
@@ -209,7 +209,7 @@ def _looking_both_ways(fields: Fields, architecture: str) -> Facts:
         mlp_bias=True,
         norm_bias=True,
     )
-    return Facts(traits=traits, tie=True, positions=positions)
+    return FamilyFacts(traits=traits, tie=True, positions=positions)
 
 
 def _with_indexer(fields: Fields, mla: Mla) -> Mla:

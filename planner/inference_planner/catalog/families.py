@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from inference_planner.catalog.config import Facts, Mamba, Mla, Moe, Traits
+from inference_planner.catalog.config import FamilyFacts, Mamba, Mla, Moe, Traits
 from inference_planner.catalog.fields import Fields
 
 
@@ -33,9 +33,9 @@ def _mla(fields: Fields, v_head_dim: int | None = None) -> Mla:
     )
 
 
-def _latent(fields: Fields, mla: Mla) -> Facts:
+def _latent(fields: Fields, mla: Mla) -> FamilyFacts:
     """Return the sizes by a latent: K of a head has a part without and one with positions."""
-    return Facts(
+    return FamilyFacts(
         kv_heads=fields.int("num_attention_heads"),
         head_dim=mla.qk_nope_head_dim + mla.qk_rope_head_dim,
         rotary_dim=mla.qk_rope_head_dim,
@@ -55,34 +55,34 @@ def _plain(bias: bool, **more: Any) -> Traits:
     return Traits(**traits)
 
 
-def llama(fields: Fields) -> Facts:
+def llama(fields: Fields) -> FamilyFacts:
     bias = fields.flag("attention_bias") or fields.flag("bias")
-    return Facts(
+    return FamilyFacts(
         traits=Traits(
             qkv_bias=fields.flag("qkv_bias", bias), o_bias=bias, mlp_bias=fields.flag("mlp_bias")
         )
     )
 
 
-def mistral(fields: Fields) -> Facts:
+def mistral(fields: Fields) -> FamilyFacts:
     return replace(llama(fields), window=fields.optional_int("sliding_window"))
 
 
-def mixtral(fields: Fields) -> Facts:
-    return Facts(
+def mixtral(fields: Fields) -> FamilyFacts:
+    return FamilyFacts(
         moe=_moe(fields, "intermediate_size"), window=fields.optional_int("sliding_window")
     )
 
 
-def qwen2(fields: Fields) -> Facts:
+def qwen2(fields: Fields) -> FamilyFacts:
     """Its `sliding_window` counts only with `use_sliding_window`."""
     window = None
     if fields.flag("use_sliding_window"):
         window = fields.optional_int("sliding_window")
-    return Facts(traits=Traits(qkv_bias=True), window=window)
+    return FamilyFacts(traits=Traits(qkv_bias=True), window=window)
 
 
-def qwen3(fields: Fields) -> Facts:
+def qwen3(fields: Fields) -> FamilyFacts:
     bias = fields.flag("attention_bias")
     return replace(
         qwen2(fields), traits=Traits(qk_norm="head", qkv_bias=bias, o_bias=bias), head_dim=128
@@ -94,7 +94,7 @@ def _sparse_layers(fields: Fields) -> list[int]:
     return [i for i in range(fields.layers) if i not in dense and (i + 1) % step == 0]
 
 
-def qwen2_moe(fields: Fields) -> Facts:
+def qwen2_moe(fields: Fields) -> FamilyFacts:
     shared = fields.int("shared_expert_intermediate_size", least=0)
     moe = _moe(
         fields,
@@ -106,7 +106,7 @@ def qwen2_moe(fields: Fields) -> Facts:
     return replace(qwen2(fields), moe=moe)
 
 
-def qwen3_moe(fields: Fields) -> Facts:
+def qwen3_moe(fields: Fields) -> FamilyFacts:
     return replace(
         qwen3(fields),
         head_dim=None,
@@ -114,16 +114,16 @@ def qwen3_moe(fields: Fields) -> Facts:
     )
 
 
-def gemma(fields: Fields) -> Facts:
-    return Facts(tie=True, head_dim=256)
+def gemma(fields: Fields) -> FamilyFacts:
+    return FamilyFacts(tie=True, head_dim=256)
 
 
-def gemma2(fields: Fields) -> Facts:
+def gemma2(fields: Fields) -> FamilyFacts:
     window = fields.int("sliding_window", 4096)
     return replace(gemma(fields), traits=Traits(norms=4), window=window, full_attention_every=2)
 
 
-def gemma3(fields: Fields) -> Facts:
+def gemma3(fields: Fields) -> FamilyFacts:
     return replace(
         gemma2(fields),
         traits=Traits(norms=4, qk_norm="head"),
@@ -136,17 +136,17 @@ def gemma3(fields: Fields) -> Facts:
     )
 
 
-def phi3(fields: Fields) -> Facts:
-    return Facts(window=fields.optional_int("sliding_window"))
+def phi3(fields: Fields) -> FamilyFacts:
+    return FamilyFacts(window=fields.optional_int("sliding_window"))
 
 
-def phi(fields: Fields) -> Facts:
-    return Facts(
+def phi(fields: Fields) -> FamilyFacts:
+    return FamilyFacts(
         traits=_plain(True, norms=1, lm_head_bias=True, parallel_block=True), partial_rotary=0.5
     )
 
 
-def falcon(fields: Fields) -> Facts:
+def falcon(fields: Fields) -> FamilyFacts:
     new = fields.flag("new_decoder_architecture")
     heads = fields.first_int("num_attention_heads", "n_head")
     if new:
@@ -161,7 +161,7 @@ def falcon(fields: Fields) -> Facts:
         norms = fields.int("num_ln_in_parallel_attn", 2)
     elif parallel:
         norms = 1
-    return Facts(
+    return FamilyFacts(
         traits=_plain(
             fields.flag("bias"), norms=norms, parallel_block=parallel, rope=not fields.flag("alibi")
         ),
@@ -173,7 +173,7 @@ def falcon(fields: Fields) -> Facts:
     )
 
 
-def opt(fields: Fields) -> Facts:
+def opt(fields: Fields) -> FamilyFacts:
     if fields.int("word_embed_proj_dim", fields.int("hidden_size")) != fields.int("hidden_size"):
         fields.refuse(
             "word_embed_proj_dim", "differs from hidden_size, which only OPT-350M has: not planned"
@@ -185,12 +185,12 @@ def opt(fields: Fields) -> Facts:
     traits = _plain(
         fields.flag("enable_bias", True), rope=False, learned_positions=positions, final_norm=final
     )
-    return Facts(traits=traits, tie=True, intermediate=fields.int("ffn_dim"))
+    return FamilyFacts(traits=traits, tie=True, intermediate=fields.int("ffn_dim"))
 
 
-def gpt2(fields: Fields) -> Facts:
+def gpt2(fields: Fields) -> FamilyFacts:
     hidden, positions = fields.int("n_embd"), fields.first_int("n_positions", "n_ctx")
-    return Facts(
+    return FamilyFacts(
         traits=_plain(True, rope=False, learned_positions=positions),
         tie=True,
         positions=positions,
@@ -200,35 +200,35 @@ def gpt2(fields: Fields) -> Facts:
     )
 
 
-def gpt_neox(fields: Fields) -> Facts:
+def gpt_neox(fields: Fields) -> FamilyFacts:
     parallel = fields.flag("use_parallel_residual", True)
     traits = _plain(fields.flag("attention_bias", True), mlp_bias=True, parallel_block=parallel)
-    return Facts(traits=traits, partial_rotary=fields.number("rotary_pct", 0.25, 1))
+    return FamilyFacts(traits=traits, partial_rotary=fields.number("rotary_pct", 0.25, 1))
 
 
-def starcoder2(fields: Fields) -> Facts:
-    return Facts(
+def starcoder2(fields: Fields) -> FamilyFacts:
+    return FamilyFacts(
         traits=_plain(fields.flag("use_bias", True)),
         tie=True,
         window=fields.optional_int("sliding_window"),
     )
 
 
-def olmo2(fields: Fields) -> Facts:
-    return Facts(traits=Traits(qk_norm="full"))
+def olmo2(fields: Fields) -> FamilyFacts:
+    return FamilyFacts(traits=Traits(qk_norm="full"))
 
 
-def granite(fields: Fields) -> Facts:
+def granite(fields: Fields) -> FamilyFacts:
     return replace(llama(fields), tie=True)
 
 
-def minicpm(fields: Fields) -> Facts:
+def minicpm(fields: Fields) -> FamilyFacts:
     if fields.int("num_experts", 0, least=0):
         fields.refuse("num_experts", "makes this a MiniCPM-MoE, which is not planned")
-    return Facts(tie=True)
+    return FamilyFacts(tie=True)
 
 
-def minicpm3(fields: Fields) -> Facts:
+def minicpm3(fields: Fields) -> FamilyFacts:
     """Return MLA's projections, beside a cache of K and V of every head.
 
     vLLM 0.32.0's minicpm3.py keeps them so, with V padded to the width of K.
@@ -237,7 +237,7 @@ def minicpm3(fields: Fields) -> Facts:
     return replace(_latent(fields, latent), tie=True, latent_projections=latent)
 
 
-def deepseek(fields: Fields) -> Facts:
+def deepseek(fields: Fields) -> FamilyFacts:
     mla, experts = _mla(fields), fields.int("n_routed_experts", 0, least=0)
     facts = replace(_latent(fields, mla), mla=mla, own_kv_heads=True)
     if not experts:
@@ -255,8 +255,8 @@ def deepseek(fields: Fields) -> Facts:
     return replace(facts, moe=moe)
 
 
-def gpt_oss(fields: Fields) -> Facts:
-    return Facts(
+def gpt_oss(fields: Fields) -> FamilyFacts:
+    return FamilyFacts(
         traits=Traits(qkv_bias=True, o_bias=True, mlp_bias=True, sinks=True, rope_float32=True),
         moe=_moe(fields, "intermediate_size", router_bias=True),
         window=fields.int("sliding_window"),
@@ -264,7 +264,7 @@ def gpt_oss(fields: Fields) -> Facts:
     )
 
 
-def llama4(fields: Fields) -> Facts:
+def llama4(fields: Fields) -> FamilyFacts:
     chunk = fields.optional_int("attention_chunk_size")
     no_rope = fields.list("no_rope_layers", int) or [
         int((i + 1) % 4 != 0) for i in range(fields.layers)
@@ -277,7 +277,7 @@ def llama4(fields: Fields) -> Facts:
     layers = fields.list("moe_layers", int) or [
         i for i in range(fields.layers) if step and (i + 1) % step == 0
     ]
-    return Facts(
+    return FamilyFacts(
         moe=_moe(
             fields,
             "intermediate_size",
@@ -289,7 +289,7 @@ def llama4(fields: Fields) -> Facts:
     )
 
 
-def jamba(fields: Fields) -> Facts:
+def jamba(fields: Fields) -> FamilyFacts:
     def every(kind: str) -> list[int]:
         offset, period = (
             fields.int(f"{kind}_layer_offset", least=0),
@@ -310,11 +310,13 @@ def jamba(fields: Fields) -> Facts:
         fields.int("mamba_expand", 2) * hidden,
         rank,
     )
-    return Facts(traits=Traits(rope=False), moe=moe if moe.num_experts > 1 else None, mamba=mamba)
+    return FamilyFacts(
+        traits=Traits(rope=False), moe=moe if moe.num_experts > 1 else None, mamba=mamba
+    )
 
 
 # architecture -> (reader, the model_type values it comes with)
-FAMILIES: dict[str, tuple[Callable[[Fields], Facts], tuple[str, ...]]] = {
+FAMILIES: dict[str, tuple[Callable[[Fields], FamilyFacts], tuple[str, ...]]] = {
     "LlamaForCausalLM": (llama, ("llama",)),
     "MistralForCausalLM": (mistral, ("mistral",)),
     "Mistral3ForConditionalGeneration": (mistral, ("mistral3",)),

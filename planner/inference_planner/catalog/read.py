@@ -9,7 +9,7 @@ from typing import Any
 from inference_planner.catalog import estimate, spellings
 from inference_planner.catalog import quantization as quant
 from inference_planner.catalog.architectures import pooling_of
-from inference_planner.catalog.config import DTYPE_BYTES, Facts, ModelConfig, Quantization
+from inference_planner.catalog.config import DTYPE_BYTES, FamilyFacts, ModelConfig, Quantization
 from inference_planner.catalog.families import (
     FAMILIES,
     NESTED,
@@ -188,7 +188,7 @@ def _architecture(fields: Fields) -> str:
 
 
 def _build(
-    fields: Fields, facts: Facts, architecture: str, name: str, raw: Mapping[str, Any]
+    fields: Fields, facts: FamilyFacts, architecture: str, name: str, raw: Mapping[str, Any]
 ) -> ModelConfig:
     hidden = facts.hidden or fields.first_int("hidden_size", "n_embed")
     heads = fields.first_int("num_attention_heads", "n_head", default=facts.heads)
@@ -263,7 +263,7 @@ def _quantization(fields: Fields) -> Quantization | None:
     return quant.from_config(quantized) if quantized.raw else None
 
 
-def _head_dim(fields: Fields, facts: Facts, hidden: int, heads: int) -> int:
+def _head_dim(fields: Fields, facts: FamilyFacts, hidden: int, heads: int) -> int:
     if fields.has("head_dim") and not facts.own_kv_heads:
         return fields.int("head_dim")
     if facts.head_dim:
@@ -275,7 +275,7 @@ def _head_dim(fields: Fields, facts: Facts, hidden: int, heads: int) -> int:
     return hidden // heads
 
 
-def _windows(fields: Fields, facts: Facts) -> tuple[int | None, ...]:
+def _windows(fields: Fields, facts: FamilyFacts) -> tuple[int | None, ...]:
     """Each layer's window: by the config's own list, or as the family has it."""
     window = facts.window
     if window is None:
@@ -351,7 +351,7 @@ def _scaled(fields: Fields, rope: Fields, positions: int) -> int:
 
 
 def _rope_tables(
-    fields: Fields, rope: Fields, facts: Facts, positions: int, rotary: int
+    fields: Fields, rope: Fields, facts: FamilyFacts, positions: int, rotary: int
 ) -> tuple[tuple[int, int], ...]:
     """(positions, rotary_dim) of each cos/sin table that vLLM keeps on the GPU (layers share them).
 

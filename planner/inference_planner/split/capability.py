@@ -13,7 +13,7 @@ from inference_planner.errors import BadInput
 from inference_planner.model.attention import grouped
 from inference_planner.model.kv_cache import stored_cache_dtype
 from inference_planner.releases import attention_backends, platforms
-from inference_planner.releases.attention_backends import Answer
+from inference_planner.releases.attention_backends import SelectorAnswer
 from inference_planner.split.settings import DTYPES
 
 # Least compute capability of each method: get_min_capability in
@@ -73,7 +73,7 @@ def cache_refusal(
 
 def selector_answers(
     model: ModelConfig, capability: float, kv_cache_dtype: str, text_only: bool = False
-) -> Iterator[Answer | None]:
+) -> Iterator[SelectorAnswer | None]:
     """Yield the attention selector's answer for each kind of the model; None: not asked."""
     dtype = stored_cache_dtype(model, kv_cache_dtype)
     own_kind = attention_backends.kind_of_class(model.architecture)

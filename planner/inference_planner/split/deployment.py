@@ -17,6 +17,7 @@ from inference_planner.catalog.read import overridden
 from inference_planner.catalog.weight import ExpertSplit
 from inference_planner.model import adapters, drafts
 from inference_planner.releases import moe_backends, platforms, versions
+from inference_planner.releases.versions import Version
 from inference_planner.request import DEFAULT_NETWORK, GPUS_PER_NODE, NAMES, PlanRequest, request_of
 from inference_planner.split import capability, compilation, encoders, free_memory, settings
 from inference_planner.split.measured_start import Start
@@ -161,6 +162,49 @@ HANDED_ON = sorted(
 )
 
 
+def _asked_for(
+    model: str | Path | ModelConfig, request: PlanRequest, version: Version
+) -> ModelConfig:
+    """Return the model's config as this release of vLLM reads it, with what the request overrides."""
+    config = load_model(model)
+    if request.limit_mm_per_prompt:
+        config = with_encoder(config)  # the catalog's entry may be of the text model
+    if request.hf_overrides:
+        config = overridden(config, request.hf_overrides)
+    if config.unscaled_positions and not version.scales_yarn:
+        return replace(config, max_position_embeddings=config.unscaled_positions)
+    return config
+
+
+def _quantized(config: ModelConfig, quantization: str | None) -> tuple[ModelConfig, str | None]:
+    """Return the config with --quantization, and the name as vLLM spells it.
+
+    Raises BadInput: an unknown name, or another one than the checkpoint's.
+    """
+    if not quantization:
+        return config, quantization
+    name = quant.canonical(quantization)
+    if config.quantization:
+        quant.check_stored(config.quantization, name)
+        return config, name
+    return config.with_quantization(quant.from_name(name)), name
+
+
+def _utilization(card: GPU, request: PlanRequest, version: Version) -> float | None:
+    """Return --gpu-memory-utilization: as given, or what is free; None is vLLM's default.
+
+    Raises BadInput: more is said to be free than the card has, or too little.
+    """
+    share_given = request.gpu_memory_utilization
+    if request.free_gib is not None:
+        share = free_memory.share_of_free(card, request.free_gib)
+        if share_given is None and share < version.default_utilization:
+            return share
+    elif share_given is None and card.unified_memory:
+        return free_memory.UNIFIED_UTILIZATION
+    return share_given
+
+
 def deployment_of(
     model: str | Path | ModelConfig,
     gpu: str | GPU | None,
@@ -178,29 +222,11 @@ def deployment_of(
     Raises BadInput: an unknown name, a number out of range, something that the GPU has no kernels
     for, or another quantization than the checkpoint's.
     """
-    config = load_model(model)
-    if request.limit_mm_per_prompt:
-        config = with_encoder(config)  # the catalog's entry may be of the text model
-    if request.hf_overrides:
-        config = overridden(config, request.hf_overrides)
     version = versions.get(request.vllm_version or versions.DEFAULT)
-    if config.unscaled_positions and not version.scales_yarn:
-        config = replace(config, max_position_embeddings=config.unscaled_positions)
+    config, quantization = _quantized(_asked_for(model, request, version), request.quantization)
     card = load_card(gpu, request.gpu_memory_gib)
     values = {name: getattr(request, name) for name in HANDED_ON}
-    if request.free_gib is not None:
-        share = free_memory.share_of_free(card, request.free_gib)
-        if request.gpu_memory_utilization is None and share < version.default_utilization:
-            values["gpu_memory_utilization"] = share
-    elif card.unified_memory and request.gpu_memory_utilization is None:
-        values["gpu_memory_utilization"] = free_memory.UNIFIED_UTILIZATION
-    quantization = request.quantization
-    if quantization:
-        quantization = quant.canonical(quantization)
-    if quantization and config.quantization:
-        quant.check_stored(config.quantization, quantization)
-    elif quantization:
-        config = config.with_quantization(quant.from_name(quantization))
+    values["gpu_memory_utilization"] = _utilization(card, request, version)
     moe_backend = moe_backends.canonical(request.moe_backend)
     moe_backends.check(config, card, moe_backend)
     config = moe_backends.with_padding(config, card, moe_backend)

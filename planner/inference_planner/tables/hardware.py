@@ -45,7 +45,7 @@ OTHERS = "Others"
 
 
 @dataclass(frozen=True)
-class Place:
+class HardwarePlace:
     """The fewest GPUs of one kind that hold a model and one request."""
 
     gpu: str
@@ -59,7 +59,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Row:
+class HardwareRow:
     """One model of the table. Sizes in GiB of 2**30 bytes, and KiB of 2**10."""
 
     model: str
@@ -71,7 +71,7 @@ class Row:
     kv_kib_per_token: float
     max_position_embeddings: int
     source: str
-    places: tuple[Place, ...]
+    places: tuple[HardwarePlace, ...]
     sizes_by: str = ""  # the vLLM whose classes gave the sizes; "" for those of formulas
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def smallest(
     context: int = CONTEXT,
     make_plan: Callable[..., Plan] = plan,
     **settings: object,
-) -> Place:
+) -> HardwarePlace:
     """Return the fewest GPUs, up to MOST, for a model and a request of `context` tokens or all.
 
     Args:
@@ -141,12 +141,12 @@ def smallest(
     try:
         result = make_plan(config, card, max_model_len=max_model_len, **settings)
     except BadInput as error:  # no bfloat16, no kernels: not a matter of memory
-        return Place(card.name, 0, f"{error.message} {error.remedy}")
+        return HardwarePlace(card.name, 0, f"{error.message} {error.remedy}")
     if result.deployment.refused:
-        return Place(card.name, 0, result.deployment.refused)
+        return HardwarePlace(card.name, 0, result.deployment.refused)
     if not result.fits or result.gpus > MOST:
-        return Place(card.name, 0, f"More than {MOST} × {card.title}.", too_many=True)
-    return Place(
+        return HardwarePlace(card.name, 0, f"More than {MOST} × {card.title}.", too_many=True)
+    return HardwarePlace(
         gpu=card.name,
         gpus=result.gpus,
         plan=result,
@@ -162,7 +162,7 @@ def row(
     gpus: tuple[str, ...] = GPUS,
     context: int = CONTEXT,
     make_plan: Callable[..., Plan] = plan,
-) -> Row:
+) -> HardwareRow:
     """Return one model's row. Raises BadInput for a model or GPU that is not known."""
     # with what is recorded of a model without formulas
     config = with_records(prepare(model, "b300")).model
@@ -172,10 +172,10 @@ def row(
     active = count
     if config.moe:
         active = min(count, active_parameters(config))
-    places: list[Place] = []
+    places: list[HardwarePlace] = []
     for gpu in gpus:
         places.append(smallest(config, gpu, context=context, make_plan=make_plan))
-    return Row(
+    return HardwareRow(
         model=config.name,
         family=family(config.name),
         architecture=architecture(config),
@@ -194,24 +194,24 @@ def table(
     names: Sequence[str | ModelConfig] = (),
     gpus: Sequence[str] = GPUS,
     context: int = CONTEXT,
-) -> list[Row]:
+) -> list[HardwareRow]:
     """Return the rows of these models, or of all, by family and then by size."""
     return in_order(row(name, tuple(gpus), context) for name in names or list_models())
 
 
-def in_order(rows: Iterable[Row]) -> list[Row]:
+def in_order(rows: Iterable[HardwareRow]) -> list[HardwareRow]:
     """Return rows by family and then by size."""
     order = families()
     return sorted(rows, key=lambda line: (order.index(line.family), line.parameters, line.model))
 
 
 @lru_cache(maxsize=1)
-def recorded() -> dict[str, Row]:
+def recorded() -> dict[str, HardwareRow]:
     """Return the catalog's rows on GPUS, with CONTEXT tokens, by model and without plans."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, HardwareRow] = {}
     for entry in json.loads(RECORD.read_text(encoding="utf-8")):
-        places = tuple(Place(**place) for place in entry.pop("places"))
-        rows[entry["model"]] = Row(**entry, places=places)
+        places = tuple(HardwarePlace(**place) for place in entry.pop("places"))
+        rows[entry["model"]] = HardwareRow(**entry, places=places)
     return rows
 
 

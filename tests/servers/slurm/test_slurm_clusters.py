@@ -51,7 +51,7 @@ DOWN = (
 def clusters(bin_folder, tmp_path, monkeypatch, workshop_home) -> Path:
     """A login node of the cluster beta; job 4711 runs on alpha. Returns the file with what was asked."""
     monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
-    ready = hang.Finding(hang.READY)  # the records' servers are on other machines
+    ready = hang.ServerState(hang.READY)  # the records' servers are on other machines
     monkeypatch.setattr(hang, "look", lambda *arguments, **options: ready)
     monkeypatch.delenv("SLURM_CLUSTERS", raising=False)
     monkeypatch.delenv("SLURM_CLUSTER_NAME", raising=False)

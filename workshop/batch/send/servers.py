@@ -281,7 +281,7 @@ class Server:
             looked_at = now
 
     async def _see_whether_it_hangs(
-        self, model: str, patience_s: float, engines: Mapping[str, metrics.Engine]
+        self, model: str, patience_s: float, engines: Mapping[str, metrics.EngineWork]
     ) -> None:
         """Send the rows elsewhere if the server shows no work for `patience_s`.
 

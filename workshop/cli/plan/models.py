@@ -113,7 +113,7 @@ def _check_longest(models: Sequence[str | ModelConfig], max_model_len: int) -> N
 
 def _rows(
     models: Sequence[str | ModelConfig], kinds: tuple[str, ...], context: int
-) -> list[hardware.Row]:
+) -> list[hardware.HardwareRow]:
     """Return the rows of the table: the recorded ones if all that is shown is recorded, else planned."""
     from inference_planner.tables import hardware
 
@@ -129,13 +129,13 @@ def _rows(
     return hardware.in_order(rows)
 
 
-def _of_kinds(row: hardware.Row, kinds: tuple[str, ...]) -> hardware.Row:
+def _of_kinds(row: hardware.HardwareRow, kinds: tuple[str, ...]) -> hardware.HardwareRow:
     """Return a recorded row with these kinds of GPU alone, in their order."""
     places = {place.gpu: place for place in row.places}
     return replace(row, places=tuple(places[kind] for kind in kinds))
 
 
-def _gpus_of(place: hardware.Place) -> str:
+def _gpus_of(place: hardware.HardwarePlace) -> str:
     """Return how many GPUs hold a model; a sign where none or too many do."""
     if place.gpus:
         return str(place.gpus)
@@ -144,7 +144,7 @@ def _gpus_of(place: hardware.Place) -> str:
     return NOT_THERE
 
 
-def _show(rows: list[hardware.Row], kinds: tuple[str, ...], context: int) -> None:
+def _show(rows: list[hardware.HardwareRow], kinds: tuple[str, ...], context: int) -> None:
     """Print the table. rich would take a second for its 2,000 cells."""
     from inference_planner.tables.hardware import size_words
 

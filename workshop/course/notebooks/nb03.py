@@ -289,7 +289,9 @@ def timeline(log: Path, gpu: str) -> chart.Picture:
     stages, begin = [], 0.0
     for pattern, name, filled_with in STAGE_ENDS:
         end = next(seconds for seconds, line in lines if re.search(pattern, line))
-        stages.append(starts.Stage(name, end - begin, filled_with, sizes.get(filled_with, 0.0)))
+        stages.append(
+            starts.StartStage(name, end - begin, filled_with, sizes.get(filled_with, 0.0))
+        )
         begin = end
     return starts.timeline(stages, load_gpu(gpu).engine_gib)
 
@@ -302,7 +304,7 @@ def compared(log: Path, gpu: str) -> chart.Picture:
     rows = {row.quantity: row for row in reconcile(log, gpu=gpu).rows}
     planned = [rows[quantity].predicted or 0 for quantity in QUANTITIES]
     reported = [rows[quantity].actual or 0 for quantity in QUANTITIES]
-    memories = {"the plan": starts.Memory(*planned), "the log": starts.Memory(*reported)}
+    memories = {"the plan": starts.StartMemory(*planned), "the log": starts.StartMemory(*reported)}
     return starts.beside(memories, load_gpu(gpu).engine_gib)
 
 

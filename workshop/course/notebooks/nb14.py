@@ -249,7 +249,7 @@ async def _send(
     """Send the requests one after the other."""
     texts = timed.Texts()
     outcomes = []
-    async with timed.Sender(pair.large) as large, timed.Sender(pair.small) as small:
+    async with timed.TimedSender(pair.large) as large, timed.TimedSender(pair.small) as small:
         senders = {LARGE: large, SMALL: small}
         for arrival, target in zip(load, targets, strict=True):
             body = texts.body(arrival)

@@ -32,7 +32,7 @@ BURST = (256, 1024)  # requests at once and tokens of each, in the recorded burs
 
 
 @dataclass(frozen=True)
-class Point:
+class RooflinePoint:
     """One recorded step or run. intensity in FLOP a byte; tflops a GPU, of useful work."""
 
     name: str
@@ -97,12 +97,12 @@ def messages(deployment: Deployment, tokens: int) -> dict[str, tuple[float, floa
     return times
 
 
-def points() -> list[Point]:
+def points() -> list[RooflinePoint]:
     """Return the recorded runs on H200: 16, 64 and 256 requests decoding, bursts of prompts."""
     return _decoding_points() + _prefill_points()
 
 
-def _decoding_points() -> list[Point]:
+def _decoding_points() -> list[RooflinePoint]:
     points = []
     for run in recorded.runs():
         deployment = recorded.plan_of(run).deployment
@@ -117,7 +117,7 @@ def _decoding_points() -> list[Point]:
     return points
 
 
-def _prefill_points() -> list[Point]:
+def _prefill_points() -> list[RooflinePoint]:
     points = []
     requests, length = BURST
     for name, load in recorded_data.read("simulated.json").items():
@@ -138,9 +138,9 @@ def _prefill_points() -> list[Point]:
 
 def _point(
     name: str, kind: str, deployment: Deployment, tokens: int, context: int, tflops: float
-) -> Point:
+) -> RooflinePoint:
     fp8 = speed.peak_tflops(deployment.model, deployment.gpu) > deployment.gpu.bf16_tflops
-    return Point(name, kind, intensity(deployment, tokens, context), tflops, fp8)
+    return RooflinePoint(name, kind, intensity(deployment, tokens, context), tflops, fp8)
 
 
 def picture(gpu: str = "h200") -> Picture:
@@ -194,7 +194,7 @@ def _roof(g: GPU, axes: Axes, name: str, peak: float, colour: str) -> list[str]:
     ]
 
 
-def _dot(point: Point, axes: Axes) -> str:
+def _dot(point: RooflinePoint, axes: Axes) -> str:
     colour = style.BLUE
     if point.fp8:
         colour = style.PURPLE

@@ -13,7 +13,7 @@ LEFT = 62  # names and numbers stand to the left of this
 
 
 @dataclass(frozen=True)
-class Stage:
+class StartStage:
     """A stage of a start, and what it has put into the GPU's memory when it ends."""
 
     name: str
@@ -23,7 +23,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Memory:
+class StartMemory:
     """The parts of one GPU's memory in GiB, and how many tokens its KV cache holds."""
 
     weights: float
@@ -40,7 +40,7 @@ class FailedLog:
     cause: int
 
 
-def timeline(stages: Sequence[Stage], gpu_gib: float) -> chart.Picture:
+def timeline(stages: Sequence[StartStage], gpu_gib: float) -> chart.Picture:
     """Draw the stages of a start on one axis of seconds, and below it the memory that fills."""
     total = sum(stage.seconds for stage in stages)
     longest = max(stages, key=lambda stage: stage.seconds)
@@ -76,7 +76,7 @@ def timeline(stages: Sequence[Stage], gpu_gib: float) -> chart.Picture:
     return chart.Picture(body, WIDTH, 224, f"{total:.0f} seconds: {', '.join(sentences)}.")
 
 
-def beside(memories: Mapping[str, Memory], gpu_gib: float) -> chart.Picture:
+def beside(memories: Mapping[str, StartMemory], gpu_gib: float) -> chart.Picture:
     """Draw what fills one GPU, a bar for each source of the figures, on one scale."""
     axes = chart.Axes(LEFT + 22, 0, WIDTH - 8, 0, x_end=gpu_gib)
     body, y, sentences = "", 30, []

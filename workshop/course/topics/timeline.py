@@ -47,7 +47,7 @@ def ask(
         bodies.append({"prompt": prompt, **exactly, **sampling})
 
     async def send() -> list[timed.Timed]:
-        async with timed.Sender(client) as sender:
+        async with timed.TimedSender(client) as sender:
             return await timed.send_together(sender, bodies, at_once)
 
     spans = []

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from inference_planner.releases.attention_backends import Answer
+from inference_planner.releases.attention_backends import SelectorAnswer
 from inference_planner.split.capability import selector_answers
 
 from workshop.engine.reconcile.case import LoggedRun
@@ -28,13 +28,13 @@ def difference(case: LoggedRun) -> str:
     return f"{sentence}: {_reason(case, answers, taken)}; speed and memory may differ"
 
 
-def _answers(case: LoggedRun) -> list[Answer]:
+def _answers(case: LoggedRun) -> list[SelectorAnswer]:
     """Return the selector's answers for the run; none where one of them is missing."""
     if case.gpu is None or not case.log.attention_backends:
         return []
     dtype = case.settings.get("kv_cache_dtype") or "auto"
     text_only = bool(case.settings.get("language_model_only"))
-    answers: list[Answer] = []
+    answers: list[SelectorAnswer] = []
     for answer in selector_answers(case.model, case.card.capability, dtype, text_only):
         if answer is None or not answer.backends:
             return []
@@ -42,7 +42,7 @@ def _answers(case: LoggedRun) -> list[Answer]:
     return answers
 
 
-def _reason(case: LoggedRun, answers: list[Answer], taken: str) -> str:
+def _reason(case: LoggedRun, answers: list[SelectorAnswer], taken: str) -> str:
     if _requested(case.log.args) == taken:
         return "its command asks for it (--attention-backend)"
     possible = case.log.possible_attention_backends

@@ -19,13 +19,14 @@ def check_memory(log: EngineLog, card: GPU) -> None:
     """Raise BadInput for a GPU with less memory than the log uses, or another size than it prints."""
     used_gib = (log.weights_gib or 0.0) + max(0.0, log.available_kv_gib or 0.0)
     total_gib = log.profile.get("total_gpu_memory_gib", 0.0)
-    if total_gib > 0 and abs(card.engine_gib / total_gib - 1) > ANOTHER_MEMORY:
+    if total_gib > 0 and not _is_near(card.engine_gib, total_gib, ANOTHER_MEMORY):
         reported_gib = total_gib
-        names = ", ".join(_cards_of_size(total_gib, ANOTHER_MEMORY)) or "none in the catalog"
+        names = _names(_cards_of_size(total_gib, ANOTHER_MEMORY)) or "none in the catalog"
         hint = f"with that memory there are: {names}"
     elif used_gib > card.engine_gib * (1 + SAME_MEMORY):
         reported_gib = used_gib
-        names = ", ".join(_cards_with_room(used_gib)) or "none"
+        large = [card for card in _cards() if card.engine_gib * (1 + SAME_MEMORY) >= used_gib]
+        names = _names(large) or "none"
         hint = f"enough memory have: {names}"
     else:
         return
@@ -39,7 +40,7 @@ def check_memory(log: EngineLog, card: GPU) -> None:
 def with_logged_memory(log: EngineLog, card: GPU, assumed: list[str]) -> GPU:
     """Return the GPU with the memory that the log prints: drivers leave different amounts."""
     total = log.profile.get("total_gpu_memory_gib")
-    if not total or abs(card.engine_gib / total - 1) <= SAME_MEMORY:
+    if not total or _is_near(card.engine_gib, total, SAME_MEMORY):
         return card
     assumed.append(
         f"The log says {total:g} GiB of memory, and was compared with those "
@@ -48,23 +49,21 @@ def with_logged_memory(log: EngineLog, card: GPU, assumed: list[str]) -> GPU:
     return load_card(card, total)
 
 
-def _cards_of_size(total_gib: float, tolerance: float) -> list[str]:
-    """Return the names of the catalog's GPUs whose memory is the same within a share."""
-    names = []
-    for name in list_gpus():
-        if abs(load_gpu(name).engine_gib / total_gib - 1) <= tolerance:
-            names.append(name)
-    return names
+def _cards() -> list[GPU]:
+    return [load_gpu(name) for name in list_gpus()]
 
 
-def _cards_with_room(used_gib: float) -> list[str]:
-    """Return the names of the catalog's GPUs that have at least so much memory."""
-    names = []
-    for name in list_gpus():
-        card = load_gpu(name)
-        if card.engine_gib * (1 + SAME_MEMORY) >= used_gib:
-            names.append(card.name)
-    return names
+def _names(cards: list[GPU]) -> str:
+    return ", ".join(card.name for card in cards)
+
+
+def _is_near(gib: float, other_gib: float, share: float) -> bool:
+    """Return True if one size differs from another by no more than a share."""
+    return abs(gib / other_gib - 1) <= share
+
+
+def _cards_of_size(total_gib: float, share: float) -> list[GPU]:
+    return [card for card in _cards() if _is_near(card.engine_gib, total_gib, share)]
 
 
 def find_gpu(
@@ -92,11 +91,7 @@ def find_gpu(
     if memory_gib is not None:
         return load_card(None, memory_gib)
     total = log.profile.get("total_gpu_memory_gib")
-    same: list[GPU] = []
-    for name in list_gpus():
-        card = load_gpu(name)
-        if total and abs(card.engine_gib / total - 1) < SAME_MEMORY:
-            same.append(card)
+    same = _cards_of_size(total, SAME_MEMORY) if total else []
     same = [card for card in same if not card.is_slice] or same
     if len(same) == 1:
         assumed.append(f"The GPU was taken to be {same[0].title}, since the log says {total} GiB.")
@@ -109,14 +104,14 @@ def find_gpu(
         return load_card(None, total)
     remedy = "Add --gpu, such as h100, h200 or rtx-4090 (`workshop models --gpus` lists all)."
     if same:
-        names = ", ".join(card.name for card in same)
+        names = _names(same)
         remedy = f"With {total} GiB it may be: {names}. {remedy}"
     raise NotInLog("The log does not name its GPU (vLLM's logs do not).", remedy)
 
 
 def _check_given_memory(log: EngineLog, memory_gib: float) -> None:
     total_gib = log.profile.get("total_gpu_memory_gib")
-    if total_gib and abs(memory_gib / total_gib - 1) > SAME_MEMORY:
+    if total_gib and not _is_near(memory_gib, total_gib, SAME_MEMORY):
         raise contradiction(
             "--gpu-memory", f"reports {total_gib:g} GiB on a GPU", f"{memory_gib:g}"
         )

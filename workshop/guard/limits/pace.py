@@ -99,7 +99,7 @@ class LearnerPace:
         return max(0.0, due - now - allowance)
 
 
-class Width:
+class EngineWidth:
     """Counts a learner's sequences in the engine and delays the next: first come, first served."""
 
     def __init__(self):

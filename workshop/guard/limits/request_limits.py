@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -47,15 +48,30 @@ def shape_problem(body: bytes) -> str:
     return ""
 
 
+@dataclass(frozen=True)
+class EngineLimits:
+    """The limits that the engine itself was started with.
+
+    Attributes:
+        guidance: whether its back end for forms is guidance (see forms).
+        max_logprobs: the most logprobs a token.
+        media_domains: hosts from which it may fetch pictures (vLLM's --allowed-media-domains).
+        on_cpu: whether it runs without a GPU.
+    """
+
+    guidance: bool = True
+    max_logprobs: int = 20
+    media_domains: tuple[str, ...] = ()
+    on_cpu: bool = False
+
+
 def problem(
     request: dict[str, Any],
+    engine: EngineLimits,
     *,
     body_bytes: int = 0,
     sequences: int = 1,
     generates: bool = True,
-    guidance: bool = True,
-    max_logprobs: int = 20,
-    media_domains: tuple[str, ...] = (),
 ) -> str:
     """Return in one sentence why a request is refused, or ''.
 
@@ -64,22 +80,18 @@ def problem(
         body_bytes: how long the body was.
         sequences: how many answers it asks for: prompts × n.
         generates: whether it asks for an answer; else its tokens are only counted.
-        guidance: whether the server's back end for forms is guidance (see forms).
-        max_logprobs: the most logprobs a token.
-        media_domains: hosts from which the server may fetch pictures (vLLM's
-            --allowed-media-domains).
     """
     try:
         _fields(request)
         if generates:
-            _logprobs(request, max_logprobs)
+            _logprobs(request, engine.max_logprobs)
             _many_logprobs(request, sequences)
-        media = _Media(media_domains)
+        media = _Media(engine.media_domains)
         for name in ("messages", "input", "system", "previous_input_messages"):
             media.look(request.get(name))
         _text(body_bytes - media.inline_bytes, generates)
         _read_often(request, body_bytes - media.inline_bytes, sequences)
-        forms.check(request, guidance)
+        forms.check(request, engine.guidance)
     except (_Refused, forms.NotOpen) as refused:
         return str(refused)
     except RecursionError:

@@ -202,7 +202,7 @@ class _Watch:
 
 
 @dataclass
-class Start:
+class LocalStart:
     """A server that is being started in processes of its own."""
 
     launch: Launch
@@ -226,7 +226,7 @@ def start(launch: Launch, report: Report = lambda progress: None) -> ServerRecor
     return begin(launch).wait(report)
 
 
-def begin(launch: Launch, *, with_parent: bool = False) -> Start:
+def begin(launch: Launch, *, with_parent: bool = False) -> LocalStart:
     """Begin to start a server in processes of its own.
 
     It outlives this process, or, with_parent, ends with it however it ends (call it from the main
@@ -239,7 +239,7 @@ def begin(launch: Launch, *, with_parent: bool = False) -> Start:
         watcher = _watcher(launch, record, with_parent)
     finally:
         launch.let_go()
-    return Start(launch, record, watcher)
+    return LocalStart(launch, record, watcher)
 
 
 def follow(

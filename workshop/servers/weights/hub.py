@@ -44,7 +44,7 @@ class Gated(WorkshopError):
     """The model's owner admits only accounts that have accepted its licence."""
 
 
-class UnknownModel(WorkshopError):
+class NotOnHub(WorkshopError):
     """The Hub has no such model, or hides it from this token."""
 
 
@@ -231,9 +231,7 @@ def explain(hub_id: str, error: Exception) -> WorkshopError:
         return Gated(f"{hub_id} is gated: its owner lets in who has accepted the licence.", remedy)
     if isinstance(error, RepositoryNotFoundError | HFValidationError) or status in (401, 404):
         remedy = "Compare the spelling with its page; for a private or gated one set HF_TOKEN."
-        return UnknownModel(
-            f"The Hub knows no model {hub_id}, or hides it from this token.", remedy
-        )
+        return NotOnHub(f"The Hub knows no model {hub_id}, or hides it from this token.", remedy)
     if isinstance(error, OfflineModeIsEnabled):
         return NotReached(
             "HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) forbids to ask the Hub.", "Unset it here."

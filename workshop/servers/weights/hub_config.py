@@ -21,7 +21,7 @@ from inference_planner.catalog import ModelConfig
 from inference_planner.catalog.read import read_file
 
 from workshop.errors import WorkshopError
-from workshop.servers.weights.hub import HTTP_ERROR, HUB, Gated, UnknownModel, endpoint, explain
+from workshop.servers.weights.hub import HTTP_ERROR, HUB, Gated, NotOnHub, endpoint, explain
 
 CONFIG = "config.json"
 # ModelOpt's, which vLLM reads beside a config.json that has no quantization_config
@@ -83,7 +83,7 @@ def _refused(hub_id: str, error: Exception) -> None:
             reason.message,
             f"Accept the licence at {HUB}/{hub_id}, then log in with that account: hf auth login.",
         ) from None
-    if isinstance(reason, UnknownModel):
+    if isinstance(reason, NotOnHub):
         name = hub_id.rpartition("/")[2]
         raise NoConfig(
             reason.message, f"Compare with the names there: hf models ls --search {name}."

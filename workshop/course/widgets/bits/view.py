@@ -17,7 +17,7 @@ WIDTH, HEIGHT, CONTROL = 720, 260, "250px"
 
 
 @dataclass(frozen=True)
-class Bits:
+class BitsShown:
     bits: int
     group: str
     weights: np.ndarray  # SHOWN of one row
@@ -40,11 +40,11 @@ def rounded(bits: int, group: str) -> tuple[quantize.Quantized, np.ndarray, floa
     return q, q.dequantize(), float(np.linalg.norm(q.dequantize() - w) / np.linalg.norm(w))
 
 
-def bits_case(bits: int, group: str, row: int) -> Bits:
+def bits_case(bits: int, group: str, row: int) -> BitsShown:
     """Return what is drawn. Raises KeyError for a group that is not one of GROUPS."""
     w, (q, numbers, error) = matrix(), rounded(bits, group)
     levels = np.arange(-(2 ** (bits - 1)), 2 ** (bits - 1)) * q.scales[row, 0]
-    return Bits(
+    return BitsShown(
         bits,
         group,
         w[row, :SHOWN],
@@ -55,7 +55,7 @@ def bits_case(bits: int, group: str, row: int) -> Bits:
     )
 
 
-class BitsExplorer(Explorer[Bits]):
+class BitsExplorer(Explorer[BitsShown]):
     """Weights of one matrix of the teaching model, rounded to few bits.
 
     Choose how many bits, and how many weights share a scale.
@@ -83,14 +83,14 @@ class BitsExplorer(Explorer[Bits]):
         }
         super().__init__(controls, max_width="860px")
 
-    def compute(self) -> Bits:
+    def compute(self) -> BitsShown:
         return bits_case(**self.values)
 
-    def picture_of(self, result: Bits) -> str:
+    def picture_of(self, result: BitsShown) -> str:
         return picture(result).drawn
 
 
-def picture(b: Bits) -> Picture:
+def picture(b: BitsShown) -> Picture:
     """Draw one row of the matrix: weights as dots, rounded weights as rings, steps as lines."""
     most = max(abs(b.weights).max(), abs(b.likeness).max(), 1e-6)
     axes = Axes(58, 14, WIDTH - 16, HEIGHT - 46, len(b.weights), 1.08 * most, 0, -1.08 * most)

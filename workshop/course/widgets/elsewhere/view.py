@@ -44,7 +44,7 @@ COLOURS = dict(
 
 
 @dataclass(frozen=True)
-class Line:
+class ScriptLine:
     """One line of a script; fact: the key of FACTS that it spells, or an empty string."""
 
     text: str
@@ -52,12 +52,12 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Place:
+class ServerPlace:
     """One of the three. problem: why it cannot be, with no lines."""
 
     name: str
     command: str
-    lines: tuple[Line, ...] = ()
+    lines: tuple[ScriptLine, ...] = ()
     problem: str = ""
 
 
@@ -66,7 +66,7 @@ class Elsewhere:
     """A plan and what it looks like in the three places."""
 
     plan: Plan
-    places: tuple[Place, ...]
+    places: tuple[ServerPlace, ...]
 
 
 def three(plan: Plan) -> Elsewhere:
@@ -84,21 +84,21 @@ def three(plan: Plan) -> Elsewhere:
     return Elsewhere(plan, places)
 
 
-def _place(name: str, command: str, make: Callable[[Plan], list[str]], plan: Plan) -> Place:
+def _place(name: str, command: str, make: Callable[[Plan], list[str]], plan: Plan) -> ServerPlace:
     """Return what a place is told of the plan, or why it cannot be there."""
     try:
-        return Place(name, command, tuple(map(_line, make(plan))))
+        return ServerPlace(name, command, tuple(map(_line, make(plan))))
     except WorkshopError as error:
         problem = f"{error.message} {error.remedy or ''}".strip()
-        return Place(name, command, problem=problem)
+        return ServerPlace(name, command, problem=problem)
 
 
-def _line(text: str) -> Line:
+def _line(text: str) -> ScriptLine:
     """Return a line with the first of FACTS that it spells."""
     for name, (_, pattern) in FACTS.items():
         if re.search(pattern, text):
-            return Line(text, name)
-    return Line(text)
+            return ScriptLine(text, name)
+    return ScriptLine(text)
 
 
 def vm_lines(plan: Plan) -> list[str]:
@@ -214,7 +214,7 @@ class ThreePlaces(Explorer[Elsewhere]):
         return panel(head, legend(keys), columns, cls="wide")
 
 
-def _column(place: Place) -> Html:
+def _column(place: ServerPlace) -> Html:
     head = div(bold(place.name), div(place.command, cls="mono"))
     if place.problem:
         return tag("section", head, tag("p", place.problem, cls="ink-bad"), cls="column")

@@ -20,7 +20,7 @@ SHARES = {2: "half", 4: "a quarter", 8: "an eighth"}  # of every layer on each G
 
 
 @dataclass(frozen=True)
-class Split:
+class FieldSplit:
     """One model on one number of GPUs: what it takes of each, in GiB."""
 
     model: str
@@ -50,7 +50,7 @@ class Split:
 class Frame:
     """One step of the story: what lies in the GPUs of a split, and what has just come."""
 
-    split: Split
+    split: FieldSplit
     has_weights: bool = False
     has_work_space: bool = False
     requests: int = 0
@@ -84,7 +84,7 @@ class Frame:
         return filled
 
 
-def cells_of_a_square(split: Split) -> int:
+def cells_of_a_square(split: FieldSplit) -> int:
     """Return how many requests fill one square exactly, as the cells of a grid; else 0."""
     if not 0 < split.request < 1:
         return 0
@@ -158,7 +158,7 @@ def _formats(model: str, gpu: str, bits: Sequence[int]) -> tuple[Frame, ...]:
 
 def _split(
     model: str, gpu: str, gpus: int, bits: int | None, tokens: int, max_model_len: int
-) -> Split:
+) -> FieldSplit:
     quantization = None
     if bits:
         quantization = FORMATS[bits]
@@ -175,7 +175,7 @@ def _split(
     if tokens:
         room = planned.kv_cache_tokens // tokens
     card = load_gpu(gpu)
-    return Split(
+    return FieldSplit(
         model=model,
         card=card.title,
         gpus=gpus,
@@ -190,7 +190,7 @@ def _split(
     )
 
 
-def _filled(split: Split, most: int | None) -> list[Frame]:
+def _filled(split: FieldSplit, most: int | None) -> list[Frame]:
     """Return the frames of one split: weights, work space, requests in doubling steps."""
     weights = Frame(split, has_weights=True, text=_weights(split))
     frames = [weights]
@@ -226,14 +226,14 @@ def gib(size: float) -> str:
     return f"{size:,.1f} GiB"
 
 
-def _empty(split: Split) -> str:
+def _empty(split: FieldSplit) -> str:
     return (
         f"The memory of one {split.card}: {split.squares} squares of 1 GiB, up to the line. "
         f"vLLM may use {split.usable:.1f} of them."
     )
 
 
-def _weights(split: Split) -> str:
+def _weights(split: FieldSplit) -> str:
     if split.bits:
         return (
             f"{split.model} in {split.bits} bits: {gib(split.weights)} of weights. {_fits(split)}"
@@ -247,27 +247,27 @@ def _weights(split: Split) -> str:
     return f"{_on(split)}, each holds {share} of every layer: {gib(split.weights)} of weights."
 
 
-def _fits(split: Split) -> str:
+def _fits(split: FieldSplit) -> str:
     left = split.usable - split.weights
     if left < 0:
         return f"{gib(-left)} too much."
     return f"They fit, and {gib(left)} are left."
 
 
-def _on(split: Split) -> str:
+def _on(split: FieldSplit) -> str:
     if split.gpus == 1:
         return "On one GPU"
     return f"On {split.gpus} GPUs"
 
 
-def _work_space(split: Split) -> str:
+def _work_space(split: FieldSplit) -> str:
     left = f"{gib(split.kv_room)} are left for the KV cache"
     if split.gpus > 1:
         left = f"{gib(split.kv_room)} are left for the KV cache on each"
     return f"Work space, to compute in: {gib(split.work_space)}. {left}."
 
 
-def _requests(split: Split, count: int) -> str:
+def _requests(split: FieldSplit, count: int) -> str:
     shared = ""
     if split.gpus > 1:
         shared = f", shared by {split.gpus} GPUs"
@@ -275,7 +275,7 @@ def _requests(split: Split, count: int) -> str:
     return f"{counted(count, 'request')} of {split.tokens:,} tokens: {whole} of KV cache{shared}."
 
 
-def _waits(split: Split) -> str:
+def _waits(split: FieldSplit) -> str:
     if split.room == 0:
         needed = gib(split.request)
         return (

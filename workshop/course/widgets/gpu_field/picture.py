@@ -15,7 +15,7 @@ from workshop.course.drawing.chart import svg, text
 from workshop.course.drawing.html import Html, div, legend, panel
 from workshop.course.drawing.html import verdict as at_the_edge
 from workshop.course.widgets import style
-from workshop.course.widgets.gpu_field.case import Frame, Split, cells_of_a_square, gib
+from workshop.course.widgets.gpu_field.case import FieldSplit, Frame, cells_of_a_square, gib
 
 COLUMNS = 20
 WIDTH = 668  # of the drawing, in its own units
@@ -40,20 +40,20 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Stage:
+class FieldStage:
     """The room of a whole story, so that nothing jumps from one frame to the next."""
 
     height: float
     gap: float  # between two lines of fields, for what waits above the lower
 
     @classmethod
-    def of(cls, frames: Iterable[Frame]) -> Stage:
+    def of(cls, frames: Iterable[Frame]) -> FieldStage:
         """Return the stage on which each frame has room."""
         gap = max((_over(frame) for frame in frames if frame.split.gpus > 2), default=0)
         height = max(_over(frame) + _fields(frame.split, gap) for frame in frames)
         return cls(height + 4, gap)
 
-    def corner(self, split: Split, gpu: int) -> tuple[float, float]:
+    def corner(self, split: FieldSplit, gpu: int) -> tuple[float, float]:
         """Return where the field of a GPU begins, in units of the drawing; all stand on its floor."""
         line, column = divmod(gpu, 2)
         x = 2 + column * (COLUMNS * side(split) + BETWEEN)
@@ -66,29 +66,29 @@ def _over(frame: Frame) -> int:
     return side(frame.split) * max(0, ceil(frame.top / COLUMNS) - rows(frame.split))
 
 
-def _line(split: Split) -> int:
+def _line(split: FieldSplit) -> int:
     """Return how high a line of fields is, with the names below them."""
     return rows(split) * side(split) + NAME
 
 
-def _fields(split: Split, gap: float) -> float:
+def _fields(split: FieldSplit, gap: float) -> float:
     """Return how high all lines of fields are, without what overflows the first."""
     lines = ceil(split.gpus / 2)
     return lines * _line(split) + (lines - 1) * gap
 
 
-def side(split: Split) -> int:
+def side(split: FieldSplit) -> int:
     """Return how long a square's side is, in units of the drawing."""
     if split.gpus == 1:
         return ONE
     return SEVERAL
 
 
-def rows(split: Split) -> int:
+def rows(split: FieldSplit) -> int:
     return ceil(split.squares / COLUMNS)
 
 
-def boxes(begin: float, end: float, split: Split, strips: int = 1) -> list[Box]:
+def boxes(begin: float, end: float, split: FieldSplit, strips: int = 1) -> list[Box]:
     """Return the rectangles of what lies between two heights, in squares from the bottom.
 
     A whole square is one rectangle. A part of one is filled from the left; with several strips the
@@ -125,7 +125,7 @@ def requests(frame: Frame, numbers: Iterable[int]) -> list[list[Box]]:
     return drawn
 
 
-def _strips(split: Split) -> int:
+def _strips(split: FieldSplit) -> int:
     """Return in how many strips of cells small requests fill a square; 1 for others."""
     return max(1, round(cells_of_a_square(split) ** 0.5))
 
@@ -137,12 +137,12 @@ def _shrunk(box: Box) -> Box:
     )
 
 
-def _place(square: int, split: Split) -> tuple[float, float]:
+def _place(square: int, split: FieldSplit) -> tuple[float, float]:
     """Return the corner of a square, counted from the bottom left."""
     return square % COLUMNS + INSET, rows(split) - 1 - square // COLUMNS + INSET
 
 
-def picture(frame: Frame, before: Frame | None, stage: Stage) -> Html:
+def picture(frame: Frame, before: Frame | None, stage: FieldStage) -> Html:
     """Return one frame; what it has and `before` has not comes in motion."""
     fields = ""
     for gpu in range(frame.split.gpus):
@@ -209,14 +209,14 @@ def _keys(frame: Frame) -> list[tuple[str, str]]:
     return keys
 
 
-def _where(split: Split) -> list[tuple[str, str]]:
+def _where(split: FieldSplit) -> list[tuple[str, str]]:
     """Return what stands before the colours of several GPUs."""
     if split.gpus > 1:
         return [("clear", "on each GPU:")]
     return []
 
 
-def _field(frame: Frame, before: Frame | None, stage: Stage, gpu: int) -> str:
+def _field(frame: Frame, before: Frame | None, stage: FieldStage, gpu: int) -> str:
     """Return the field of one GPU."""
     split = frame.split
     x, y = stage.corner(split, gpu)
@@ -245,7 +245,7 @@ def _field(frame: Frame, before: Frame | None, stage: Stage, gpu: int) -> str:
     return field + beside
 
 
-def rim(split: Split, side: float) -> str:
+def rim(split: FieldSplit, side: float) -> str:
     """Return the line at which the card is full, as the path of an SVG; with a step, where a row is short."""
     short = split.squares % COLUMNS
     if not short:
@@ -253,12 +253,12 @@ def rim(split: Split, side: float) -> str:
     return f"M0 0h{short * side:g}v{side:g}h{(COLUMNS - short) * side:g}"
 
 
-def is_over(box: Box, split: Split) -> bool:
+def is_over(box: Box, split: FieldSplit) -> bool:
     """Return whether a rectangle lies above the card's last square."""
     return _height(box, split) >= split.squares
 
 
-def _names(split: Split, gpu: int, x: float, y: float) -> str:
+def _names(split: FieldSplit, gpu: int, x: float, y: float) -> str:
     """Return what stands below a field: whose it is, and what the line above it means."""
     if split.gpus > 1:
         return text(x, y, f"GPU {gpu}", fill=style.MUTED)
@@ -267,7 +267,7 @@ def _names(split: Split, gpu: int, x: float, y: float) -> str:
     return text(x, y, split.card, fill=style.MUTED) + line
 
 
-def work_space(split: Split) -> list[Box]:
+def work_space(split: FieldSplit) -> list[Box]:
     """Return the rectangles of the work space.
 
     It shares its last square with the first requests, so it fills that in their strips.
@@ -278,7 +278,7 @@ def work_space(split: Split) -> list[Box]:
     return boxes(begin, whole, split) + boxes(whole, end, split, _strips(split))
 
 
-def _squares(drawn: Sequence[Box], look: str, split: Split, is_new: bool = False) -> list[str]:
+def _squares(drawn: Sequence[Box], look: str, split: FieldSplit, is_new: bool = False) -> list[str]:
     """Return a part of the memory; what is new comes square by square, and what overflows is red."""
     inside = [box for box in drawn if not is_over(box, split)]
     above = [box for box in drawn if is_over(box, split)]
@@ -302,7 +302,7 @@ def _by_square(drawn: Iterable[Box]) -> dict[tuple[int, int], list[Box]]:
     return squares
 
 
-def _weights(frame: Frame, before: Frame | None, stage: Stage, gpu: int) -> list[str]:
+def _weights(frame: Frame, before: Frame | None, stage: FieldStage, gpu: int) -> list[str]:
     """Return the weights of one GPU: as before, poured in, or gliding from where they were."""
     split = frame.split
     begin, end = split.reserve, split.reserve + split.weights
@@ -319,7 +319,7 @@ def _weights(frame: Frame, before: Frame | None, stage: Stage, gpu: int) -> list
     return parts
 
 
-def _from(box: Box, gpu: int, split: Split, old: Split, stage: Stage) -> str:
+def _from(box: Box, gpu: int, split: FieldSplit, old: FieldSplit, stage: FieldStage) -> str:
     """Return where a square of the weights was in the split before, as CSS variables."""
     height = _height(box, split) - split.reserve
     share = (gpu + min(max(height / split.weights, 0.0), 1.0)) / split.gpus
@@ -335,7 +335,7 @@ def _from(box: Box, gpu: int, split: Split, old: Split, stage: Stage) -> str:
     return f"--x:{shift[0]:.0f}px;--y:{shift[1]:.0f}px;--s:{scale:.3f}"
 
 
-def _height(box: Box, split: Split) -> float:
+def _height(box: Box, split: FieldSplit) -> float:
     """Return which square a rectangle lies in, counted from the bottom."""
     return (rows(split) - 1 - floor(box.y)) * COLUMNS + floor(box.x)
 
@@ -369,7 +369,7 @@ def _batches(frame: Frame, coming: Sequence[list[Box]]) -> list[tuple[int, list[
     return [(0, batch) for batch in squares.values()]
 
 
-def _shade(split: Split, number: int) -> str:
+def _shade(split: FieldSplit, number: int) -> str:
     """Return the look of a request: large neighbours differ, small ones are cells of their own."""
     if number and not cells_of_a_square(split):
         return "kv second"

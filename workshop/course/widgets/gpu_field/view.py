@@ -4,7 +4,7 @@ import ipywidgets as widgets
 
 from workshop.course.widgets.controls import View, in_a_row, whole
 from workshop.course.widgets.gpu_field.case import Frame, story
-from workshop.course.widgets.gpu_field.picture import Stage, picture
+from workshop.course.widgets.gpu_field.picture import FieldStage, picture
 
 MS_A_STEP = 1300
 
@@ -53,7 +53,7 @@ class GpuField(View):
             requests=requests,
             bits=bits,
         )
-        stage = Stage.of(self.frames)
+        stage = FieldStage.of(self.frames)
         befores = (None, *self.frames)
         pages = [
             widgets.HTML(

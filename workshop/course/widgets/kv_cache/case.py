@@ -22,7 +22,7 @@ MOST_STEPS = 2000
 
 
 @dataclass(frozen=True)
-class Request:
+class CachedRequest:
     """One request: it arrives before `step`, brings `prompt` tokens and generates `output` more."""
 
     name: str
@@ -33,8 +33,8 @@ class Request:
 
 # Lengths that differ, as those of real requests do; together more than the widget's pool holds at
 # first.
-REQUESTS = (Request("A", 0, 52, 90), Request("B", 0, 21, 130), Request("C", 6, 70, 60),
-            Request("D", 14, 34, 120), Request("E", 30, 90, 40), Request("F", 44, 12, 100))  # fmt: skip
+REQUESTS = (CachedRequest("A", 0, 52, 90), CachedRequest("B", 0, 21, 130), CachedRequest("C", 6, 70, 60),
+            CachedRequest("D", 14, 34, 120), CachedRequest("E", 30, 90, 40), CachedRequest("F", 44, 12, 100))  # fmt: skip
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Shown:
     `state` is coming, waiting, running, preempted or finished. `blocks` are in the request's order.
     """
 
-    request: Request
+    request: CachedRequest
     state: str = "coming"
     tokens: int = 0  # in the KV cache
     generated: int = 0
@@ -76,7 +76,7 @@ class _Engine:
     Blocks are taken from the front and returned to the end, a request's last block first.
     """
 
-    def __init__(self, blocks: int, requests: tuple[Request, ...]):
+    def __init__(self, blocks: int, requests: tuple[CachedRequest, ...]):
         self.blocks = blocks
         self.free = deque(range(blocks))
         self.all = [Shown(request) for request in requests]
@@ -172,7 +172,7 @@ class _Engine:
 
 
 @lru_cache(maxsize=64)
-def simulate(blocks: int, requests: tuple[Request, ...] = REQUESTS) -> tuple[State, ...]:
+def simulate(blocks: int, requests: tuple[CachedRequest, ...] = REQUESTS) -> tuple[State, ...]:
     """Return the states from before the first step to the end of the last request.
 
     Raises:

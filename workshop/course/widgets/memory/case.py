@@ -55,7 +55,7 @@ class MemoryCase:
 
 
 @dataclass(frozen=True)
-class Stage:
+class MemoryStage:
     """The memory of one GPU of a pipeline stage, in bytes.
 
     `room` is what is left for the KV cache, and may be below 0.
@@ -86,7 +86,7 @@ class Memory:
     case: MemoryCase
     deployment: Deployment
     fit: Fit
-    stages: tuple[Stage, ...]
+    stages: tuple[MemoryStage, ...]
     request_bytes: int  # one request at full context, on the tightest GPU
 
     @property
@@ -94,7 +94,7 @@ class Memory:
         return self.fit.capacity.max_concurrency
 
     @property
-    def tightest(self) -> Stage:
+    def tightest(self) -> MemoryStage:
         return min(self.stages, key=lambda stage: stage.room - stage.requested_kv)
 
     @cached_property
@@ -173,7 +173,7 @@ def memory(case: MemoryCase) -> Memory:
     for i, layers in enumerate(d.stages):
         per_request = kv_cache.pool_bytes_per_block(f.layout, tuple(layers)) * blocks
         request_bytes.append(per_request)
-        stage = Stage(
+        stage = MemoryStage(
             gpus=(i * f.tp, (i + 1) * f.tp - 1),
             weights=f.weights[i],
             overhead=f.overhead[i],

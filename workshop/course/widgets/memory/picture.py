@@ -21,7 +21,7 @@ from workshop.course.drawing.html import (
 )
 from workshop.course.drawing.html import verdict as at_the_edge
 from workshop.course.drawing.readable_numbers import gib
-from workshop.course.widgets.memory.case import Memory, Stage, verdict, weight_words
+from workshop.course.widgets.memory.case import Memory, MemoryStage, verdict, weight_words
 
 NO_BREAK = "\u00a0"
 BARS = 8  # GPUs beyond so many are drawn a stage at a time
@@ -84,14 +84,14 @@ def _bars(result: Memory) -> tuple[Html, ...]:
     return tuple(parts)
 
 
-def _drawn_stages(result: Memory) -> tuple[Stage, ...]:
+def _drawn_stages(result: Memory) -> tuple[MemoryStage, ...]:
     """Return the stages that get a bar: of many the first few and the last."""
     if result.case.gpus <= BARS or len(result.stages) <= BARS:
         return result.stages
     return *result.stages[: BARS - 1], result.stages[-1]
 
 
-def _names(stage: Stage, gpus: int) -> list[str]:
+def _names(stage: MemoryStage, gpus: int) -> list[str]:
     """Return the numbers of the GPUs of a stage, each its own bar; of many GPUs one bar a stage."""
     first, last = stage.gpus
     if gpus <= BARS:
@@ -111,7 +111,7 @@ def _scale(result: Memory, axis: float) -> Html:
     return div(gpu_scale, usable, cls="scale")
 
 
-def _row(name: str, stage: Stage, result: Memory, axis: float, height: int) -> Html:
+def _row(name: str, stage: MemoryStage, result: Memory, axis: float, height: int) -> Html:
     pieces = [_piece(0, result.deployment.gpu.engine_bytes, axis, "whole-gpu")]
     limit = result.fit.requested
     at = 0

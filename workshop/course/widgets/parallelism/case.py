@@ -27,7 +27,7 @@ CONTEXT = 8192  # at which "fits" is judged
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenSplit:
     """The values of the controls.
 
     `requests` are answered at once: one token of each goes through the model in a step.
@@ -48,13 +48,13 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Layout:
+class SplitLayout:
     """Everything that the picture shows.
 
     `state` is fits, small (too little memory) or wrong (the sizes cannot be used).
     """
 
-    choice: Choice
+    choice: ChosenSplit
     state: str
     verdict: str
     remedy: str
@@ -76,7 +76,7 @@ def _prepared(model: str, gpu: str) -> Deployment:
     return with_records(prepare(m, gpu, max_model_len=min(CONTEXT, m.max_position_embeddings)))
 
 
-def deployment(choice: Choice) -> Deployment:
+def deployment(choice: ChosenSplit) -> Deployment:
     """Return the plan's deployment of a choice.
 
     Raises:
@@ -95,7 +95,7 @@ def deployment(choice: Choice) -> Deployment:
     return choose.choose(whole_model, request).deployment
 
 
-def layout(choice: Choice) -> Layout:
+def layout(choice: ChosenSplit) -> SplitLayout:
     """Return who holds what, what travels, and whether it works.
 
     Raises:
@@ -110,14 +110,14 @@ def layout(choice: Choice) -> Layout:
     try:
         d = deployment(choice)
     except BadInput as error:
-        return Layout(choice, "wrong", error.message, error.remedy)
+        return SplitLayout(choice, "wrong", error.message, error.remedy)
     terms = speed.decode_terms(d, batch=choice.requests)
     compute_ms = 0.0
     for term in terms:
         if term.name not in ("all-reduce", "point-to-point"):
             compute_ms += term.ms
     sent = tuple(traffic(d, choice.requests))
-    return Layout(
+    return SplitLayout(
         choice,
         *_memory_words(d),
         tuple(ranks.ranks(d, fit(d).loaded)),

@@ -17,7 +17,7 @@ from workshop.course.drawing.html import Html, bar, bold, div, legend, muted, pa
 from workshop.course.drawing.readable_numbers import duration, size
 from workshop.course.widgets import controls as make
 from workshop.course.widgets import style
-from workshop.course.widgets.parallelism.case import Choice, Layout, head_range, layout
+from workshop.course.widgets.parallelism.case import ChosenSplit, SplitLayout, head_range, layout
 
 CARD, HEIGHT, NODE = 70, 100, 160  # a GPU's width and height, a node's height
 STEP, MARGIN = CARD + 6, 34
@@ -27,7 +27,7 @@ LINK, HOP = style.SKY, style.TEXT
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32)  # of a slider
 
 
-def picture(result: Layout) -> Html:
+def picture(result: SplitLayout) -> Html:
     model = load_model(result.choice.model)
     kind = main_kind(model)
     kv_heads = str(model.num_key_value_heads)
@@ -45,7 +45,7 @@ def picture(result: Layout) -> Html:
     return panel(*parts, *_traffic(result), label=spoken(result))
 
 
-def spoken(result: Layout) -> str:
+def spoken(result: SplitLayout) -> str:
     """Return the picture in words, for a screen reader."""
     model = load_model(result.choice.model)
     sentences = [f"{result.verdict} {result.remedy}"]
@@ -60,7 +60,7 @@ def spoken(result: Layout) -> str:
     return ". ".join(sentences)
 
 
-def _verdict(result: Layout) -> Html:
+def _verdict(result: SplitLayout) -> Html:
     parts = []
     if result.remedy:
         parts.append(div("→ ", bold(result.remedy)))
@@ -73,7 +73,7 @@ def _verdict(result: Layout) -> Html:
     return verdict(sign, look, result.verdict, *parts)
 
 
-def _notes(result: Layout) -> list[str]:
+def _notes(result: SplitLayout) -> list[str]:
     """Return what to know about the nodes of a layout that works."""
     nodes = len({rank.node for rank in result.ranks})
     if not nodes:
@@ -94,7 +94,7 @@ def _notes(result: Layout) -> list[str]:
     return notes
 
 
-def _cluster(result: Layout) -> Html:
+def _cluster(result: SplitLayout) -> Html:
     """Draw the nodes with their GPUs.
 
     Blue lines are under each tensor-parallel group, arrows lead from stage to stage.
@@ -126,7 +126,7 @@ def _node(node: int, width: float, name: str) -> list[str]:
     return [frame, text(MARGIN + 2, node * NODE + 137, name, size=11, fill=style.MUTED)]
 
 
-def _places(result: Layout) -> list[int]:
+def _places(result: SplitLayout) -> list[int]:
     """Return the GPU of each rank, counted over all nodes.
 
     Every node that is used has as many ranks.
@@ -141,7 +141,7 @@ def _places(result: Layout) -> list[int]:
     return places
 
 
-def _share(result: Layout, rank: Rank) -> tuple[range, int, int, range, str]:
+def _share(result: SplitLayout, rank: Rank) -> tuple[range, int, int, range, str]:
     """Return what a rank holds, as `_card` draws it."""
     model = load_model(result.choice.model)
     heads, kv_heads = head_range(rank, model)
@@ -239,7 +239,7 @@ def _hop(gpu: int, to: int, per_node: int) -> str:
     return shaft + f'<path d="M{middle} {yb}l-5 -8h10z" fill="{HOP}"/>'
 
 
-def _traffic(result: Layout) -> tuple[Html, ...]:
+def _traffic(result: SplitLayout) -> tuple[Html, ...]:
     """Return a table of what one step sends, a bar beside all else, and a sentence on both."""
     if not result.ranks:
         return ()
@@ -259,7 +259,7 @@ def _traffic(result: Layout) -> tuple[Html, ...]:
     return table(head, rows, "numbers full"), both, _sum(result, sent_us)
 
 
-def _sum(result: Layout, sent_us: float) -> Html:
+def _sum(result: SplitLayout, sent_us: float) -> Html:
     """Return the sentence below the table.
 
     How long a step takes, how much of it messages travel, and the tokens per second.
@@ -288,7 +288,7 @@ def _span(values: range) -> str:
     return f"{values.start}–{values.stop - 1}"
 
 
-class ParallelismExplorer(make.Explorer[Layout]):
+class ParallelismExplorer(make.Explorer[SplitLayout]):
     """The layers and heads that each GPU holds, and what travels between GPUs in one step.
 
     Tensor parallel (TP) cuts every layer by heads; two all-reduces a layer add the parts up.
@@ -310,7 +310,7 @@ class ParallelismExplorer(make.Explorer[Layout]):
     """
 
     def __init__(self, model: str = "llama-3.1-70b", **choice):
-        start = Choice(model=model, **choice)
+        start = ChosenSplit(model=model, **choice)
         networks = []
         for name in NETWORKS:
             if name != "nvlink":
@@ -328,13 +328,13 @@ class ParallelismExplorer(make.Explorer[Layout]):
         super().__init__(controls, label_px=92, picture_px=CLUSTER_WIDTH)
 
     @property
-    def choice(self) -> Choice:
-        return Choice(**self.values)
+    def choice(self) -> ChosenSplit:
+        return ChosenSplit(**self.values)
 
-    def compute(self) -> Layout:
+    def compute(self) -> SplitLayout:
         return layout(self.choice)
 
-    def picture_of(self, result: Layout) -> Html:
+    def picture_of(self, result: SplitLayout) -> Html:
         return picture(result)
 
     def sentences(self) -> Mapping[str, str]:

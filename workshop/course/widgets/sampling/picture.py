@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from workshop.client.sampling import Pipeline, Step, Token, entropy_bits
+from workshop.client.sampling import Pipeline, SampledStep, Token, entropy_bits
 from workshop.client.sampling_settings import LOWEST_TEMPERATURE, Settings
 from workshop.course.drawing.html import (
     Html,
@@ -118,7 +118,7 @@ def _top_k(settings: Settings, result: Pipeline) -> str:
     return f"Only the {len(step.probabilities):,} most probable may come; they held {share}."
 
 
-def _step_before(step: Step, result: Pipeline) -> Step:
+def _step_before(step: SampledStep, result: Pipeline) -> SampledStep:
     """Return the step whose distribution this one changes."""
     return result.steps[result.steps.index(step) - 1]
 
@@ -165,7 +165,7 @@ def _penalty(value: float, generated: int, when: str) -> str:
 
 
 @dataclass(frozen=True)
-class Bar:
+class TokenBar:
     """One row: the model's probability and the sampled one."""
 
     token: Token | None
@@ -178,9 +178,9 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    rows: tuple[Bar, ...]
+    rows: tuple[TokenBar, ...]
     axis: float  # the probability at the right end
-    others: Bar
+    others: TokenBar
     result: Pipeline
 
 
@@ -211,7 +211,7 @@ def bars(
     generated = list(generated)
     rows = []
     for token in shown:
-        row = Bar(
+        row = TokenBar(
             token,
             label(token),
             _share(token, result.steps[0]),
@@ -225,13 +225,13 @@ def bars(
     return Bars(tuple(rows), axis, _others(rows), result)
 
 
-def _others(rows: list[Bar]) -> Bar:
+def _others(rows: list[TokenBar]) -> TokenBar:
     """Return the bar of all tokens that have no row: what the rows leave of 1."""
     model, sampled = 0.0, 0.0
     for row in rows:
         model += row.model
         sampled += row.sampled
-    return Bar(None, "all others", max(0.0, 1.0 - model), max(0.0, 1.0 - sampled))
+    return TokenBar(None, "all others", max(0.0, 1.0 - model), max(0.0, 1.0 - sampled))
 
 
 def _removed_by(token: Token, result: Pipeline) -> str:
@@ -242,7 +242,7 @@ def _removed_by(token: Token, result: Pipeline) -> str:
     return ""
 
 
-def _share(token: Token, step: Step) -> float:
+def _share(token: Token, step: SampledStep) -> float:
     """Return a token's share of the whole distribution, what is not listed included."""
     return step.probabilities.get(token, 0.0) * step.listed_share
 
@@ -270,7 +270,7 @@ def picture(
         old_rows = {row.token: row for row in (*before.rows, before.others)}
     next_words = []
     for row in (*drawn.rows, drawn.others):
-        old = old_rows.get(row.token, Bar(row.token, row.label, 0.0, 0.0))
+        old = old_rows.get(row.token, TokenBar(row.token, row.label, 0.0, 0.0))
         next_words.append(_word(row, old, drawn.axis, before.axis if before else drawn.axis))
     marks = div(span("0"), span(percent(drawn.axis / 2)), span(percent(drawn.axis)), cls="axis")
     shown = branching(text, next_words, marks, is_still=is_still)
@@ -279,7 +279,7 @@ def picture(
     )
 
 
-def spoken_shares(rows: Iterable[Bar]) -> str:
+def spoken_shares(rows: Iterable[TokenBar]) -> str:
     """Return the first tokens with their shares, for a screen reader."""
     shares = []
     for row in list(rows)[:6]:
@@ -288,7 +288,7 @@ def spoken_shares(rows: Iterable[Bar]) -> str:
     return f"Next token: {', '.join(shares)}"
 
 
-def word_name(row: Bar) -> Html:
+def word_name(row: TokenBar) -> Html:
     """Return the name of a row."""
     quiet = ""
     if row.token is None or row.sampled == 0:
@@ -303,7 +303,7 @@ def word_name(row: Bar) -> Html:
     return div(token_label(row.label), times, cls=f"name cut{quiet}", title=spoken(row.label))
 
 
-def _word(row: Bar, old: Bar, axis: float, old_axis: float) -> Word:
+def _word(row: TokenBar, old: TokenBar, axis: float, old_axis: float) -> Word:
     quiet = ""
     if row.sampled == 0:
         quiet = " ink-muted"
@@ -312,14 +312,14 @@ def _word(row: Bar, old: Bar, axis: float, old_axis: float) -> Word:
     return Word(word_name(row), row.sampled, old.sampled, join([track, number]), look_of(row))
 
 
-def look_of(row: Bar) -> str:
+def look_of(row: TokenBar) -> str:
     """Return the colour of a row's branch: grey for all tokens that have no row."""
     if row.token is None:
         return "grey"
     return "blue"
 
 
-def _track(row: Bar, old: Bar, axis: float, old_axis: float) -> Html:
+def _track(row: TokenBar, old: TokenBar, axis: float, old_axis: float) -> Html:
     """Draw the model's bar as an outline, the sampled one inside it."""
 
     def bar(look: str, share: float, old_share: float) -> Html:
@@ -363,7 +363,7 @@ def _foot(drawn: Bars, *, is_short: bool) -> Html:
     return muted(*lines)
 
 
-def _uncertainty(steps: Sequence[Step]) -> str:
+def _uncertainty(steps: Sequence[SampledStep]) -> str:
     """Return among how many equally likely tokens one would be as unsure, before all steps and after."""
     before, after = (2 ** entropy_bits(step.probabilities) for step in (steps[0], steps[-1]))
     return f"As unsure as among {_few(before)} equally likely tokens; now {_few(after)}."
@@ -374,7 +374,7 @@ def _few(count: float) -> str:
     return f"{count:,.0f}" if count >= 9.95 else f"{count:,.1f}"
 
 
-def head(about: str, model: Step, listed: int) -> Html:
+def head(about: str, model: SampledStep, listed: int) -> Html:
     """Return one line: whose distribution this is, and how much of it is listed."""
     what = f"the {listed:,} most probable tokens"
     if not model.outside:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
-from workshop.client.sampling import Pipeline, Step, Token, draw, model_step, pipeline
+from workshop.client.sampling import Pipeline, SampledStep, Token, draw, model_step, pipeline
 from workshop.client.sampling_settings import DEFAULTS, Settings
 from workshop.course.drawing.html import Html, alert, join, span
 from workshop.course.widgets.controls import (
@@ -96,7 +96,7 @@ class SamplingExplorer(Explorer[Pipeline]):
         self._drawn: draws.Bars | None = None  # what is on the screen
         self._steps = SliderSteps()
         self._position: Position | None = None
-        self._model: Step | None = None
+        self._model: SampledStep | None = None
         self.head = widgets.HTML()
         self.story = widgets.HTML()
         self.banner = widgets.HTML()
