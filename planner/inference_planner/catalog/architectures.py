@@ -22,6 +22,9 @@ LAYER_US_OF_CLASS = {
     "PhiMoEForCausalLM": 42.0,
 }
 
+# Whose graphs hold FlashAttention's partial sums once more: one run of Phi-4 on an H200 (0.33.0)
+GRAPHS_SUM_AGAIN = frozenset(("Phi3ForCausalLM",))
+
 # Whose classes name embed_tokens and lm_head as embedding_modules, and so have buffers of LoRA
 # adapters for them, too.
 ADAPTS_EMBEDDINGS = frozenset(

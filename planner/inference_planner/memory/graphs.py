@@ -9,6 +9,7 @@ v1/worker/gpu/cudagraph_utils.py.
 from collections.abc import Mapping
 from typing import cast
 
+from inference_planner.catalog.architectures import GRAPHS_SUM_AGAIN
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.fields import Fields
 from inference_planner.catalog.gpus import MIB
@@ -233,7 +234,7 @@ def _times_summed_again(deployment: Deployment) -> int:
         return 1
     if model.traits.qk_norm or model.traits.gated_attention or _has_mrope(model):
         return 2
-    if model.architecture == "Phi3ForCausalLM":
+    if model.architecture in GRAPHS_SUM_AGAIN:
         return 2
     if any(model.layer_windows):
         return 1 if deployment.tp > 1 else 0

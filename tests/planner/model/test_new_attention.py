@@ -9,7 +9,7 @@ import inference_planner
 import inference_planner.model.attention as attention
 import pytest
 from inference_planner import plan
-from inference_planner.catalog.config import ModelConfig
+from inference_planner.catalog.config import FamilyFacts, ModelConfig
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.read import from_dict
 from inference_planner.catalog.weight import Weight
@@ -111,8 +111,8 @@ class DigestStates(Attention):
 
 @pytest.fixture
 def model(monkeypatch) -> ModelConfig:
-    def read(fields) -> dict[str, object]:
-        return {"attention_sizes": (DigestSizes(fields.int("digest_elements")),)}
+    def read(fields) -> FamilyFacts:
+        return FamilyFacts(attention_sizes=(DigestSizes(fields.int("digest_elements")),))
 
     monkeypatch.setitem(FAMILIES, "DigestForCausalLM", (read, ("digest",)))
     monkeypatch.setattr(attention, "KINDS", (Digest(), DigestStates(), *attention.KINDS))
