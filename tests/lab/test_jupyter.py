@@ -358,7 +358,7 @@ def test_a_server_that_another_lab_is_starting_is_waited_for(monkeypatch, worksh
     later = threading.Timer(0.5, settle)
     later.start()
     try:
-        sentence = session._server_sentence(session._begin_server(), lambda progress: None)
+        sentence = session._begin_server()(lambda progress: None)
         assert records.stored(session.local.TEACHING_MODEL) is None or comes_to == "ready"
     finally:
         later.join()
