@@ -9,6 +9,7 @@ from workshop.course.progress import certificate, paths
 def test_the_page_holds_what_was_done_and_nothing_else(workshop_home, monkeypatch, tmp_path):
     monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
     check("memory.kv_request_70b", 39.0625)
+    assert "predictions" not in certificate.page(), "none was made"
     options = ("both", "only /health", "neither")
     predict("start.no_key", options).choose("only /health")
     predict("start.no_key", result="only /health")

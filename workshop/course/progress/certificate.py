@@ -68,15 +68,14 @@ def _counts(progress: CourseMap) -> Html:
     """Return the learner's own numbers."""
     core = progress.of_part(paths.CORE)
     finished = [chapter for chapter in core if progress.state(chapter) == "done"]
-    made = len(progress.predicted)
-    return tiles(
-        (
-            (f"{len(finished)} of {len(core)}", "notebooks of the core finished"),
-            (f"{len(progress.done)}", "exercises solved"),
-            (f"{len(_came_true(progress))} of {made}", "predictions came true"),
-        ),
-        3,
-    )
+    numbers = [
+        (f"{len(finished)} of {len(core)}", "notebooks of the core finished"),
+        (f"{len(progress.done)}", "exercises solved"),
+    ]
+    if progress.predicted:
+        right = f"{len(_came_true(progress))} of {len(progress.predicted)}"
+        numbers.append((right, "predictions came true"))
+    return tiles(numbers, len(numbers))
 
 
 def _came_true(progress: CourseMap) -> list[tuple[str, str]]:
