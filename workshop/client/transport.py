@@ -110,8 +110,12 @@ def options(proxy: str | None) -> dict:
     return {"trust_env": False, "proxy": proxy, "follow_redirects": False, "verify": tls() or True}
 
 
+# uvicorn closes a connection that rests for 5 s; a request over one that is closing is lost
+IDLE_S = 1.0
+
+
 def session(
-    *, answer_s: float, connect_s: float, idle_s: float | None, **options: Any
+    *, answer_s: float, connect_s: float, reuses: bool = True, **options: Any
 ) -> aiohttp.ClientSession:
     """Return an aiohttp session without cookies and without the environment's proxy.
 
@@ -120,7 +124,7 @@ def session(
     Args:
         answer_s: how long a whole answer may take.
         connect_s: how long a connection may take.
-        idle_s: how long a connection may rest until it is used again; None: it never is.
+        reuses: whether a connection is used again, if it has rested for less than IDLE_S.
         options: those of aiohttp's ClientSession.
     """
     import aiohttp  # here, as notebooks in a browser have none
@@ -128,8 +132,8 @@ def session(
     connector = aiohttp.TCPConnector(
         limit=0,
         ttl_dns_cache=300,
-        keepalive_timeout=idle_s,
-        force_close=idle_s is None,
+        keepalive_timeout=IDLE_S if reuses else None,
+        force_close=not reuses,
         ssl=tls() or True,
     )
     return aiohttp.ClientSession(

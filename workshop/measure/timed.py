@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 COMPLETIONS, CHAT = "/completions", "/chat/completions"
 ANSWER_WITHIN_S = 600.0
-# that a connection may rest: vLLM closes one after 5 s, which may be just when it is used again
-IDLE_S = 1.0
 LONGEST_LINE_BYTES = 16 << 20  # of a stream: one token with the log probabilities of thousands
 WORDS = range(10, 1000)  # every vocabulary has these tokens
 Result = TypeVar("Result")
@@ -86,7 +84,6 @@ class TimedSender:
         self._session = transport.session(
             answer_s=self._answer_within_s,
             connect_s=CONNECT_TIMEOUT_S,
-            idle_s=IDLE_S,
             headers=self.client.headers,
             read_bufsize=LONGEST_LINE_BYTES,
         )

@@ -34,8 +34,6 @@ METRICS_TIMEOUT_S = 10.0
 QUIET_S = 8.0  # without work, after which the progress says so
 AWAY = (aiohttp.ClientError, TimeoutError, OSError)  # what a server that does not answer raises
 KNOWN = "`workshop servers` lists those known here; `workshop serve --background` starts one."
-# uvicorn closes idle connections after 5 s; a request over one that is closing is lost
-KEEP_ALIVE_S = 3.0
 _NAMES = (
     "num_requests_running|num_requests_waiting|kv_cache_usage_perc"
     "|num_preemptions|prompt_tokens_total|generation_tokens_total"
@@ -123,8 +121,8 @@ class Server:
             connect_s=CONNECT_TIMEOUT_S,
             auto_decompress=False,  # no request allows a compressed answer
         )
-        self.session = session(idle_s=KEEP_ALIVE_S)
-        self._fresh = session(idle_s=None)
+        self.session = session()
+        self._fresh = session(reuses=False)
 
     async def close(self) -> None:
         """Close all connections."""
