@@ -1,7 +1,7 @@
 """Record what the slides show: `workshop serve --background && python slides/recorder.py answers chat`, and `capacity`.
 
 What is on a slide was said by this course's teaching model; nothing is made up. Needs the server's `--max-logprobs -1`.
-`prompts` labels notebook 7's sample by its two prompts, `one_word` asks for notebook 5's asthma. `capacity` is simulated: it needs no server, and some minutes.
+`prompts` labels notebook 7's sample by its two prompts, `one_word` and `perplexities` ask for notebook 5's texts. `capacity` is simulated: it needs no server, and some minutes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pathlib import Path
 
 import httpx
 
-from workshop import connect
+from workshop import connect, logprobs
+from workshop.course.notebooks.nb05 import four_texts
 from workshop.course.topics import abstracts, timeline
 from workshop.simulate import simulate
 
@@ -48,14 +49,7 @@ def record(llm) -> dict:
     return {
         "answer": ask(llm, max_tokens=16, temperature=0),
         "choices": ask(llm, max_tokens=8, temperature=1.0, n=2, seed=10),
-        "limits": [
-            ask(llm, "Question: What is Boston?\nAnswer:", temperature=0, **limits)
-            for limits in (
-                {"max_tokens": 5},
-                {"max_tokens": 200},
-                {"max_tokens": 40, "min_tokens": 40},
-            )
-        ],
+        "limits": limits(llm),
         "logprobs": {
             str(k): ask(llm, max_tokens=3, temperature=1.5, seed=5, logprobs=k)
             for k in (None, 0, 3)
@@ -85,6 +79,17 @@ def record(llm) -> dict:
         "one_by_one": spans(llm, 1),
         "four_threads": spans(llm, 4),
     }
+
+
+def limits(llm) -> list[dict]:
+    """Return the answers to the three requests of notebook 4, "How long"."""
+    abstract = abstracts.prompt(abstracts.load()[480]["text"])
+    requests = (
+        (abstract, {"max_tokens": 200}),
+        ("Question: What is Boston?\nAnswer:", {"max_tokens": 5}),
+        (abstract, {"max_tokens": 40, "min_tokens": 40}),
+    )
+    return [ask(llm, prompt, temperature=0, **limits) for prompt, limits in requests]
 
 
 def spans(llm, at_once: int) -> list[dict]:
@@ -167,6 +172,16 @@ def one_word(llm) -> dict:
     return {"labels": labels}
 
 
+def perplexities(llm) -> dict:
+    """Return the perplexity of each of notebook 5's four texts."""
+    measured = {}
+    for name, text in four_texts().items():
+        answer = llm.complete(text, max_tokens=1, prompt_logprobs=0)
+        prompt = [row for row in logprobs.rows(answer) if row.part == "prompt"]
+        measured[name] = round(logprobs.perplexity(prompt))
+    return {"perplexities": measured}
+
+
 def longer_prompt(text: str) -> str:
     """Return notebook 7's second prompt."""
     return f"Abstract: {text}\nField, one of {', '.join(abstracts.FIELDS)}:"
@@ -218,7 +233,7 @@ def capacity(_llm=None) -> dict:
 
 def main(names: list[str]) -> int:
     makers = {"answers": record, "chat": chat, "prompts": prompts, "one_word": one_word,
-              "capacity": capacity}  # fmt: skip
+              "perplexities": perplexities, "capacity": capacity}  # fmt: skip
     for name in names or ["answers", "chat"]:
         llm = None if name == "capacity" else connect()
         about = {

@@ -157,7 +157,7 @@ def _end(text: str, length: int) -> str:
 
 
 def limits() -> str:
-    """Table rows: the limits asked for, tokens, why it ended, the text."""
+    """Table rows: what was asked and with which limits, tokens, why it ended, the text."""
     out = []
     for case in answers()["limits"]:
         request_limits = "`<br>`".join(
@@ -165,9 +165,12 @@ def limits() -> str:
             for name in ("min_tokens", "max_tokens")
             if name in case["request"]
         )
+        subject = (
+            "an abstract" if case["request"]["prompt"].startswith("Abstract") else "What is Boston?"
+        )
         chosen = case["answer"]["choices"][0]
         out.append(
-            f"| `{request_limits}` | {case['answer']['usage']['completion_tokens']} | {chosen['finish_reason']} | "
+            f"| {subject} | `{request_limits}` | {case['answer']['usage']['completion_tokens']} | {chosen['finish_reason']} | "
             f"{_cell(_end(chosen['text'], 66), 70)} |"
         )
     return "\n".join(out)

@@ -29,6 +29,7 @@ from workshop.client.sampling import next_token_probabilities
 from workshop.course.drawing.figure import draw
 
 SHOWN = 8
+VOCABULARY = 8192  # tokens of the teaching model
 TEMPERATURES = (0.5, 1.0, 1.5)
 
 
@@ -161,8 +162,8 @@ def temperatures() -> Chart:
 
 
 def cuts() -> Chart:
-    """top_k, top_p and min_p on the same distribution."""
-    cases = [{"top_k": 2}, {"top_p": 0.8}, {"min_p": 0.05}]
+    """min_p, top_k and top_p on the same distribution."""
+    cases = [{"min_p": 0.05}, {"top_k": 2}, {"top_p": 0.8}]
     left = [len(next_token(**case)) for case in cases]
     descriptions = [f"{name} {value:g} keeps {count} tokens" for case, count in zip(cases, left, strict=True)
             for name, value in case.items()]  # fmt: skip
@@ -170,7 +171,7 @@ def cuts() -> Chart:
         f"What three parameters leave of the same distribution: {'; '.join(descriptions)}."
     )
     labels = [f"{count} tokens left" for count in left]
-    labels[2] += f": {0.05 * max(next_token().values()):.1%} or more"  # this share of the best
+    labels[0] += f": {0.05 * max(next_token().values()):.1%} or more"  # this share of the best
     return _panels(cases, description, labels)
 
 
@@ -246,6 +247,26 @@ def prompts() -> Chart:
     return c
 
 
+def perplexities() -> Chart:
+    """The perplexities of notebook 5's four texts, and of a blind guess, on a scale of factors."""
+    names = {"plain": "a sentence", "alphabetical": "its words, sorted", "German": "German",
+             "cat": "the cat's text"}  # fmt: skip
+    measured = recorded("perplexities")["perplexities"]
+    values = {names[name]: measured[name] for name in names}
+    described = ", ".join(f"{name} {value:,}" for name, value in values.items())
+    with chart(300, f"Perplexities: {described}; a blind guess {VOCABULARY:,}.") as c:
+        draw(c.axes, values, "barh")
+        c.axes.set(xscale="log", xlim=(1, 4e7))
+        for bar, label, (name, value) in zip(
+            c.axes.patches, c.axes.texts, values.items(), strict=True
+        ):
+            bar.set_facecolor(VERMILLION if name == names["cat"] else BLUE)
+            label.set(text=f"{value:,}", size=24)
+        c.axes.axvline(VOCABULARY, color=INK, linestyle="--", linewidth=2)
+        c.axes.text(VOCABULARY, -0.65, f"a blind guess: {VOCABULARY:,}", size=20, ha="center")
+    return c
+
+
 def one_word() -> Canvas:
     """Notebook 5's abstract about asthma, with either of two words: its most probable label, and how sure."""
     labels = recorded("one_word")["labels"]
@@ -276,5 +297,6 @@ FIGURES = {
     "cuts": cuts,
     "logprob_scale": logprob_scale,
     "surprise": surprise,
+    "perplexities": perplexities,
     "prompts": prompts,
 }

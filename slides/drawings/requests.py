@@ -15,7 +15,6 @@ from drawings.canvas import (
     ORANGE,
     PALE,
     PURPLE,
-    SMALL,
     SOFT,
     VERMILLION,
     WIDTH,
@@ -25,54 +24,6 @@ from drawings.charts import Chart, chart
 from drawings.recorded import answers
 from workshop.course.drawing.figure import draw
 from workshop.course.topics.timeline import Span, parts
-
-
-def offline_online() -> Canvas:
-    """Offline: a full machine, only the end counts. Online: requests come when they come, each wants to be fast."""
-    c = Canvas(
-        400,
-        "Offline: all prompts are there at the beginning, the machine is always full, only the end "
-        "counts. Online: "
-        "requests come when people send them, and each of them waits for its answer.",
-    )
-    c.text(0, 28, "offline: a file of prompts", 25, bold=True)
-    c.text(0, 222, "online: people, one by one", 25, bold=True)
-    lengths = ((9, 6, 12, 7, 10), (5, 11, 8, 13, 7), (12, 7, 6, 9, 10), (7, 9, 11, 6, 11))
-    unit = 20.5
-    for row, jobs in enumerate(lengths):
-        x = 0.0
-        for k, length in enumerate(jobs):
-            c.box(
-                x,
-                44 + row * 33,
-                length * unit - 4,
-                28,
-                BLUE if (row + k) % 2 else "#56B4E9",
-                radius=4,
-            )
-            x += length * unit
-    c.line([(44 * unit + 6, 40), (44 * unit + 6, 180)], INK, 3).text(
-        44 * unit + 22, 104, "throughput", 25, bold=True
-    )
-    c.text(44 * unit + 22, 134, "tokens/s in all", 20, fill=SOFT)
-    came = (
-        (1, 7, 0),
-        (6, 5, 1),
-        (14, 8, 0),
-        (23, 4, 0),
-        (25, 9, 1),
-        (26, 6, 2),
-        (36, 6, 0),
-        (38, 5, 1),
-    )
-    for start, length, row in came:
-        c.box(start * unit, 240 + row * 40, length * unit - 4, 32, ORANGE, radius=4)
-        c.line([(start * unit, 240 + row * 40 + 32), (start * unit, 376)], HAIR, 2)
-        c.dot(start * unit, 378, 6, INK)
-    c.text(44 * unit + 22, 290, "latency", 25, bold=True).text(
-        44 * unit + 22, 320, "each one waits", 20, fill=SOFT
-    )
-    return c.text(44 * unit + 22, 384, "• a request", SMALL, fill=SOFT)
 
 
 def endpoint() -> Canvas:
@@ -209,7 +160,6 @@ def batch() -> Canvas:
 
 
 FIGURES = {
-    "offline_online": offline_online,
     "endpoint": endpoint,
     "record_flow": record_flow,
     "pool": pool,

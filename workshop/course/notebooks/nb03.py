@@ -16,7 +16,6 @@ import re
 import shlex
 import sys
 import textwrap
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -35,10 +34,11 @@ from workshop.course.widgets.loading.view import (
     LoadingView,
     moments,
     recorded_text,
+    stages,
 )
 from workshop.course.widgets.server.view import status
-from workshop.engine.log import Reader, text_of
 from workshop.engine.log import read as read_log
+from workshop.engine.log import text_of
 from workshop.engine.log.lines import parse_line
 from workshop.engine.planning import plan
 from workshop.engine.reconcile.compare import reconcile
@@ -123,12 +123,6 @@ QUANTITIES = (  # rows of a reconciliation, in the order of starts.Memory
     "overhead per GPU",
     "available KV cache per GPU",
     "KV cache size",
-)
-STAGE_ENDS = (  # the line that ends a stage of a start, its name, and what it puts into memory
-    (r"Model loading took", "weights", "weights"),
-    (r"torch\.compile took", "compiling", ""),
-    (r"KV cache size:", "profiling", "KV cache"),
-    (r"init engine .* took", "warming up and graphs", ""),
 )
 RECORD_FIELDS = ("url", "api_key", "host", "log", "state")  # those that a learner needs
 NOISE = re.compile(r"ulimit|FutureWarning|UserWarning|nanobind|leaked|warnings\.warn")
@@ -255,28 +249,7 @@ def log_lines(log: Path, *only: str) -> Table:
 
 def start_seconds(log: Path) -> float:
     """Return the seconds from the first dated line of a log to the one that says “ready”."""
-    return _dated_lines(log)[-1][0]
-
-
-def _dated_lines(log: Path) -> list[tuple[float, str]]:
-    """Return the dated lines of a start until “ready”, each with the seconds since the first."""
-    reader = Reader()
-    lines: list[tuple[float, str]] = []
-    first = None
-    for line in text_of(log).splitlines():
-        reader.feed(line + "\n")
-        match = LOG_LINE.search(line)
-        if match and match["clock"]:
-            # A log has no year. 2028 has a 29 February, so every date exists in it.
-            date = f"2028-{match['date']} {match['clock']}"
-            time = datetime.strptime(date, "%Y-%m-%d %H:%M:%S")
-            first = first or time
-            lines.append(((time - first).total_seconds(), match["text"]))
-        if reader.running:
-            break
-    if not lines:
-        raise BadInput(f"No line of {log.name} has a date.", "Give the log of vLLM itself.")
-    return lines
+    return stages(text_of(log))[-1].end_s
 
 
 def timeline(log: Path, gpu: str) -> chart.Picture:
@@ -284,16 +257,15 @@ def timeline(log: Path, gpu: str) -> chart.Picture:
 
     gpu: catalog name.
     """
-    lines, facts = _dated_lines(log), read_log(log)
+    facts = read_log(log)
     sizes = {"weights": facts.weights_gib or 0.0, "KV cache": facts.available_kv_gib or 0.0}
-    stages, begin = [], 0.0
-    for pattern, name, filled_with in STAGE_ENDS:
-        end = next(seconds for seconds, line in lines if re.search(pattern, line))
-        stages.append(
-            starts.StartStage(name, end - begin, filled_with, sizes.get(filled_with, 0.0))
+    drawn = []
+    for stage in stages(text_of(log)):
+        gib = sizes.get(stage.filled_with, 0.0)
+        drawn.append(
+            starts.StartStage(stage.name, stage.end_s - stage.begin_s, stage.filled_with, gib)
         )
-        begin = end
-    return starts.timeline(stages, load_gpu(gpu).engine_gib)
+    return starts.timeline(drawn, load_gpu(gpu).engine_gib)
 
 
 def compared(log: Path, gpu: str) -> chart.Picture:

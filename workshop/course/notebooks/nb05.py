@@ -24,6 +24,7 @@ from workshop.course.widgets import style
 __all__ = [
     "NEW_TOPICS",
     "diagram",
+    "four_texts",
     "groups",
     "most_probable",
     "prompt_table",
@@ -58,6 +59,18 @@ def most_probable(rows_by_label: Mapping[str, Sequence[logprobs.Row]]) -> str:
     """Return the label whose text is the most probable one."""
     totals = {label: logprobs.total_logprob(rows) for label, rows in rows_by_label.items()}
     return max(totals, key=totals.__getitem__)
+
+
+def four_texts() -> dict[str, str]:
+    """Return four texts by name: a sentence of an abstract, its words sorted, a cat's, a German one."""
+    plain = abstracts.load()[321]["text"].split(". ")[0] + "."
+    return {
+        "plain": plain,
+        "alphabetical": " ".join(sorted(plain.split())),
+        "cat": "asdkl jjjj;; oopq",
+        "German": "In dieser Studie untersuchen wir die Effizienz von Methoden zur Produktion von "
+        "Lithium-Ionen-Batterien.",
+    }
 
 
 def groups(labels: Labels, number: int = 5) -> list[tuple[float, float, int]]:

@@ -71,6 +71,8 @@ def timeline(stages: Sequence[StartStage], gpu_gib: float) -> chart.Picture:
         ends.append(end)
         begin = end
     body += chart.text(axes.left + 10, axes.top + 20, "memory of the GPU", fill=style.MUTED)
+    rest = f"work space, and what is not for vLLM {gpu_gib - filled_gib:.1f} GiB"
+    body += chart.text(axes.right - 8, axes.top + 12, rest, anchor="end", size=11, fill=style.MUTED)
     body += axes.y_ticks([0, gpu_gib], lambda gib: f"{gib:.0f} GiB")
     body += axes.x_ticks(ends, lambda seconds: f"{seconds:.0f} s", inside=True)
     return chart.Picture(body, WIDTH, 224, f"{total:.0f} seconds: {', '.join(sentences)}.")

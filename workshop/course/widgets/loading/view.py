@@ -4,7 +4,9 @@ The figures that the log has given so far stand beside it, and the memory of the
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 
 import ipywidgets as widgets
@@ -24,7 +26,7 @@ from workshop.course.drawing.html import (
 )
 from workshop.course.topics import recorded_data
 from workshop.course.widgets.controls import Explorer, choice, in_a_row, whole
-from workshop.engine.log import STAGES, Reader
+from workshop.engine.log import Reader
 from workshop.errors import BadInput
 
 STEP_MS = 250
@@ -40,6 +42,25 @@ PROCESS = re.compile(r"^\(\w+ pid=\d+\) INFO \d\d-\d\d ")  # which process wrote
 # A line of a progress bar, which a terminal writes over the one before.
 PROGRESS = re.compile(r"\d+%\|")
 PROGRESS_LINES_A_STEP = 10
+DATE = re.compile(r"(\d\d-\d\d \d\d:\d\d:\d\d) \[\S+\] ")
+STAGE_ENDS = (  # the line that ends a stage of a start, its name, and what it puts into memory
+    (r"(?:Model loading|Loading weights) took", "weights", "weights"),
+    (r"torch\.compile took", "compiling", ""),
+    (r"KV cache size:", "profiling", "KV cache"),
+    (r"init engine .* took", "warming up and graphs", ""),
+)
+READY = "ready"
+
+
+@dataclass(frozen=True)
+class LogStage:
+    """A stage of a start: the number of the line that ends it, and its seconds in the log."""
+
+    name: str
+    line: int
+    begin_s: float
+    end_s: float
+    filled_with: str  # what is in memory when it ends
 
 
 @dataclass(frozen=True)
@@ -47,8 +68,8 @@ class Moment:
     """The state of a start after so many lines of its log."""
 
     clock: str
+    seconds: float  # since the first dated line
     stage: str
-    fraction: float
     message: str
     shards: tuple[int, int]
     weights_gib: float | None
@@ -78,15 +99,49 @@ def recorded_text(name: str) -> str:
 
 
 @lru_cache(maxsize=8)
+def stages(text: str) -> tuple[LogStage, ...]:
+    """Return the stages of a start by its log, in their order; those that the log has not are left out.
+
+    Raises:
+        BadInput: no line has a date.
+    """
+    lines = text.splitlines()
+    seconds = _seconds(lines)
+    ends: list[LogStage] = []
+    begin = 0.0
+    for pattern, name, filled_with in STAGE_ENDS:
+        for number, line in enumerate(lines, 1):
+            if re.search(pattern, line):
+                ends.append(LogStage(name, number, begin, seconds[number - 1], filled_with))
+                begin = seconds[number - 1]
+                break
+    return tuple(ends)
+
+
+def _seconds(lines: Sequence[str]) -> list[float]:
+    """Return for each line the seconds from the first dated line to the last one so far."""
+    first, now, seconds = None, 0.0, []
+    for line in lines:
+        if match := DATE.search(line):
+            # A log has no year. 2028 has a 29 February, so every date exists in it.
+            time = datetime.strptime(f"2028-{match[1]}", "%Y-%m-%d %H:%M:%S")
+            first = first or time
+            now = (time - first).total_seconds()
+        seconds.append(now)
+    if first is None:
+        raise BadInput("No line of the log has a date.", "Give the log of vLLM itself.")
+    return seconds
+
+
+@lru_cache(maxsize=8)
 def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
     """Return what is known at `steps` + 1 places of a log, from its first line to its last.
 
     Raises:
-        BadInput: the log is empty.
+        BadInput: no line has a date.
     """
     lines = text.splitlines()
-    if not lines:
-        raise BadInput("The log is empty.", "Give the text of a vLLM log.")
+    seconds, ends = _seconds(lines), stages(text)
     reader = Reader()
     moments = []
     read = 0  # lines so far
@@ -97,7 +152,8 @@ def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
             reader.feed("\n".join(lines[read:until]) + "\n")
             read = until
         last_lines = lines[max(0, until - LINES_SHOWN) : until]
-        moments.append(_moment(reader, last_lines))
+        stage = next((stage.name for stage in ends if stage.line > until), READY)
+        moments.append(_moment(reader, seconds[until - 1] if until else 0.0, stage, last_lines))
     return tuple(moments)
 
 
@@ -121,7 +177,7 @@ def gpu_of(name: str) -> tuple[str, float] | None:
     return card.title, card.engine_gib
 
 
-def _moment(reader: Reader, last_lines: list[str]) -> Moment:
+def _moment(reader: Reader, seconds: float, stage: str, last_lines: list[str]) -> Moment:
     """Return what a reader of a log knows now."""
     log = reader.log
     message = reader.message
@@ -131,8 +187,8 @@ def _moment(reader: Reader, last_lines: list[str]) -> Moment:
         )
     return Moment(
         clock=(log.last or "").split(" ")[-1],
-        stage=reader.stage,
-        fraction=reader.fraction,
+        seconds=seconds,
+        stage=stage,
         message=message,
         shards=(log.shards_loaded, log.shards_total),
         weights_gib=log.weights_gib,
@@ -142,32 +198,35 @@ def _moment(reader: Reader, last_lines: list[str]) -> Moment:
     )
 
 
-def picture(moment: Moment, gpu: tuple[str, float] | None = None) -> Html:
-    """Return the bar with the stages of a start, the figures so far, and the log's last lines.
+def picture(
+    moment: Moment, ends: Sequence[LogStage] = (), gpu: tuple[str, float] | None = None
+) -> Html:
+    """Return the seconds of a start as a bar with its stages, the figures so far, the last lines.
 
     With a GPU (its title and its GiB) its memory is a second bar, which fills as the log says.
     """
-    percent = round(100 * moment.fraction)
-    marks, stages = [], []
-    for name, at in STAGES.items():
-        stage: object = name
-        if name == moment.stage:
-            stage = tag("b", name, cls="ink-text")
-        stages.append(stage)
-        if 0 < at < 1:
-            marks.append(tag("i", cls="at", title=name, style=f"left:{100 * at:.0f}%"))
+    total = ends[-1].end_s if ends else moment.seconds
+    percent = 100 * min(1.0, moment.seconds / total) if total else 100.0 * (moment.stage == READY)
+    marks, names = [], []
+    for stage in ends:
+        name = stage.name
+        names.append(tag("b", name, cls="ink-text") if name == moment.stage else name)
+        if stage.end_s < total:
+            left = 100 * stage.end_s / total
+            title = f"the end of: {name}"
+            marks.append(tag("i", cls="at", title=title, style=f"left:{left:.1f}%"))
     colour = "blue"
-    if percent == 100:
+    if moment.stage == READY:
         colour = "good"
     filled = bar([(colour, percent)], *marks, label=moment.stage, now=percent)
     lines = []
     for line in moment.lines or ("Press ▶ to play the log, or move the slider.",):
         lines.append(div(line, cls="cut", title=line))  # the title has what is too long for a row
     return panel(
-        bold(f"{percent} %"),
+        bold(f"{moment.seconds:.0f} of {total:.0f} s"),
         f" {moment.message[:110]}",
         filled,
-        muted(*between(" → ", stages)),
+        muted(*between(" → ", names)),
         _memory(moment, gpu),
         tiles(_figures(moment), columns=5),
         div(*lines, cls="log fixed"),
@@ -235,4 +294,5 @@ class LoadingView(Explorer[Moment]):
         return moments(recorded_text(self.model.value))[self.place.value]
 
     def picture_of(self, result: Moment) -> Html:
-        return picture(result, gpu_of(self.model.value))
+        name = self.model.value
+        return picture(result, stages(recorded_text(name)), gpu_of(name))
