@@ -56,6 +56,7 @@ class Mla:
     index_heads: int = 0  # sparse: of the indexer that chooses what is attended to
     index_head_dim: int = 0  # elements of its keys
     index_share: float = 1.0  # of the layers, which have one of their own
+    packs_fp8: bool = True  # a sparse latent in FP8 has scales, and positions in 16 bit
 
 
 @dataclass(frozen=True)

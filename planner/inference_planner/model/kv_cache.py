@@ -63,14 +63,19 @@ def kv_cache_bytes_per_token(model: ModelConfig, kv_cache_dtype: str = "auto") -
     element_bytes = kv_dtype_bytes(model, kv_cache_dtype)
     if model.exact and model.exact.builds:
         built = model.exact.builds[0]
-        kind = main_kind(model)
-        layer_bytes = kind.token_bytes(model, 1, element_bytes)
-        built_layer_bytes = kind.token_bytes(model, 1, built.kv_bytes_each)
-        return built.bytes_per_token * layer_bytes // built_layer_bytes
+        layer_bytes = main_kind(model).token_bytes(model, 1, element_bytes)
+        return built.bytes_per_token * layer_bytes // _built_token_bytes(model, built)
     total = 0
     for kind, _, layers in grouped(model):
         total += len(layers) * kind.token_bytes(model, 1, element_bytes)
     return total
+
+
+def _built_token_bytes(model: ModelConfig, built: Built) -> int:
+    """Return the bytes of a layer's token as the class that was built keeps it: latents packed."""
+    if model.mla:
+        model = replace(model, mla=replace(model.mla, packs_fp8=True))
+    return main_kind(model).token_bytes(model, 1, built.kv_bytes_each)
 
 
 def kv_bytes_for_context(
@@ -149,10 +154,13 @@ def layout(
         built = None  # a draft's layers change how the others are grouped
     if built:
         sizes = (
-            main_kind(model).token_bytes(model, 1, built.kv_bytes_each),
+            _built_token_bytes(model, built),
             main_kind(model).token_bytes(model, 1, element_bytes),
         )
-        lay = _built_layout(built, sizes, max_model_len, in_flight, starts, cached_states)
+        is_same_dtype = built.kv_bytes_each == element_bytes
+        lay = _built_layout(
+            built, sizes, max_model_len, in_flight, starts, cached_states, is_same_dtype
+        )
         return _with_draft(lay, model, draft)
     token_bytes = main_kind(model).token_bytes(model, tp, element_bytes)
     draft_layers = _layers_of_draft(model, draft, token_bytes)
@@ -243,13 +251,19 @@ def _built_layout(
     in_flight: int,
     starts: tuple[int, ...],
     cached_states: bool,
+    is_same_dtype: bool,
 ) -> Layout:
     """Return the groups as vLLM made them.
 
     With a KV cache of another dtype than was built, a page of the same bytes holds more or fewer
-    tokens. sizes: bytes of a token in the dtype of the build, and in the dtype of the plan.
+    tokens; in the same dtype, another layout has pages of other bytes. sizes: bytes of a token as
+    it was built, and in the plan.
     """
     built_token_bytes, token_bytes = sizes
+    pool_bytes = built.pool_bytes_per_block
+    if is_same_dtype:  # the same tokens a block, each without its scales
+        pool_bytes = tuple(size * token_bytes // built_token_bytes for size in pool_bytes)
+        built_token_bytes = token_bytes
     groups: list[Group] = []
     for group in built.groups:
         block = group.block_size * built_token_bytes // token_bytes
@@ -261,7 +275,7 @@ def _built_layout(
             blocks = kind.blocks(group.size, block, max_model_len, in_flight)
             group = replace(group, blocks_per_request=blocks)
         groups.append(group)
-    pools = tuple(zip(starts, built.pool_bytes_per_block, strict=True))
+    pools = tuple(zip(starts, pool_bytes, strict=True))
     smallest_block = min(group.block_size for group in groups)
     return Layout(tuple(groups), smallest_block, pools)
 

@@ -17,6 +17,9 @@ FILE = Path(__file__).with_suffix(".json")
 # Names of kinds of attention in the table that others than `attention/` ask for.
 SPARSE_LATENT = "sparse latent"
 IMAGE_PREFIX = "image prefix"
+# Of a sparse latent in FP8: without scales. vLLM 0.32.0, layers/attention/mla_attention.py
+# _canonicalize_sparse_mla_kv_cache_dtype packs those of FLASHMLA_SPARSE and of the SM120 alone.
+PLAIN_FP8 = ("FLASHINFER_MLA_SPARSE",)
 GATES = (7.5, 8.0, 8.9, 9.0, 10.0, 11.0, 12.0)  # where vLLM's backends begin or end
 
 

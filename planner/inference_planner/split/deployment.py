@@ -254,7 +254,7 @@ def deployment_of(
         config, card, request.kv_cache_dtype, bool(request.language_model_only)
     )
     return Deployment(
-        model=config,
+        model=capability.with_layout(config, card, request.kv_cache_dtype),
         gpu=card,
         settings=chosen,
         gpus_per_node=request.gpus_per_node or GPUS_PER_NODE,

@@ -47,8 +47,8 @@ class Latent(Attention):
     def token_bytes(self, model: ModelConfig, tp: int, element_bytes: int) -> int:
         """Return the bytes of one token's latent, and of its indexer's key if attention is sparse.
 
-        The indexer keeps keys in FP8 with a 32-bit scale. A sparse latent in FP8 has scales of its
-        own, and keeps positions in 16 bit.
+        The indexer keeps keys in FP8 with a 32-bit scale. Where the backend packs a sparse latent in
+        FP8, it has scales of its own, and keeps positions in 16 bit.
 
         Source: vLLM 0.32.0, v1/kv_cache_interface.py MLAAttentionSpec (fp8_ds_mla),
         models/deepseek_v2.py.
@@ -56,7 +56,7 @@ class Latent(Attention):
         latent = model.latent
         if not latent.index_heads:
             return super().token_bytes(model, tp, element_bytes)
-        if element_bytes == 1:
+        if element_bytes == 1 and latent.packs_fp8:
             latent_bytes = latent.kv_lora_rank * 33 // 32 + 2 * latent.qk_rope_head_dim
         else:
             latent_bytes = self.token_elements(model) * element_bytes
