@@ -313,3 +313,7 @@ class ModelConfig:
         # the number of weights stays
         exact = self.exact and replace(self.exact, basis="estimate", builds=())
         return replace(self, quantization=quantization, exact=exact)
+
+    def with_packed_latents(self, packs_fp8: bool) -> ModelConfig:
+        """Return the model with sparse latents that are packed in FP8, or not."""
+        return replace(self, mla=replace(self.mla, packs_fp8=packs_fp8)) if self.mla else self

@@ -73,9 +73,8 @@ def kv_cache_bytes_per_token(model: ModelConfig, kv_cache_dtype: str = "auto") -
 
 def _built_token_bytes(model: ModelConfig, built: Built) -> int:
     """Return the bytes of a layer's token as the class that was built keeps it: latents packed."""
-    if model.mla:
-        model = replace(model, mla=replace(model.mla, packs_fp8=True))
-    return main_kind(model).token_bytes(model, 1, built.kv_bytes_each)
+    as_built = model.with_packed_latents(True)
+    return main_kind(as_built).token_bytes(as_built, 1, built.kv_bytes_each)
 
 
 def kv_bytes_for_context(

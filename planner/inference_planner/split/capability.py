@@ -5,7 +5,6 @@ A bfloat16 model on a GPU before Ampere runs in float16 instead (`--dtype half`)
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 from inference_planner.catalog.architectures import OVERFLOW_IN_FLOAT16, is_multimodal
 from inference_planner.catalog.config import ModelConfig
@@ -101,9 +100,8 @@ def with_layout(model: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> ModelConfi
     """Return the model with its sparse latents in FP8 as the GPU's backend keeps them."""
     answers = selector_answers(model, gpu.capability, kv_cache_dtype)
     first = [answer.backends[0] for answer in answers if answer and answer.backends]
-    if model.mla and any(backend in attention_backends.PLAIN_FP8 for backend in first):
-        return replace(model, mla=replace(model.mla, packs_fp8=False))
-    return model
+    is_plain = any(backend in attention_backends.PLAIN_FP8 for backend in first)
+    return model.with_packed_latents(not is_plain)
 
 
 def check_kv_cache_dtype(
