@@ -22,8 +22,16 @@ LAYER_US_OF_CLASS = {
     "PhiMoEForCausalLM": 42.0,
 }
 
-# Whose graphs hold FlashAttention's partial sums once more: one run of Phi-4 on an H200 (0.33.0)
-GRAPHS_SUM_AGAIN = frozenset(("Phi3ForCausalLM",))
+# How often the second full graph of a class holds FlashAttention's partial sums: those that were
+# captured in runs that are not in data/runs, one on an H200 each (0.33.0, docs/gpu.md).
+GRAPH_SUMS = {
+    "Phi3ForCausalLM": 2,
+    "SeedOssForCausalLM": 2,
+    "Starcoder2ForCausalLM": 2,
+    "SmolLM3ForCausalLM": 2,
+    "Ernie4_5_MoeForCausalLM": 1,
+    "Mistral3ForConditionalGeneration": 1,
+}
 
 # Whose classes name embed_tokens and lm_head as embedding_modules, and so have buffers of LoRA
 # adapters for them, too.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog.architectures import GRAPH_SUMS
 from inference_planner.catalog.config import ModelConfig, Quantization, SizesFrom
 from inference_planner.catalog.families import FAMILIES
 from inference_planner.catalog.gpus import GPU
@@ -159,12 +160,13 @@ def measured_kind(deployment: Deployment) -> MeasuredKind:
 
 @dataclass(frozen=True)
 class Mark:
-    """One kind of model that was measured on a card under a version of vLLM."""
+    """One kind of model that was measured on a card under a version of vLLM, by one of its classes."""
 
     gpu: GPU
     vllm_version: str
     kind: MeasuredKind
     gpus: int
+    architecture: str
 
 
 @lru_cache(maxsize=1)
@@ -179,7 +181,9 @@ def marks() -> frozenset[Mark]:
         tp, pp, dp = run["tp"], run["pp"], run.get("dp", 1)
         kind = measured_kind_of_model(model, split_name(tp, pp, dp))
         gpus = tp * pp * dp
-        run_marks.add(Mark(load_gpu(run["gpu"]), run["vllm_version"], kind, gpus))
+        run_marks.add(
+            Mark(load_gpu(run["gpu"]), run["vllm_version"], kind, gpus, model.architecture)
+        )
     return frozenset(run_marks)
 
 
@@ -197,6 +201,8 @@ class Ground:
             its own.
         memory_basis: the level of the memory, which depends less on kernels and on how many GPUs
             there are: any measurement of the card counts.
+        same_class: vLLM's class of the model was run on some card: what it keeps in its graphs is
+            known.
         learned: figures of this site's own start are in the plan (`workshop reconcile LOG`).
     """
 
@@ -205,6 +211,7 @@ class Ground:
     same_version: bool = False
     same_weights: bool = False
     same_formulas: bool = True
+    same_class: bool = True
     learned: bool = False
     memory_basis: Basis = "never measured"
 
@@ -225,7 +232,7 @@ def ground(deployment: Deployment) -> Ground:
     """Return how far a deployment is from the recorded runs and this site's own starts.
 
     "measured here" takes the same card with all of its memory, the same version, the same kind of
-    model and as many GPUs. "measured on this kind of GPU" takes a card whose runs had such kernels,
+    model and as many GPUs; of memory, vLLM's class of the model as well. "measured on this kind of GPU" takes a card whose runs had such kernels,
     such kinds of attention and so many GPUs.
     """
     start = correction(deployment)
@@ -250,7 +257,8 @@ def ground(deployment: Deployment) -> Ground:
     if _has_measured_parts(kind, deployment.gpus, on_card):
         basis = "measured on this kind of GPU"
     here = [mark for mark in on_card if mark.vllm_version == version and mark.kind == kind]
-    if here:
+    same_class = deployment.model.architecture in _classes()
+    if here and same_class:
         memory_basis = MEASURED_HERE
     if any(mark.gpus == deployment.gpus for mark in here):
         basis = MEASURED_HERE
@@ -261,7 +269,14 @@ def ground(deployment: Deployment) -> Ground:
         same_version=same_version,
         same_weights=same_weights,
         same_formulas=not is_outside(version),
+        same_class=same_class,
     )
+
+
+@lru_cache(maxsize=1)
+def _classes() -> frozenset[str]:
+    """Return the classes of vLLM that were run on some card."""
+    return frozenset({mark.architecture for mark in marks()} | set(GRAPH_SUMS))
 
 
 def _has_measured_parts(kind: MeasuredKind, gpus: int, on_card: list[Mark]) -> bool:

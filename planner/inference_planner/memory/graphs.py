@@ -9,7 +9,7 @@ v1/worker/gpu/cudagraph_utils.py.
 from collections.abc import Mapping
 from typing import cast
 
-from inference_planner.catalog.architectures import GRAPHS_SUM_AGAIN
+from inference_planner.catalog.architectures import GRAPH_SUMS
 from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
 from inference_planner.catalog.fields import Fields
 from inference_planner.catalog.gpus import MIB
@@ -219,13 +219,15 @@ def _times_summed_again(deployment: Deployment) -> int:
     """Return how often the second full graph holds partial sums under 0.32.0.
 
     Twice where layers keep more beside them (latents, norms of q and k, gates, positions in three
-    dimensions, several ranks) and in Phi-4 (one run on an H200, 0.33.0), but once in dense hybrids (Qwen3.5 27B, two runs), with FP8 scales of
+    dimensions, several ranks), but once in dense hybrids (Qwen3.5 27B, two runs), with FP8 scales of
     blocks (Qwen3 32B FP8, one run on an H200) and beside a stream of shared experts (GLM-4.5-Air).
     Where splits are not planned (windows that differ), not at all on one GPU, and once over several
     (gpt-oss-120b on two H100, 0.33.0, within 52 MiB). Laguna, Mellum 2 and Muse Glimmer, whose norms
     or gates count beside windows too, are met within 55 MiB (H200, 0.33.0).
     """
     model = deployment.model
+    if model.architecture in GRAPH_SUMS:
+        return GRAPH_SUMS[model.architecture]
     if main_kind(model).graphs_keep_more:
         return 2
     if has_states(model) and not model.moe and deployment.settings.draft is None:
@@ -234,9 +236,7 @@ def _times_summed_again(deployment: Deployment) -> int:
         return 1
     if model.traits.qk_norm or model.traits.gated_attention or _has_mrope(model):
         return 2
-    if model.architecture in GRAPHS_SUM_AGAIN:
-        return 2
-    if any(model.layer_windows):
+    if len(set(model.layer_windows)) > 1:
         return 1 if deployment.tp > 1 else 0
     if _has_shared_stream(model):
         return 1
