@@ -107,12 +107,12 @@ def kv_step(step: int, cached: bool) -> Canvas:
 
 
 def grouped_heads() -> Canvas:
-    """Query heads over the KV heads that they share, for 8B."""
-    m = load_model("llama-3.1-8b")
+    """Query heads over the KV heads that they share, for Llama 3.2 1B."""
+    m = load_model("llama-3.2-1b")
     group_size = m.num_attention_heads // m.num_key_value_heads
     c = Canvas(
         250,
-        f"Llama 3.1 8B: {m.num_attention_heads} query heads in {m.num_key_value_heads} groups of {group_size}; "
+        f"Llama 3.2 1B: {m.num_attention_heads} query heads in {m.num_key_value_heads} groups of {group_size}; "
         f"each group "
         "shares one pair of key and value heads, and only these are cached.",
     )
@@ -134,7 +134,7 @@ def grouped_heads() -> Canvas:
     c.text(
         4,
         22,
-        f"Llama 3.1 8B: {m.num_attention_heads} query heads, computed, then forgotten",
+        f"Llama 3.2 1B: {m.num_attention_heads} query heads, computed, then forgotten",
         NORMAL,
     )
     return c.text(4, 240, f"{m.num_key_value_heads} KV heads: kept, for every token", NORMAL)
