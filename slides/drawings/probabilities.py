@@ -126,7 +126,7 @@ def order() -> Canvas:
     steps = (
         ("logits", "one a token", INK),
         ("penalties", "what came\nbefore", PURPLE),
-        ("temperature", "wider or\nnarrower", ORANGE),
+        ("temperature", "divides; then\nsoftmax", ORANGE),
         ("min_p", "share of\nthe best", BLUE),
         ("top_k", "the k best", BLUE),
         ("top_p", "the best that\nhold p", BLUE),
