@@ -306,7 +306,7 @@ def vllm() -> Canvas:
         c.label(x, y, 142, 142, f"GPU {n}", (BLUE, ORANGE, GREEN, PURPLE)[n], size=25, bold=True)
     c.arrow(684, 140, 822, 140, INK, 3)
     c.arrow(684, 260, 822, 260, INK, 3)
-    return c.text(974, 392, "each computes its part of every layer", 20, anchor="middle", fill=SOFT)
+    return c.text(974, 392, "each has a part of every layer", 20, anchor="middle", fill=SOFT)
 
 
 def prefill_decode() -> Canvas:

@@ -257,6 +257,8 @@ def perplexities() -> Chart:
     with chart(300, f"Perplexities: {described}; a blind guess {VOCABULARY:,}.") as c:
         draw(c.axes, values, "barh")
         c.axes.set(xscale="log", xlim=(1, 4e7))
+        c.axes.set_xticks((1, 100, 10_000, 1_000_000), ("1", "100", "10,000", "a million"))
+        c.axes.minorticks_off()
         for bar, label, (name, value) in zip(
             c.axes.patches, c.axes.texts, values.items(), strict=True
         ):
